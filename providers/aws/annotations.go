@@ -362,10 +362,10 @@ const ownTags = 2
 // exceededTags are the limits that the tags of a Service exceed.
 func exceededTags(tags map[string]string) (problems []error) {
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
-		name := awslimits.TagKey.As(fmt.Sprintf("the key of tag %.20s…", key))
-		problems = append(problems, name.Text(key), awslimits.TagValue.As("the value of tag "+key).Text(tags[key]))
+		name := awslimits.TagKey.WithName(fmt.Sprintf("the key of tag %.20s…", key))
+		problems = append(problems, name.CheckText(key), awslimits.TagValue.WithName("the value of tag "+key).CheckText(tags[key]))
 	}
-	problems = append(problems, awslimits.Tags.Number(len(tags)+ownTags))
+	problems = append(problems, awslimits.Tags.CheckNumber(len(tags)+ownTags))
 	return slices.DeleteFunc(problems, func(err error) bool { return err == nil })
 }
 

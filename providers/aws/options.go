@@ -230,7 +230,7 @@ func checkPath(v string) error {
 	if !strings.HasPrefix(v, "/") {
 		return errors.New("does not begin with /")
 	}
-	return awslimits.CheckPath.Text(v)
+	return awslimits.CheckPath.CheckText(v)
 }
 
 func checkPattern(v string) error {

@@ -121,7 +121,7 @@ func (r *reconciler) externalFront(
 			have := named(suffix)
 			return isSixAddress(have), have != nil
 		}))
-		if err := azurelimits.Name.As("the name of public IP address " + a.name).Text(a.name); a.found == nil && err != nil {
+		if err := azurelimits.Name.WithName("the name of public IP address " + a.name).CheckText(a.name); a.found == nil && err != nil {
 			return err
 		}
 	}

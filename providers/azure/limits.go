@@ -11,13 +11,13 @@ import (
 // are cut.
 func (d *spec) checkNames(lb doc) error {
 	if lb == nil {
-		if err := azurelimits.Name.As("the name of load balancer " + d.LB).Text(d.LB); err != nil {
+		if err := azurelimits.Name.WithName("the name of load balancer " + d.LB).CheckText(d.LB); err != nil {
 			return err
 		}
 	}
 	for _, f := range d.Fronts {
 		if byName(docs(lb, "properties", "backendAddressPools"), f.pool) == nil {
-			if err := azurelimits.Name.As("the name of backend pool " + f.pool).Text(f.pool); err != nil {
+			if err := azurelimits.Name.WithName("the name of backend pool " + f.pool).CheckText(f.pool); err != nil {
 				return err
 			}
 		}
@@ -29,7 +29,8 @@ func (d *spec) checkNames(lb doc) error {
 func checkTagSizes(tags map[string]string) error {
 	for _, key := range sortedKeys(tags) {
 		err := errors.Join(
-			azurelimits.TagName.As(fmt.Sprintf("the name of tag %.20s…", key)).Text(key), azurelimits.TagValue.As("the value of tag "+key).Text(tags[key]),
+			azurelimits.TagName.WithName(fmt.Sprintf("the name of tag %.20s…", key)).CheckText(key),
+			azurelimits.TagValue.WithName("the value of tag "+key).CheckText(tags[key]),
 		)
 		if err != nil {
 			return err

@@ -89,7 +89,7 @@ func (c *Config) choosePools(service *v1.Service, known []*v1.Service, lbs []doc
 	joined, unique, base := joinedPools(service), uniquePools(service), baseName(service)
 	mine, theirs := leadingTo(lbs, joined, base)
 	chosen, _ := leadingTo(lbs, unique, base)
-	if azurelimits.Name.Text(joined.six) != nil || chosen || theirs && !mine {
+	if azurelimits.Name.CheckText(joined.six) != nil || chosen || theirs && !mine {
 		return unique
 	}
 	for _, other := range known {

@@ -57,7 +57,7 @@ func (l *linkSettings) judge(service *v1.Service, s *settings) (err error) {
 		}
 	}
 	l.judgeNames(refuse)
-	if bad := azurelimits.Name.As("the name of private link service " + l.Name).Text(l.Name); bad != nil {
+	if bad := azurelimits.Name.WithName("the name of private link service " + l.Name).CheckText(l.Name); bad != nil {
 		refuse(annotationLinkName, "%v", bad)
 	}
 	if len(ips) > l.Count {

@@ -176,7 +176,7 @@ func noteFurther(rule doc, mark string, list []string) {
 		return
 	}
 	text := mark + " " + strings.Join(list, " ")
-	if azurelimits.RuleDescription.Text(text) != nil {
+	if azurelimits.RuleDescription.CheckText(text) != nil {
 		text = packNote(mark, list)
 	}
 	if delete(p, "description"); len(list) > 0 {
@@ -411,7 +411,8 @@ func checkSize(rules []doc) error {
 		destinations += len(destinationsOf(r))
 	}
 	return errors.Join(
-		azurelimits.SecurityRules.Number(len(rules)), azurelimits.Sources.Number(sources), azurelimits.Destinations.Number(destinations),
+		azurelimits.SecurityRules.CheckNumber(len(rules)), azurelimits.Sources.CheckNumber(sources),
+		azurelimits.Destinations.CheckNumber(destinations),
 	)
 }
 

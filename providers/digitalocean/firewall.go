@@ -65,8 +65,8 @@ func serviceAccess(service *v1.Service, lbType, network, loadBalancerID string) 
 		case protocol != protocolTCP && protocol != protocolUDP:
 			faults = append(faults, fmt.Errorf("port %d: a firewall of DigitalOcean knows no protocol %s; the port stays closed", p.Port, p.Protocol))
 		case port(p) == 0: // not allocated yet
-		case digitaloceanlimits.RuleSources.Number(len(sources)) != nil:
-			faults = append(faults, fmt.Errorf("port %d: %w", p.Port, digitaloceanlimits.RuleSources.Number(len(sources))))
+		case digitaloceanlimits.RuleSources.CheckNumber(len(sources)) != nil:
+			faults = append(faults, fmt.Errorf("port %d: %w", p.Port, digitaloceanlimits.RuleSources.CheckNumber(len(sources))))
 		default:
 			needs = append(needs, access{protocol: protocol, ports: strconv.Itoa(int(port(p))), addresses: sources})
 		}

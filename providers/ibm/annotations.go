@@ -304,7 +304,7 @@ func (s settings) judgeService(service *v1.Service) (warned, problems []error) {
 			problems = append(problems, refuseFor(annotationCheckUDP, "", "is required with UDP and externalTrafficPolicy Cluster: name a port that answers TCP or HTTP"))
 		}
 	}
-	if err := ibmlimits.Listeners.Number(len(service.Spec.Ports)); err != nil {
+	if err := ibmlimits.Listeners.CheckNumber(len(service.Spec.Ports)); err != nil {
 		problems = append(problems, field("spec.ports", strconv.Itoa(len(service.Spec.Ports)), "%v", err))
 	}
 	problems = append(problems, s.judgeAccess(service)...)

@@ -425,7 +425,7 @@ func (c claim) join(rules []any, o opening) bool {
 		if is, single := openingOf(rule, o.egress); !single || is != o || len(marks) == 0 {
 			continue
 		}
-		if text := strings.Join(append(marks, c.mark), " "); ocilimits.RuleDescription.Text(text) == nil {
+		if text := strings.Join(append(marks, c.mark), " "); ocilimits.RuleDescription.CheckText(text) == nil {
 			rule["description"] = text
 			return true
 		}

@@ -644,8 +644,8 @@ func (s storedList) Read(ctx context.Context, _ bool) (securityList, error) {
 // overListLimit returns an error where a security list would get more rules than the cloud takes.
 func overListLimit(before, after document) error {
 	for field, limit := range map[string]limits.Limit{ingressField: ocilimits.IngressRules, egressField: ocilimits.EgressRules} {
-		if n := len(listOf(after[field])); n > len(listOf(before[field])) && limit.Number(n) != nil {
-			return limit.Number(n)
+		if n := len(listOf(after[field])); n > len(listOf(before[field])) && limit.CheckNumber(n) != nil {
+			return limit.CheckNumber(n)
 		}
 	}
 	return nil

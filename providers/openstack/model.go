@@ -53,7 +53,7 @@ func wholeDescription(cluster string, s *v1.Service) string {
 // controller reads only the beginning. If the cluster name must be truncated anyway, the mark still fits.
 func markedDescription(cluster string, s *v1.Service, marks bool) string {
 	limit, whole, mark := openstacklimits.Description, wholeDescription(cluster, s), fmt.Sprintf(" (%s)", ownership.ServiceMark(s.UID))
-	if !marks || limit.Text(whole) == nil && limit.Text(whole+mark) != nil {
+	if !marks || limit.CheckText(whole) == nil && limit.CheckText(whole+mark) != nil {
 		return limit.Cut(whole)
 	}
 	limit.Max -= utf8.RuneCountInString(mark)

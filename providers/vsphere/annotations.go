@@ -72,7 +72,7 @@ var Annotations = schema.Annotations[settings]{
 }
 
 func checkClassName(name string) error {
-	if nsxlimits.Tag.Text(name) != nil || strings.ContainsAny(name, "\"[]\n") {
+	if nsxlimits.Tag.CheckText(name) != nil || strings.ContainsAny(name, "\"[]\n") {
 		return errors.New("is not the name of a section loadBalancerClass of the cloud config")
 	}
 	return nil

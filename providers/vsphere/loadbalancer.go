@@ -107,7 +107,7 @@ func configFinding(err error) ([]services.Finding, error) {
 // checkLengths refuses names that are too long: NSX would refuse each object in turn.
 func checkLengths(cluster string, service *v1.Service) error {
 	longest := len(loadBalancerName(cluster, service)) + len(":65535")
-	return nsxlimits.DisplayName.As("the name of its objects in NSX, " + loadBalancerName(cluster, service) + ",").Number(longest)
+	return nsxlimits.DisplayName.WithName("the name of its objects in NSX, " + loadBalancerName(cluster, service) + ",").CheckNumber(longest)
 }
 
 // Observe implements services.Reconciler.

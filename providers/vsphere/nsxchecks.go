@@ -83,7 +83,7 @@ func (c *Config) nsxSections(in registry.Inputs) error {
 	room := nsxlimits.Tags.Max - ownTags
 	report(len(c.LoadBalancer.Tags) > room, "loadBalancer.tags", fmt.Sprintf("has more than %d tags, which is all that NSX has room for", room))
 	for _, scope := range slices.Sorted(maps.Keys(c.LoadBalancer.Tags)) {
-		err := errors.Join(nsxlimits.Scope.Text(scope), nsxlimits.Tag.Text(c.LoadBalancer.Tags[scope]))
+		err := errors.Join(nsxlimits.Scope.CheckText(scope), nsxlimits.Tag.CheckText(c.LoadBalancer.Tags[scope]))
 		report(scope == "" || err != nil, "loadBalancer.tags",
 			fmt.Sprintf("has the scope %q: a scope has 1 to %d characters, and a tag at most %d", scope, nsxlimits.Scope.Max, nsxlimits.Tag.Max))
 	}

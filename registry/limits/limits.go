@@ -55,17 +55,17 @@ func (l Limit) String() string {
 	return l.What + " of " + l.Within
 }
 
-// As returns the limit under another name, for what it says.
-func (l Limit) As(what string) Limit {
+// WithName returns the limit under another name, for what it says.
+func (l Limit) WithName(what string) Limit {
 	l.What = what
 	return l
 }
 
-// Text returns an error where a text is too long.
-func (l Limit) Text(text string) error { return l.Number(utf8.RuneCountInString(text)) }
+// CheckText returns an error where a text is too long.
+func (l Limit) CheckText(text string) error { return l.CheckNumber(utf8.RuneCountInString(text)) }
 
-// Number returns an error where there are too many.
-func (l Limit) Number(n int) error {
+// CheckNumber returns an error where there are too many.
+func (l Limit) CheckNumber(n int) error {
 	if n <= l.Max {
 		return nil
 	}
@@ -123,15 +123,15 @@ func (t Table) Exceeded(operation string, sizes iter.Seq[Size]) error {
 		return nil
 	}
 	for size := range sizes {
-		if l, limited := t.For(operation, size); limited && size.N > l.Max {
-			return l.Number(size.N)
+		if l, limited := t.Find(operation, size); limited && size.N > l.Max {
+			return l.CheckNumber(size.N)
 		}
 	}
 	return nil
 }
 
-// For returns the limit that counts for something in the body of a write: the first that is for it.
-func (t Table) For(operation string, size Size) (Limit, bool) {
+// Find returns the limit that counts for something in the body of a write: the first that is for it.
+func (t Table) Find(operation string, size Size) (Limit, bool) {
 	i := slices.IndexFunc(t, func(l Limit) bool { return l.isFor(operation, size) })
 	if i < 0 {
 		return Limit{}, false

@@ -214,7 +214,7 @@ func (s *Sim) checkPlaces(subnets, groups []string) error {
 		}
 		zones[n.Zone] = true
 	}
-	if err := awslimits.ClassicGroups.Number(len(groups)); err != nil {
+	if err := awslimits.ClassicGroups.CheckNumber(len(groups)); err != nil {
 		return err
 	}
 	for _, id := range groups {

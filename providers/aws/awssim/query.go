@@ -161,7 +161,7 @@ func (p *params) tags(name string) Tags {
 func addTags(have, more Tags) error {
 	all := maps.Clone(have)
 	maps.Copy(all, more)
-	if err := awslimits.Tags.Number(len(all)); err != nil {
+	if err := awslimits.Tags.CheckNumber(len(all)); err != nil {
 		return err
 	}
 	maps.Copy(have, more)

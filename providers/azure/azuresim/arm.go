@@ -468,7 +468,7 @@ func (s *Sim) servePut(w http.ResponseWriter, r *http.Request, p armPath, k kind
 	if len(p.pairs) > 2 && s.resources[strings.ToLower(ownerOf(p.id()))] == nil {
 		return fail(http.StatusNotFound, "ParentResourceNotFound", "Can not perform requested operation on nested resource. Parent resource is not found.")
 	}
-	if f := overLimit(azurelimits.Name.Text(p.pairs[len(p.pairs)-1])); f != nil && strings.EqualFold(p.namespace, "Microsoft.Network") {
+	if f := overLimit(azurelimits.Name.CheckText(p.pairs[len(p.pairs)-1])); f != nil && strings.EqualFold(p.namespace, "Microsoft.Network") {
 		return f
 	}
 	if f := legal(s.shared, k.fields, asked["properties"], properties(found), "properties"); f != nil {

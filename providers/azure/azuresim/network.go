@@ -557,7 +557,7 @@ func (*Sim) putSecurityGroup(r *resource, asked object, _ bool) *failure {
 		sources += max(1, len(strs(p, "sourceAddressPrefixes")))
 		destinations += max(1, len(strs(p, "destinationAddressPrefixes")))
 	}
-	if f := overLimit(errors.Join(azurelimits.Sources.Number(sources), azurelimits.Destinations.Number(destinations))); f != nil {
+	if f := overLimit(errors.Join(azurelimits.Sources.CheckNumber(sources), azurelimits.Destinations.CheckNumber(destinations))); f != nil {
 		return f
 	}
 	for _, rule := range items(props, "securityRules") {

@@ -73,7 +73,7 @@ func (s *Sim) checkFirewall(in *firewallRequest) error {
 	case len(in.InboundRules)+len(in.OutboundRules) == 0:
 		return invalid("must include at least one inbound or outbound rule")
 	}
-	if err := digitaloceanlimits.FirewallRules.Number(len(in.InboundRules) + len(in.OutboundRules)); err != nil {
+	if err := digitaloceanlimits.FirewallRules.CheckNumber(len(in.InboundRules) + len(in.OutboundRules)); err != nil {
 		return err
 	}
 	for _, tag := range in.Tags {

@@ -533,7 +533,7 @@ func addToGroup(s *Sim, at location, d, body document) *refusal {
 	add := members(body, "instances", "instance")
 	list, _ := d["members"].([]any)
 	list = slices.Clone(list)
-	if len(add) == 0 || gcelimits.GroupMembers.Number(len(list)+len(add)) != nil {
+	if len(add) == 0 || gcelimits.GroupMembers.CheckNumber(len(list)+len(add)) != nil {
 		return invalid("Invalid value for field 'instances'. A group holds 1 to 1000 instances.")
 	}
 	has, balanced := setOf(strs(list)), s.balancedElsewhere(at)

@@ -220,7 +220,7 @@ func (g *SecurityGroup) add(s *Sim, one Rule) *refusal {
 			(one.PortMin != 0 && (isOutside(one.PortMin, 1, 65535) || isOutside(one.PortMax, 1, 65535))), "bad_field", "the ports are not legal"},
 		fault{!network, "bad_field", "the remote is no network"},
 		fault{slices.ContainsFunc(g.Rules, same), "security_group_rule_duplicate", "the rule is there already"},
-		fault{ibmlimits.Rules.Number(len(g.Rules)+1) != nil, "over_quota", "that is more than the quota allows"},
+		fault{ibmlimits.Rules.CheckNumber(len(g.Rules)+1) != nil, "over_quota", "that is more than the quota allows"},
 	); refused != nil {
 		return refused
 	}

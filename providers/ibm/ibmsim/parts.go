@@ -47,7 +47,7 @@ func (s *Sim) checkPool(lb *LoadBalancer, p Pool, own string) *refusal {
 	if refused := first(
 		fault{!nameForm.MatchString(p.Name), "pool_invalid_name", "the name is not legal"},
 		fault{taken, "pool_duplicate_name", "the name is taken"},
-		fault{own == "" && ibmlimits.Pools.Number(len(lb.Pools)+1) != nil, "pool_over_quota", "that is more than the quota allows"},
+		fault{own == "" && ibmlimits.Pools.CheckNumber(len(lb.Pools)+1) != nil, "pool_over_quota", "that is more than the quota allows"},
 		fault{!slices.Contains([]string{"round_robin", "weighted_round_robin", "least_connections"}, p.Algorithm), "pool_invalid_algorithm", "there is no such algorithm"},
 		fault{!slices.Contains(lb.protocols(), p.Protocol), "pool_invalid_protocol", "the protocol is not legal for this load balancer"},
 		fault{sends && p.Proxy != "v1" && p.Proxy != "v2", "pool_invalid_proxy_protocol", "there is no such version"},
@@ -111,7 +111,7 @@ func checkListener(lb *LoadBalancer, l Listener, own string) *refusal {
 		fault{ports, "listener_invalid_port", "the port is out of range"},
 		fault{from != to && (!lb.Network || !lb.Public), "listener_invalid_port_range", "ranges are for public network load balancers"},
 		fault{!lb.Network && from >= 56500 && from <= 56520, "listener_reserved_port_conflict", "the port is reserved"},
-		fault{own == "" && ibmlimits.Listeners.Number(len(lb.Listeners)+1) != nil, "listener_over_quota", "that is more than the quota allows"},
+		fault{own == "" && ibmlimits.Listeners.CheckNumber(len(lb.Listeners)+1) != nil, "listener_over_quota", "that is more than the quota allows"},
 		fault{(l.Limit != nil || l.Idle != nil) && lb.Network, "listener_invalid_connection_limit", "a network load balancer has neither a limit nor a timeout"},
 		fault{limits, "listener_invalid_connection_limit", "the limit or the timeout is out of range"},
 	); refused != nil {

@@ -147,7 +147,7 @@ func limitedPlaces(f *Fixture, operation string, write bool, body []byte) iter.S
 			return
 		}
 		for size := range simkit.Sizes(body) {
-			l, limited := f.Provider.Limits.For(operation, size)
+			l, limited := f.Provider.Limits.Find(operation, size)
 			if limited && size.N > 0 && !yield(limitedPlace{l, operation, size.Path}) {
 				return
 			}

@@ -130,7 +130,7 @@ func Judged(warnings, err error) (findings []Finding) {
 // WarnOfPorts returns a warning where a Service has more ports than the cloud takes from an account whose limit was not raised. The
 // cloud is asked all the same.
 func WarnOfPorts(service *v1.Service, l limits.Limit) error {
-	if err := l.Number(len(service.Spec.Ports)); err != nil {
+	if err := l.CheckNumber(len(service.Spec.Ports)); err != nil {
 		return &schema.Problem{Place: "spec.ports", Reason: err.Error(), Warning: true}
 	}
 	return nil

@@ -142,7 +142,7 @@ func checkRules(r *Rules) error {
 			return invalid("rules", "policies must be ACCEPT or DROP")
 		}
 	}
-	if err := linodelimits.FirewallRules.Number(len(r.Inbound) + len(r.Outbound)); err != nil {
+	if err := linodelimits.FirewallRules.CheckNumber(len(r.Inbound) + len(r.Outbound)); err != nil {
 		return err
 	}
 	for _, one := range slices.Concat(r.Inbound, r.Outbound) {
@@ -173,7 +173,7 @@ func checkRule(r Rule) error {
 	case len(r.Label) < 3:
 		return invalid("label", "rule labels have at least 3 characters")
 	}
-	return errors.Join(linodelimits.RuleAddresses.Number(count), checkPorts(r.Ports))
+	return errors.Join(linodelimits.RuleAddresses.CheckNumber(count), checkPorts(r.Ports))
 }
 
 func countAddresses(r Rule) (int, error) {
@@ -214,7 +214,7 @@ func checkPorts(ports string) error {
 			pieces++
 		}
 	}
-	return linodelimits.RulePorts.Number(pieces)
+	return linodelimits.RulePorts.CheckNumber(pieces)
 }
 
 func (s *Sim) listFirewalls(r *http.Request, _ []string) (any, error) {

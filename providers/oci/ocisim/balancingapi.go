@@ -269,8 +269,8 @@ func countParts(whole document) error {
 		set, _ := v.(document)
 		backends += len(list(set["backends"]))
 	}
-	return cmp.Or(ocilimits.Listeners.Number(len(part(whole, "listeners"))), ocilimits.BackendSets.Number(len(part(whole, "backendSets"))),
-		ocilimits.Backends.Number(backends))
+	return cmp.Or(ocilimits.Listeners.CheckNumber(len(part(whole, "listeners"))), ocilimits.BackendSets.CheckNumber(len(part(whole, "backendSets"))),
+		ocilimits.Backends.CheckNumber(backends))
 }
 
 // judgePart is about what a part has to do with the rest.

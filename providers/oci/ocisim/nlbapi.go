@@ -212,7 +212,7 @@ func (s *Sim) changeNetwork(w http.ResponseWriter, method string, lb *NetworkLoa
 			return
 		}
 	}
-	if overLimit(w, ocilimits.NetworkListeners.Number(len(part(withPart(lb.Doc, kind, name, d), "listeners")))) {
+	if overLimit(w, ocilimits.NetworkListeners.CheckNumber(len(part(withPart(lb.Doc, kind, name, d), "listeners")))) {
 		return
 	}
 	apply, work, status, why := s.planNetwork(method, lb, kind, name, d)

@@ -507,7 +507,7 @@ func (s *Sim) addRules(w http.ResponseWriter, r *http.Request, g *guarded, body 
 		return
 	}
 	asked := list(d["securityRules"])
-	if overLimit(w, ocilimits.GroupRules.Number(len(g.rules)+len(asked))) {
+	if overLimit(w, ocilimits.GroupRules.CheckNumber(len(g.rules)+len(asked))) {
 		return
 	}
 	for _, v := range asked {
