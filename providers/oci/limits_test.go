@@ -1,11 +1,15 @@
 package oci
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -109,5 +113,34 @@ func TestLimitsOfWhatIsThere(t *testing.T) {
 		conformance.TryLimit(w.T, ocilimits.ListName, func(n int) *httptest.ResponseRecorder {
 			return w.call(http.MethodPut, "/20160918/securityLists/"+ocisim.BalancerList, document{"displayName": strings.Repeat("x", n)})
 		})
+	})
+}
+
+// TestFullListHoldsUpNoOtherEdit: of edits that are joined into one write, one with more rules than a list takes is refused alone, and the
+// cloud is not asked for it.
+func TestFullListHoldsUpNoOtherEdit(t *testing.T) {
+	marking(t, []string{"a"}, func(w *testWorld, _ []*v1.Node, _ *record.FakeRecorder) {
+		book := w.cloud.reconciler.book
+		add := func(first, n int) error {
+			edit := func(_ context.Context, l securityList) (securityList, error) {
+				l.doc = maps.Clone(l.doc)
+				for port := range n {
+					rule := opening{false, numberTCP, first + port, everybody}.rule("")
+					l.doc[ingressField] = append(slices.Clone(listOf(l.doc[ingressField])), rule)
+				}
+				return l, nil
+			}
+			_, err := book.writer.Submit(w.Context(), book.target(ocisim.BalancerList), edit)
+			return err
+		}
+		writes := w.Server.Calls().ByOperation[putList]
+		var large, small error
+		var both sync.WaitGroup
+		both.Go(func() { large = add(20000, ocilimits.IngressRules.Max) })
+		both.Go(func() { small = add(30000, 1) })
+		both.Wait()
+		require.ErrorContains(w, large, "ingress rules, and the cloud takes at most 200")
+		require.NoError(w, small)
+		assert.Equal(w, writes+1, w.Server.Calls().ByOperation[putList])
 	})
 }

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -605,13 +606,16 @@ func summary(word string, list []opening) string {
 	return word + " " + strings.Join(texts, ", ")
 }
 
-// edit has a claim applied to a security list, together with those of other Services that wait.
-func (b *ruleBook) edit(ctx context.Context, id string, c claim) error {
-	target := shared.Target[securityList]{
+func (b *ruleBook) target(id string) shared.Target[securityList] {
+	return shared.Target[securityList]{
 		ID: id, Name: "security list " + id, Timeout: listTimeout, Gather: func() time.Duration { return gatherEdits },
 		Open: func() shared.Document[securityList] { return storedList{b, id} },
 	}
-	_, err := b.writer.Submit(ctx, target, func(ctx context.Context, l securityList) (securityList, error) {
+}
+
+// edit has a claim applied to a security list, together with those of other Services that wait.
+func (b *ruleBook) edit(ctx context.Context, id string, c claim) error {
+	_, err := b.writer.Submit(ctx, b.target(id), func(ctx context.Context, l securityList) (securityList, error) {
 		list, err := b.cluster.Services(ctx) // those of now: what was claimed may be minutes old
 		if err != nil {
 			return l, err
@@ -641,14 +645,17 @@ func (s storedList) Read(ctx context.Context, _ bool) (securityList, error) {
 	return l, cloudapi.NotAbsence(err)
 }
 
-// overListLimit returns an error where a security list would get more rules than the cloud takes.
+// overListLimit returns an error where a security list would get more rules than the cloud takes. It is the cloud's own refusal, so that
+// edits that were joined are tried alone.
 func overListLimit(before, after document) error {
-	for field, limit := range map[string]limits.Limit{ingressField: ocilimits.IngressRules, egressField: ocilimits.EgressRules} {
-		if n := len(listOf(after[field])); n > len(listOf(before[field])) && limit.CheckNumber(n) != nil {
-			return limit.CheckNumber(n)
+	grows := func(field string, limit limits.Limit) error {
+		n := len(listOf(after[field]))
+		if err := limit.CheckNumber(n); err != nil && n > len(listOf(before[field])) {
+			return fmt.Errorf("%w: %w", cloudapi.ErrQuota, err)
 		}
+		return nil
 	}
-	return nil
+	return cmp.Or(grows(ingressField, ocilimits.IngressRules), grows(egressField, ocilimits.EgressRules))
 }
 
 func (s storedList) Write(ctx context.Context, before, after securityList) (securityList, error) {
