@@ -19,7 +19,7 @@ func scopeOf(sim *cloudstacksim.Sim, kind string) conformance.Scope {
 	}
 	const own = "CloudStack takes no two rules for a port that share a network, and firewall rules bear no mark: those of the address are ours"
 	return conformance.Scope{
-		Name: kind, Full: unlimited,
+		Name: kind, Unfilled: unlimited,
 		Rules: func() []string { return rulesIn(sim) }, Remove: sim.RemoveFirewalls, Unlisted: "firewall rules bear no mark",
 		Leaves: "a rule for networks of another rule lets nobody in, and deleting it could fail where nothing else is to be written",
 		Except: map[conformance.Writer]string{
@@ -54,7 +54,7 @@ func listScope(sim *cloudstacksim.Sim) conformance.Scope {
 	}
 	return conformance.Scope{
 		Name:     vpcTier,
-		Full:     unlimited,
+		Unfilled: unlimited,
 		Rules:    func() []string { return rulesIn(sim) },
 		Remove:   sim.RemoveACLItems,
 		Unlisted: "items name the load balancer by the UID of its Service, and no cluster",

@@ -9,7 +9,7 @@ import (
 func scopeOf(sim *digitaloceansim.Sim) conformance.Scope {
 	const own = "rules are a list of the load balancer itself, which is written as a whole and knows no version: what others write there goes"
 	return conformance.Scope{
-		Full: "nobody else's rules stay in the list of a load balancer",
+		Unfilled: "nobody else's rules stay in the list of a load balancer",
 		Rules: func() (lines []string) {
 			for _, lb := range sim.LoadBalancers() {
 				lines = append(lines, lb.Firewall.Allow...)

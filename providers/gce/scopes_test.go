@@ -42,7 +42,7 @@ func scopeOf(sim *gcesim.Sim) conformance.Scope {
 				sim.Edit("firewalls", fmt.Sprint(f["name"]), nil)
 			}
 		},
-		Full: "a firewall rule of the Service's own is narrowed in place, which takes no room",
+		Unfilled: "a firewall rule of the Service's own is narrowed in place, which takes no room",
 		Strip: func() {
 			for _, kind := range []string{"forwardingRules", "targetPools", "httpHealthChecks", "addresses"} {
 				for _, o := range sim.Objects(kind) {

@@ -16,7 +16,7 @@ func scopeOf(t testing.TB, sim *ibmsim.Sim) conformance.Scope {
 	t.Helper()
 	const own = "a Service has a security group of its own: what is there goes with it"
 	return conformance.Scope{
-		Full: "nobody else's rules stay in the group of a Service; TestNarrowingAtALimit fills it with its own",
+		Unfilled: "nobody else's rules stay in the group of a Service; TestNarrowingAtALimit fills it with its own",
 		Rules: func() (lines []string) {
 			for _, g := range sim.SecurityGroups() {
 				for _, r := range g.Rules {

@@ -12,7 +12,7 @@ import (
 func scopeOf(sim *linodesim.Sim) conformance.Scope {
 	const own = "a Service has a firewall of its own, which is written as a whole and knows no version: what others write there goes"
 	return conformance.Scope{
-		Full: "nobody else's rules stay in the firewall of a Service; TestNarrowingAtALimit fills it with its own",
+		Unfilled: "nobody else's rules stay in the firewall of a Service; TestNarrowingAtALimit fills it with its own",
 		Rules: func() (lines []string) {
 			for _, f := range sim.Firewalls() {
 				text, _ := json.Marshal(f.Rules.Inbound) // it was JSON

@@ -89,7 +89,7 @@ func listScope(t testing.TB, sim *ocisim.Sim) conformance.Scope {
 	}
 	return conformance.Scope{
 		Name:     "lists",
-		Full:     "a full list is tried by TestNarrowingAtALimit",
+		Unfilled: "a full list is tried by TestNarrowingAtALimit",
 		Rules:    func() []string { return securityRules(t, sim) },
 		Unlisted: "openings of a list are the cluster's, whichever Services need them", Swept: true,
 		Remove: edit(func(document) []any { return nil }), // a list of a subnet cannot be deleted

@@ -49,10 +49,11 @@ type Scope struct {
 	// or an event says then, where it is not made again.
 	Remove  func()
 	Missing string
-	// Fill has somebody fill what rules stand in, but for some room, until leave is called. Full is what an error or an event says of what
-	// has no room; without Fill it is why nobody fills it.
-	Fill func(room int) (leave func())
-	Full string
+	// Fill has somebody fill what rules stand in, but for some room, until leave is called. Full matches what an error or an event says of
+	// what has no room. Unfilled is why there is no Fill.
+	Fill     func(room int) (leave func())
+	Full     string
+	Unfilled string
 	// Leaves is why something narrower may be left when everybody may connect again, after a write that failed. It goes with the Service.
 	Leaves string
 	// Strip deletes load balancers and leaves their rules, where RemoveLoadBalancers is nil.
@@ -84,7 +85,9 @@ func runScopes(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			virtual(t, name+", without source ranges", func(t *testing.T) { runRulesRemoved(t, newFixture, restart) })
 		}
 	}
-	if require.NotEmpty(t, scope.Full); scope.Fill != nil {
+	require.Equal(t, scope.Fill == nil, scope.Unfilled != "", "somebody fills what rules stand in, or the fixture says why not")
+	if scope.Fill != nil {
+		require.NotEmpty(t, scope.Full)
 		virtual(t, "what rules stand in is full", func(t *testing.T) { runFullScope(t, newFixture) })
 	}
 	virtual(t, "rules outlast their load balancer and their Service", func(t *testing.T) { runOrphanRules(t, newFixture) })
