@@ -148,7 +148,8 @@ func tooManyRules(service *v1.Service, s settings, c Config) error {
 		return nil
 	}
 	return &schema.Problem{Place: rangesPlace(service), Value: joinRanges(s.ranges), Reason: fmt.Sprintf("holds %d networks, which are %d rules for %d ports: "+
-		"a security group holds %d at most, and 60 without a higher quota; use fewer and larger networks", len(s.ranges), rules, len(service.Spec.Ports), awslimits.GroupRulesEver.Max)}
+		"a security group holds %d at most, and %d without a higher quota; use fewer and larger networks",
+		len(s.ranges), rules, len(service.Spec.Ports), awslimits.GroupRulesEver.Max, awslimits.GroupRules.Max)}
 }
 
 // plannedEntrance is that of a network load balancer which is not made yet.

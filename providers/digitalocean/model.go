@@ -248,10 +248,7 @@ func forwardingRule(port v1.ServicePort, s settings, certificateID string) (godo
 	case rule.EntryProtocol == protocolHTTP3:
 		return godo.ForwardingRule{}, fmt.Errorf("a load balancer speaks no %s to droplets; give %s another value, and name the port in %s to serve %[1]s as well",
 			protocolHTTP3, annotationProtocol, annotationHTTP3Port)
-	case rule.EntryProtocol != protocolHTTPS && rule.EntryProtocol != protocolHTTP2:
-		return rule, nil
-	}
-	switch {
+	case rule.EntryProtocol != protocolHTTPS && rule.EntryProtocol != protocolHTTP2: // the same protocol on both sides
 	case s.TLSPassthrough:
 		rule.TlsPassthrough = true
 	case certificateID != "":
