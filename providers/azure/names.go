@@ -8,11 +8,11 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Forms of names for which Azure refuses a write.
+// Forms of names. Azure documents those of labels and subscriptions; the others refuse only what no such name can have.
 var (
 	labelForm        = regexp.MustCompile(`^[a-z][a-z0-9-]{1,61}[a-z0-9]$`)
-	ipTagForm        = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*=[A-Za-z0-9/._-]+$`)
-	hostForm         = regexp.MustCompile(`^[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$`)
+	ipTagForm        = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*=[!-~]+$`)
+	hostForm         = regexp.MustCompile(`^[A-Za-z0-9_*-]+(\.[A-Za-z0-9_-]+)*\.?$`)
 	subscriptionForm = regexp.MustCompile(`(?i)^(\*|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$`)
 )
 

@@ -24,7 +24,7 @@ func TestNamesThatAzureRefuses(t *testing.T) {
 		"IP tag":                  {key: annotationIPTags, value: "RoutingPreference=Inter net", refused: `"RoutingPreference=Inter net" is not an IP tag`},
 		"IP tag, internal":        {with: internal, key: annotationIPTags, value: "Routing Preference=x", told: `is not an IP tag`},
 		"IP tag without a type":   {key: annotationIPTags, value: "x,RoutingPreference=Internet", told: `"x" is left out`},
-		"FQDN":                    {with: link, key: annotationLinkFQDNs, value: "a.example.com shop", refused: `"shop" is not a name such as web.example.com`},
+		"FQDN":                    {with: link, key: annotationLinkFQDNs, value: "*.example.com sh/op", refused: `"sh/op" is not a name such as web.example.com`},
 		"FQDN, no link":           {with: internal, key: annotationLinkFQDNs, value: "shop"},
 		"subscription":            {with: link, key: annotationLinkVisible, value: "* mine", refused: `"mine" is neither the ID of a subscription nor *`},
 		"subscription, approved":  {with: link, key: annotationLinkApproved, value: "mine", refused: `"mine" is neither the ID of a subscription nor *`},
