@@ -345,7 +345,7 @@ func parseSettings(given map[string]string, defaultType, actualType string) (s s
 	var ignored []error
 	for _, a := range Annotations {
 		if _, present := given[a.Key]; present && !a.OnlyIf.Holds(known) {
-			ignored = append(ignored, &schema.Problem{Place: "annotation " + a.Key, Reason: unmet(a.OnlyIf, lbType), Warning: true})
+			ignored = append(ignored, &schema.Problem{Place: "annotation " + a.Key, Reason: unmetReason(a.OnlyIf, lbType), Warning: true})
 		}
 	}
 	s, lenient, err := Annotations.Parse(known)
@@ -353,8 +353,8 @@ func parseSettings(given map[string]string, defaultType, actualType string) (s s
 	return s, errors.Join(lenient, errors.Join(ignored...)), errors.Join(err, s.contradictions(given))
 }
 
-// unmet returns why an annotation has no effect.
-func unmet(w *schema.Where, lbType string) string {
+// unmetReason returns why an annotation has no effect.
+func unmetReason(w *schema.Where, lbType string) string {
 	if w.Key == annotationType {
 		return "is ignored by load balancers of type " + lbType
 	}

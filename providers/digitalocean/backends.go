@@ -55,7 +55,7 @@ func (l *loadBalancers) backends(ctx context.Context, given []*v1.Node, lbType, 
 		if err != nil {
 			return b, err
 		}
-		b.list, b.none = eligible(all, lbType, network)
+		b.list, b.none = eligibleBackends(all, lbType, network)
 		b.ids = dropletIDs(b.list)
 		return b, nil
 	})
@@ -135,8 +135,9 @@ func dropletIDs(backends []backend) []int {
 	return slices.Compact(ids)
 }
 
-// vanished returns unwanted droplets that no longer exist. The cloud removes destroyed droplets itself, and refuses calls that name them.
-func (l *loadBalancers) vanished(ctx context.Context, observed *godo.LoadBalancer, want []int) []int {
+// findVanished returns unwanted droplets that no longer exist. The cloud removes destroyed droplets itself, and refuses calls that name
+// them.
+func (l *loadBalancers) findVanished(ctx context.Context, observed *godo.LoadBalancer, want []int) []int {
 	if observed == nil {
 		return nil
 	}
@@ -157,7 +158,7 @@ func (l *loadBalancers) vanished(ctx context.Context, observed *godo.LoadBalance
 func keepDroplets(lists *inventory.Lists[int]) func(*godo.LoadBalancer) *godo.LoadBalancer {
 	return func(lb *godo.LoadBalancer) *godo.LoadBalancer {
 		kept := *lb
-		kept.DropletIDs = lists.Same(sorted(kept.DropletIDs))
+		kept.DropletIDs = lists.Same(sortIDs(kept.DropletIDs))
 		return &kept
 	}
 }

@@ -122,8 +122,8 @@ func (d *dropletLists) parse(text []byte) ([]int, error) {
 	return found.ids, nil
 }
 
-// listed is a load balancer in a listing, whose droplets are decoded later.
-type listed struct {
+// listEntry is a load balancer in a listing, whose droplets are decoded later.
+type listEntry struct {
 	*godo.LoadBalancer
 
 	Droplets json.RawMessage `json:"droplet_ids"`
@@ -140,7 +140,7 @@ func decodeBalancers(text io.Reader, lists *dropletLists) (page[*godo.LoadBalanc
 		switch name {
 		case "load_balancers":
 			return eachElement(decoder, func() error {
-				lb := listed{LoadBalancer: &godo.LoadBalancer{}, Droplets: droplets[:0]}
+				lb := listEntry{LoadBalancer: &godo.LoadBalancer{}, Droplets: droplets[:0]}
 				if err := decoder.Decode(&lb); err != nil {
 					return fmt.Errorf("decoding a load balancer: %w", err)
 				}
@@ -170,20 +170,20 @@ func decodeBalancers(text io.Reader, lists *dropletLists) (page[*godo.LoadBalanc
 // eachField calls do for each field of an object; do must read the value.
 func eachField(decoder *json.Decoder, do func(name string) error) error {
 	if start, err := decoder.Token(); err != nil || start != json.Delim('{') {
-		return unlike("an object", start, err)
+		return unexpectedToken("an object", start, err)
 	}
 	for decoder.More() {
 		token, err := decoder.Token()
 		name, ok := token.(string)
 		if err != nil || !ok {
-			return unlike("a name", token, err)
+			return unexpectedToken("a name", token, err)
 		}
 		if err := do(name); err != nil {
 			return err
 		}
 	}
 	if end, err := decoder.Token(); err != nil {
-		return unlike("the end", end, err)
+		return unexpectedToken("the end", end, err)
 	}
 	return nil
 }
@@ -194,7 +194,7 @@ func eachElement(decoder *json.Decoder, do func() error) error {
 	case err == nil && start == nil:
 		return nil
 	case err != nil || start != json.Delim('['):
-		return unlike("a list", start, err)
+		return unexpectedToken("a list", start, err)
 	}
 	for decoder.More() {
 		if err := do(); err != nil {
@@ -202,13 +202,13 @@ func eachElement(decoder *json.Decoder, do func() error) error {
 		}
 	}
 	if end, err := decoder.Token(); err != nil {
-		return unlike("the end of a list", end, err)
+		return unexpectedToken("the end of a list", end, err)
 	}
 	return nil
 }
 
-// unlike returns the error of an unexpected token.
-func unlike(what string, found json.Token, err error) error {
+// unexpectedToken returns the error of an unexpected token.
+func unexpectedToken(what string, found json.Token, err error) error {
 	if err != nil {
 		return fmt.Errorf("decoding the answer: %w", err)
 	}
@@ -225,8 +225,8 @@ func (a *api) sendLoadBalancer(ctx context.Context, method, path string, r *godo
 		return nil, fmt.Errorf("encoding the request: %w", err)
 	}
 	request.ContentLength = int64(size)
-	request.Body = &lateBody{value: r}
-	request.GetBody = func() (io.ReadCloser, error) { return &lateBody{value: r}, nil }
+	request.Body = &lazyBody{value: r}
+	request.GetBody = func() (io.ReadCloser, error) { return &lazyBody{value: r}, nil }
 	var answer struct {
 		LoadBalancer *godo.LoadBalancer `json:"load_balancer"`
 	}
@@ -242,8 +242,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lateBody encodes a value at the first read and drops the text at the end. HTTP/2 may close a body during a read.
-type lateBody struct {
+// lazyBody encodes a value at the first read and drops the text at the end. HTTP/2 may close a body during a read.
+type lazyBody struct {
 	value any
 
 	mu   sync.Mutex
@@ -251,7 +251,7 @@ type lateBody struct {
 }
 
 // Read implements io.Reader.
-func (b *lateBody) Read(p []byte) (int, error) {
+func (b *lazyBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.text == nil {
@@ -264,7 +264,7 @@ func (b *lateBody) Read(p []byte) (int, error) {
 }
 
 // Close implements io.Closer.
-func (b *lateBody) Close() error {
+func (b *lazyBody) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.text = &bytes.Buffer{}

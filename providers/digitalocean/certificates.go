@@ -46,7 +46,7 @@ func (l *loadBalancers) certificate(ctx context.Context, s settings, observed *g
 	if err != nil {
 		return "", "", err
 	}
-	if rotated(inUse, wanted) {
+	if isRotated(inUse, wanted) {
 		return inUseID, inUseID, nil
 	}
 	return s.CertificateID, "", nil

@@ -20,7 +20,7 @@ import (
 
 // This file computes the rules of the public access firewall, without calls.
 
-func everywhere() []string { return []string{everywhereV4, everywhereV6} }
+func allNetworks() []string { return []string{everywhereV4, everywhereV6} }
 
 const everywhereV4, everywhereV6 = "0.0.0.0/0", "::/0"
 
@@ -44,7 +44,7 @@ func serviceAccess(service *v1.Service, lbType, network, loadBalancerID string) 
 			faults = append(faults, &schema.Problem{Place: "annotation " + annotationFirewallManaged, Value: text, Reason: `is not a boolean; use "true" or "false"; "true" is used instead`})
 		}
 	}
-	sources := everywhere()
+	sources := allNetworks()
 	port := func(p v1.ServicePort) int32 { return p.NodePort }
 	switch {
 	case service.Spec.Type == v1.ServiceTypeNodePort:
@@ -143,7 +143,7 @@ func allowedSources(service *v1.Service) []string {
 	allowed, _ := sources.Parse(sources.Field, service.Spec.LoadBalancerSourceRanges)
 	rules := strings.TrimSpace(service.Annotations[annotationAllowRules])
 	if !allowed.Everybody() || rules == "" {
-		return allowed.Texts(everywhere()...)
+		return allowed.Texts(allNetworks()...)
 	}
 	list := []string{}
 	for rule := range strings.SplitSeq(rules, ",") {
@@ -196,11 +196,11 @@ func openings(needs []access, dense bool) []opening {
 	list := make([]opening, 0, len(order))
 	for _, k := range order {
 		o := merged[k]
-		o.addresses, o.loadBalancers = united(o.addresses), united(o.loadBalancers)
+		o.addresses, o.loadBalancers = joinSources(o.addresses), joinSources(o.loadBalancers)
 		list = append(list, *o)
 	}
 	if dense {
-		return neighbours(list)
+		return joinConsecutivePorts(list)
 	}
 	slices.SortFunc(list, compareOpenings)
 	return list
@@ -211,17 +211,17 @@ func compareOpenings(a, b opening) int {
 		slices.Compare(a.loadBalancers, b.loadBalancers), slices.Compare(a.addresses, b.addresses))
 }
 
-// united sorts sources and removes duplicates; everywhere replaces all others.
-func united(all []string) []string {
+// joinSources sorts sources and removes duplicates; everywhere replaces all others.
+func joinSources(all []string) []string {
 	if slices.Contains(all, everywhereV4) && slices.Contains(all, everywhereV6) {
-		return everywhere()
+		return allNetworks()
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// neighbours joins rules that differ only in consecutive ports.
-func neighbours(list []opening) []opening {
+// joinConsecutivePorts joins rules that differ only in consecutive ports.
+func joinConsecutivePorts(list []opening) []opening {
 	first := func(o opening) int {
 		n, _ := strconv.Atoi(o.ports) // written by this file
 		return n
@@ -256,8 +256,8 @@ type claim struct {
 	needs   []access
 }
 
-// fit returns rules for as many claims as the limit allows, earlier claims first, and the Services left out.
-func fit(claims []claim, limit int) (rules []opening, leftOut []types.UID) {
+// fitClaims returns rules for as many claims as the limit allows, earlier claims first, and the Services left out.
+func fitClaims(claims []claim, limit int) (rules []opening, leftOut []types.UID) {
 	var all []access
 	for _, c := range claims {
 		all = append(all, c.needs...)
@@ -279,19 +279,19 @@ func fit(claims []claim, limit int) (rules []opening, leftOut []types.UID) {
 	return openings(all, true), leftOut
 }
 
-// outbound allows all outgoing traffic, as without a firewall.
-func outbound() []godo.OutboundRule {
+// outboundRules allows all outgoing traffic, as without a firewall.
+func outboundRules() []godo.OutboundRule {
 	return []godo.OutboundRule{
-		{Protocol: "icmp", PortRange: "0", Destinations: &godo.Destinations{Addresses: everywhere()}},
-		{Protocol: protocolTCP, PortRange: "all", Destinations: &godo.Destinations{Addresses: everywhere()}},
-		{Protocol: protocolUDP, PortRange: "all", Destinations: &godo.Destinations{Addresses: everywhere()}},
+		{Protocol: "icmp", PortRange: "0", Destinations: &godo.Destinations{Addresses: allNetworks()}},
+		{Protocol: protocolTCP, PortRange: "all", Destinations: &godo.Destinations{Addresses: allNetworks()}},
+		{Protocol: protocolUDP, PortRange: "all", Destinations: &godo.Destinations{Addresses: allNetworks()}},
 	}
 }
 
 // desiredFirewall returns the whole firewall, and the Services for which it has no room.
 func desiredFirewall(name string, tags []string, claims []claim) (*godo.FirewallRequest, []types.UID) {
-	out := outbound()
-	rules, leftOut := fit(claims, digitaloceanlimits.FirewallRules.Max-len(out))
+	out := outboundRules()
+	rules, leftOut := fitClaims(claims, digitaloceanlimits.FirewallRules.Max-len(out))
 	r := &godo.FirewallRequest{Name: name, Tags: tags, OutboundRules: out, InboundRules: []godo.InboundRule{}}
 	for _, o := range rules {
 		r.InboundRules = append(r.InboundRules, godo.InboundRule{

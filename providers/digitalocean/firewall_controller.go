@@ -67,13 +67,13 @@ func newPublicFirewall(c Config, a *api, l *loadBalancers) *publicFirewall {
 		List: func(ctx context.Context) ([]*godo.Firewall, int, error) {
 			began := time.Now()
 			all, pages, err := a.firewalls(ctx)
-			f.metrics.operation("get_by_list", began, err)
+			f.metrics.observeOperation("get_by_list", began, err)
 			return all, pages, err
 		},
 		Get: func(ctx context.Context, id string) (*godo.Firewall, error) {
 			began := time.Now()
 			one, err := a.firewall(ctx, id)
-			f.metrics.operation("get_by_id", began, err)
+			f.metrics.observeOperation("get_by_id", began, err)
 			return one, err
 		},
 		Indexes: map[string]func(*godo.Firewall) []string{indexName: func(f *godo.Firewall) []string { return []string{f.Name} }},
@@ -91,7 +91,7 @@ func (f *publicFirewall) reconcile(ctx context.Context) error {
 	defer f.mu.Unlock()
 	began := time.Now()
 	changed, err := f.converge(ctx)
-	f.metrics.reconciled(began, changed, err)
+	f.metrics.observeReconcile(began, changed, err)
 	if err != nil {
 		return fmt.Errorf("public access firewall %s: %w", f.name, err)
 	}
@@ -103,7 +103,7 @@ func (f *publicFirewall) converge(ctx context.Context) (changed bool, err error)
 	if err != nil {
 		return false, err
 	}
-	want, unread := f.want(ctx, have)
+	want, unread := f.desire(ctx, have)
 	// A missing firewall blocks nobody, but a new one without some ports would.
 	if want == nil || have == nil && unread != nil {
 		return false, unread
@@ -141,7 +141,7 @@ func (f *publicFirewall) apply(ctx context.Context, have *godo.Firewall, want *g
 func (f *publicFirewall) find(ctx context.Context) (*godo.Firewall, error) {
 	began := time.Now()
 	found, err := f.observed.Find(ctx, indexName, f.name, inventory.Query{MaxAge: firewallPeriod - time.Second})
-	f.metrics.synced(began, err)
+	f.metrics.observeSync(began, err)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (f *publicFirewall) find(ctx context.Context) (*godo.Firewall, error) {
 func (f *publicFirewall) write(operation string, call func() (*godo.Firewall, error)) error {
 	began := time.Now()
 	after, err := call()
-	f.metrics.operation(operation, began, err)
+	f.metrics.observeOperation(operation, began, err)
 	f.doubt = errors.Is(err, cloudapi.ErrInvalid)
 	if err != nil {
 		f.observed.InvalidateAll()
@@ -164,16 +164,16 @@ func (f *publicFirewall) write(operation string, call func() (*godo.Firewall, er
 	return nil
 }
 
-// stillGone reports whether a load balancer proved missing has not been seen since.
-func (f *publicFirewall) stillGone(id string) bool {
+// isStillMissing reports whether a load balancer proved missing has not been seen since.
+func (f *publicFirewall) isStillMissing(id string) bool {
 	if _, seen := f.loadBalancers.observed.Peek(id); seen {
 		delete(f.gone, id)
 	}
 	return f.gone[id]
 }
 
-// lookForGone finds recorded load balancers that do not exist.
-func (f *publicFirewall) lookForGone(ctx context.Context, services []*v1.Service) {
+// findMissing finds recorded load balancers that do not exist.
+func (f *publicFirewall) findMissing(ctx context.Context, services []*v1.Service) {
 	if !f.doubt {
 		return
 	}
@@ -190,8 +190,8 @@ func (f *publicFirewall) lookForGone(ctx context.Context, services []*v1.Service
 	}
 }
 
-// want computes the firewall and reports Services whose ports stay closed. unread covers Services whose load balancer could not be read.
-func (f *publicFirewall) want(ctx context.Context, have *godo.Firewall) (want *godo.FirewallRequest, unread error) {
+// desire computes the firewall and reports Services whose ports stay closed. unread covers Services whose load balancer could not be read.
+func (f *publicFirewall) desire(ctx context.Context, have *godo.Firewall) (want *godo.FirewallRequest, unread error) {
 	services, err := f.services.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("listing Services: %w", err)
@@ -200,15 +200,15 @@ func (f *publicFirewall) want(ctx context.Context, have *godo.Firewall) (want *g
 	slices.SortFunc(services, func(a, b *v1.Service) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(string(a.UID), string(b.UID)))
 	})
-	f.lookForGone(ctx, services)
+	f.findMissing(ctx, services)
 	faults := map[types.UID][]error{}
 	var claims []claim
 	for _, s := range services {
 		id := recordedID(s)
-		if f.stillGone(id) {
+		if f.isStillMissing(id) {
 			id = ""
 		}
-		lbType, network, err := f.loadBalancers.effective(ctx, s)
+		lbType, network, err := f.loadBalancers.typeAndNetwork(ctx, s)
 		if err != nil {
 			unread = errors.Join(unread, fmt.Errorf("service %s/%s: %w", s.Namespace, s.Name, err))
 			lbType, network = godo.LoadBalancerTypeRegionalNetwork, godo.LoadBalancerNetworkTypeExternal
@@ -230,12 +230,12 @@ func (f *publicFirewall) want(ctx context.Context, have *godo.Firewall) (want *g
 			"use fewer or consecutive ports, load balancers of type %s, or set %s to false and open the ports in another firewall",
 			f.name, digitaloceanlimits.FirewallRules.Max, godo.LoadBalancerTypeRegional, annotationFirewallManaged))
 	}
-	f.tell(services, faults)
+	f.writeEvents(services, faults)
 	return want, unread
 }
 
-// tell writes an event on each Service with a new problem.
-func (f *publicFirewall) tell(services []*v1.Service, faults map[types.UID][]error) {
+// writeEvents writes an event on each Service with a new problem.
+func (f *publicFirewall) writeEvents(services []*v1.Service, faults map[types.UID][]error) {
 	told := map[types.UID]string{}
 	for _, s := range services {
 		err := errors.Join(faults[s.UID]...)
@@ -250,9 +250,9 @@ func (f *publicFirewall) tell(services []*v1.Service, faults map[types.UID][]err
 	f.told = told
 }
 
-// effective returns the type and network of a Service's load balancer: its actual ones if it exists, otherwise those of the annotations.
-// Both are empty for invalid annotations without a load balancer.
-func (l *loadBalancers) effective(ctx context.Context, service *v1.Service) (lbType, network string, err error) {
+// typeAndNetwork returns the type and network of a Service's load balancer: its actual ones if it exists, otherwise those of the
+// annotations. Both are empty for invalid annotations without a load balancer.
+func (l *loadBalancers) typeAndNetwork(ctx context.Context, service *v1.Service) (lbType, network string, err error) {
 	if service.Spec.Type != v1.ServiceTypeLoadBalancer {
 		return "", "", nil
 	}

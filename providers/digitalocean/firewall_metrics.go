@@ -41,7 +41,7 @@ var newFirewallMetrics = sync.OnceValue(func() *firewallMetrics {
 	return m
 })
 
-func (m *firewallMetrics) operation(name string, began time.Time, err error) {
+func (m *firewallMetrics) observeOperation(name string, began time.Time, err error) {
 	result, code := "succeeded", "200"
 	if name == "create" {
 		code = "202"
@@ -56,7 +56,7 @@ func (m *firewallMetrics) operation(name string, began time.Time, err error) {
 	m.operations.WithLabelValues(name, result, code).Inc()
 }
 
-func (m *firewallMetrics) synced(began time.Time, err error) {
+func (m *firewallMetrics) observeSync(began time.Time, err error) {
 	result := "updated"
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -68,7 +68,7 @@ func (m *firewallMetrics) synced(began time.Time, err error) {
 	m.syncs.WithLabelValues(result).Inc()
 }
 
-func (m *firewallMetrics) reconciled(began time.Time, changed bool, err error) {
+func (m *firewallMetrics) observeReconcile(began time.Time, changed bool, err error) {
 	result, kind := "skipped", ""
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):

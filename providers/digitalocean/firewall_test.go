@@ -152,7 +152,7 @@ func texts(rules []opening) []string {
 
 func TestFirewallRulesOfManyServices(t *testing.T) {
 	t.Parallel()
-	open := func(ports string) access { return access{protocol: "tcp", ports: ports, addresses: everywhere()} }
+	open := func(ports string) access { return access{protocol: "tcp", ports: ports, addresses: allNetworks()} }
 	few := []claim{
 		{"a", []access{{protocol: "tcp", ports: "10256", loadBalancer: "lb-a"}, open("443"), open("80")}},
 		{
@@ -168,13 +168,13 @@ func TestFirewallRulesOfManyServices(t *testing.T) {
 			},
 		},
 	}
-	rules, leftOut := fit(few, 47)
+	rules, leftOut := fitClaims(few, 47)
 	assert.Empty(t, leftOut)
 	assert.Equal(t, []string{
 		"tcp 10256 lb-a", "tcp 10256 lb-b", "tcp 443 0.0.0.0/0 ::/0", "tcp 80 0.0.0.0/0 ::/0", "udp 53 192.0.2.0/24 198.51.100.0/24",
 	}, texts(rules), "sorted as text; who may come in from everywhere is not listed beside it; nobody means no rule")
 
-	rules, leftOut = fit(claims(100, func(i int) []access {
+	rules, leftOut = fitClaims(claims(100, func(i int) []access {
 		return []access{{protocol: "tcp", ports: "10256", loadBalancer: fmt.Sprintf("lb-%03d", i)}, open(strconv.Itoa(8000 + i)), open("80")}
 	}), 47)
 	assert.Empty(t, leftOut, "100 load balancers, 102 ports, 3 rules")
@@ -182,10 +182,10 @@ func TestFirewallRulesOfManyServices(t *testing.T) {
 	assert.Len(t, rules[0].loadBalancers, 100)
 	assert.Equal(t, []string{"10256", "80", "8000-8099"}, []string{rules[0].ports, rules[1].ports, rules[2].ports})
 
-	rules, leftOut = fit(claims(50, func(i int) []access { return []access{open(strconv.Itoa(30000 + 2*i))} }), 47)
+	rules, leftOut = fitClaims(claims(50, func(i int) []access { return []access{open(strconv.Itoa(30000 + 2*i))} }), 47)
 	assert.Len(t, rules, 47)
 	assert.Equal(t, []types.UID{"s47", "s48", "s49"}, leftOut, "the youngest have no room")
-	rules, leftOut = fit(claims(50, func(i int) []access {
+	rules, leftOut = fitClaims(claims(50, func(i int) []access {
 		if i == 49 {
 			return []access{open("30001")} // between two neighbours: it costs no rule, but spares one
 		}
@@ -199,7 +199,7 @@ func TestFirewallComparison(t *testing.T) {
 	t.Parallel()
 	request := func(change func(*godo.FirewallRequest)) *godo.FirewallRequest {
 		r, _ := desiredFirewall("fw", []string{"a", "b"}, []claim{{"s", []access{
-			{protocol: "tcp", ports: "80", addresses: everywhere()}, {protocol: "tcp", ports: "10256", loadBalancer: "lb"},
+			{protocol: "tcp", ports: "80", addresses: allNetworks()}, {protocol: "tcp", ports: "10256", loadBalancer: "lb"},
 		}}})
 		if change != nil {
 			change(r)

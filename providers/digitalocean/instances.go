@@ -77,8 +77,8 @@ func (d droplet) addresses() []v1.NodeAddress {
 	return list
 }
 
-// incomplete returns what a droplet lacks to become a node, or "".
-func (d droplet) incomplete() string {
+// missingData returns what a droplet lacks to become a node, or "".
+func (d droplet) missingData() string {
 	switch {
 	case d.privateV4 == "":
 		return "it has no private IPv4 address yet; every node needs one, so check that it is in a VPC"
@@ -132,7 +132,7 @@ func (d droplet) state() (nodes.State, error) {
 }
 
 func (*instances) describe(_ context.Context, _ *v1.Node, d droplet, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
-	if lack := d.incomplete(); lack != "" {
+	if lack := d.missingData(); lack != "" {
 		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("droplet %d cannot become a node: %s", d.id, lack)}
 	}
 	return &cloudprovider.InstanceMetadata{InstanceType: d.size, Region: d.region, NodeAddresses: d.addresses()}, nil

@@ -100,7 +100,7 @@ func newLoadBalancers(c Config, adopt registry.Adoption, a *api, i *instances) *
 	l := &loadBalancers{
 		keep: keep, config: c, api: a, instances: i, cluster: &ownership.Cluster{}, adopt: adopt,
 		observed: inventory.New(inventory.Source[string, *godo.LoadBalancer]{
-			Kind: "load balancer", ID: func(lb *godo.LoadBalancer) string { return lb.ID }, Get: a.loadBalancer, Wrote: asWritten,
+			Kind: "load balancer", ID: func(lb *godo.LoadBalancer) string { return lb.ID }, Get: a.loadBalancer, Wrote: equalsWritten,
 			List: func(ctx context.Context) ([]*godo.LoadBalancer, int, error) {
 				return a.loadBalancers(ctx, i.nodes.Counts().All, lists)
 			},
@@ -187,16 +187,16 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, f fi
 	switch {
 	case r.Purpose == services.Ensure || r.Purpose == services.Plan:
 		return f, services.Refused(r.Service, f.Decision), f.Err()
-	case f.lb != nil && unproven(r.Service, f):
+	case f.lb != nil && isUnproven(r.Service, f):
 		if r.Purpose == services.Delete {
-			return finding{}, []services.Finding{stays(f.lb.ID)}, nil
+			return finding{}, []services.Finding{retentionNotice(f.lb.ID)}, nil
 		}
 		return f, nil, nil // the framework then requests its deletion, which reports that it stays
 	case f.Verdict == ownership.Refused:
 		klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(r.Service), "reason", f.Err().Error())
 		return finding{}, nil, nil
 	case r.Purpose == services.Delete && f.lb != nil:
-		f, err := l.lookAgain(ctx, r.Service, f)
+		f, err := l.reread(ctx, r.Service, f)
 		return f, nil, err
 	}
 	return f, nil, nil
@@ -236,7 +236,7 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, f findin
 	}
 	marks, err := l.marks(ctx, r.Service, f)
 	d.request.Tags = append(d.request.Tags, marks...)
-	d.vanished = l.vanished(ctx, f.lb, d.request.DropletIDs)
+	d.vanished = l.findVanished(ctx, f.lb, d.request.DropletIDs)
 	return d, findings, err
 }
 
@@ -278,8 +278,8 @@ func (l *loadBalancers) Changes(r services.Request, f finding, d desired) ([]ser
 		return []services.Change[finding]{l.creation(d.request, r.Service)}, nil
 	}
 	changes := l.changes(f.lb, d.vanished, plan(withoutDroplets(f.lb, d.vanished), d.request))
-	if len(changes) > 0 && l.unmarked(f, d) {
-		return append([]services.Change[finding]{l.marking(f.lb, marksIn(d.request))}, changes...), nil
+	if len(changes) > 0 && l.lacksMarks(f, d) {
+		return append([]services.Change[finding]{l.markChange(f.lb, marksIn(d.request))}, changes...), nil
 	}
 	return changes, nil
 }
@@ -318,8 +318,8 @@ func (l *loadBalancers) changes(lb *godo.LoadBalancer, vanished []int, steps []s
 	return changes
 }
 
-// unmarked reports whether a load balancer lacks marks, or has those of a deleted Service.
-func (l *loadBalancers) unmarked(f finding, d desired) bool {
+// lacksMarks reports whether a load balancer lacks marks, or has those of a deleted Service.
+func (l *loadBalancers) lacksMarks(f finding, d desired) bool {
 	marks := marksIn(d.request)
 	missing := func(tag string) bool { return !slices.Contains(f.lb.Tags, tag) }
 	stale := func(tag string) bool { return ownership.IsServiceMark(tag) && !slices.Contains(marks, tag) }
@@ -330,7 +330,7 @@ func marksIn(r *godo.LoadBalancerRequest) []string {
 	return slices.DeleteFunc(slices.Clone(r.Tags), func(tag string) bool { return !ownership.IsMark(tag) })
 }
 
-func (l *loadBalancers) marking(lb *godo.LoadBalancer, marks []string) services.Change[finding] {
+func (l *loadBalancers) markChange(lb *godo.LoadBalancer, marks []string) services.Change[finding] {
 	return services.Change[finding]{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + lb.ID, Detail: "tag it as this Service's"},
 		Compare: func() (before, after any) {
@@ -341,7 +341,7 @@ func (l *loadBalancers) marking(lb *godo.LoadBalancer, marks []string) services.
 		},
 		Make: func(ctx context.Context, r *services.Request, f finding) (finding, error) {
 			var err error
-			f.lb, err = l.remark(ctx, r.Service, f, f.lb)
+			f.lb, err = l.addMarks(ctx, r.Service, f, f.lb)
 			return f, err
 		},
 	}
@@ -351,7 +351,7 @@ func (l *loadBalancers) marking(lb *godo.LoadBalancer, marks []string) services.
 func (l *loadBalancers) Complete(ctx context.Context, r *services.Request, f finding, d desired) (finding, error) {
 	_, err := l.record(ctx, r.Service, f.lb, d.certificateID)
 	if err == nil {
-		f.lb, err = l.setUp(ctx, f.lb)
+		f.lb, err = l.waitUntilActive(ctx, f.lb)
 	}
 	if err != nil || f.lb.Status != statusActive || f.created {
 		return f, err
@@ -364,7 +364,7 @@ func (l *loadBalancers) Complete(ctx context.Context, r *services.Request, f fin
 
 // Status implements services.Reconciler.
 func (l *loadBalancers) Status(_ services.Request, f finding, d desired) (*v1.LoadBalancerStatus, error) {
-	return ready(f.lb, d.settings)
+	return statusIfActive(f.lb, d.settings)
 }
 
 // NodeChanges implements services.Reconciler: only droplets, and only if they differ.
@@ -381,7 +381,7 @@ func (l *loadBalancers) NodeChanges(
 	if err != nil {
 		return nil, nil, err
 	}
-	vanished := l.vanished(ctx, f.lb, behind.ids)
+	vanished := l.findVanished(ctx, f.lb, behind.ids)
 	return l.changes(f.lb, vanished, planDroplets(withoutDroplets(f.lb, vanished), behind.ids)), nil, nil
 }
 
@@ -393,7 +393,7 @@ func (l *loadBalancers) Deletions(
 	case f.lb == nil:
 		return nil, nil, nil
 	case !f.Deletable:
-		return nil, []services.Finding{stays(f.lb.ID)}, nil
+		return nil, []services.Finding{retentionNotice(f.lb.ID)}, nil
 	}
 	return []services.Change[finding]{{
 		Planned: contract.Planned{Action: contract.PlanDelete, Object: "load balancer " + f.lb.ID},
@@ -403,15 +403,15 @@ func (l *loadBalancers) Deletions(
 	}}, nil, nil
 }
 
-// unproven reports whether a Service that changed its type records a load balancer without other evidence of ownership. The API server has
-// cleared the status, which was the only one.
-func unproven(service *v1.Service, f finding) bool {
+// isUnproven reports whether a Service that changed its type records a load balancer without other evidence of ownership. The API server
+// has cleared the status, which was the only one.
+func isUnproven(service *v1.Service, f finding) bool {
 	return service.Spec.Type != v1.ServiceTypeLoadBalancer && f.Verdict == ownership.Refused && f.Owner == nil &&
 		f.lb.ID == recordedID(service) && !slices.ContainsFunc(f.lb.Tags, ownership.IsMark) && !defaultNames.MatchString(f.lb.Name)
 }
 
-// stays reports that a load balancer outlives its Service.
-func stays(id string) services.Finding {
+// retentionNotice reports that a load balancer outlives its Service.
+func retentionNotice(id string) services.Finding {
 	return services.Notice(contract.EventLoadBalancerRetained,
 		"load balancer %s stays in the cloud, for nothing shows that a controller made it; delete it there if it is not needed", id)
 }
@@ -515,8 +515,8 @@ func (l *loadBalancers) record(ctx context.Context, service *v1.Service, lb *god
 	return updated, nil
 }
 
-// setUp waits for a new load balancer for a limited time.
-func (l *loadBalancers) setUp(ctx context.Context, lb *godo.LoadBalancer) (*godo.LoadBalancer, error) {
+// waitUntilActive waits for a new load balancer for a limited time.
+func (l *loadBalancers) waitUntilActive(ctx context.Context, lb *godo.LoadBalancer) (*godo.LoadBalancer, error) {
 	if lb.Status != statusNew {
 		return lb, nil
 	}
@@ -530,8 +530,8 @@ func (l *loadBalancers) setUp(ctx context.Context, lb *godo.LoadBalancer) (*godo
 	return after, err
 }
 
-// ready returns the status of an active load balancer, or an error with a retry hint.
-func ready(lb *godo.LoadBalancer, s settings) (*v1.LoadBalancerStatus, error) {
+// statusIfActive returns the status of an active load balancer, or an error with a retry hint.
+func statusIfActive(lb *godo.LoadBalancer, s settings) (*v1.LoadBalancerStatus, error) {
 	switch lb.Status {
 	case statusActive:
 		return status(lb, s), nil

@@ -357,7 +357,7 @@ func TestDropletsOfNodes(t *testing.T) {
 		node("gone", providerIDPrefix+"999999"), node("malformed", providerIDPrefix+"x"), node("elsewhere", "aws:///x/i-1"),
 	})
 	require.NoError(t, err)
-	kept, err := eligible(list, typeNetwork, "EXTERNAL")
+	kept, err := eligibleBackends(list, typeNetwork, "EXTERNAL")
 	require.NoError(t, err)
 	assert.Equal(t, []int{byID, byName, byIP}, dropletIDs(kept))
 

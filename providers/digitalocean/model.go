@@ -49,8 +49,8 @@ type backend struct {
 // errNoBackends is wrapped by the error for a Service without usable nodes.
 var errNoBackends = errors.New("no node can be a backend")
 
-// eligible returns the backends for this type and network, sorted by droplet ID.
-func eligible(backends []backend, lbType, network string) ([]backend, error) {
+// eligibleBackends returns the backends for this type and network, sorted by droplet ID.
+func eligibleBackends(backends []backend, lbType, network string) ([]backend, error) {
 	kept := make([]backend, 0, len(backends))
 	var dropped []string
 	for _, b := range backends {
@@ -411,15 +411,15 @@ func splitResize(observed *godo.LoadBalancer, request *godo.LoadBalancerRequest,
 		return []step{{kind: replace, request: request, reasons: reasons}}
 	}
 	first := *request
-	first.SizeSlug, first.SizeUnit = keptSize(observed)
+	first.SizeSlug, first.SizeUnit = currentSize(observed)
 	return []step{
 		{kind: replace, request: &first, reasons: other},
 		{kind: replace, request: request, reasons: slices.DeleteFunc(slices.Clone(reasons), func(field string) bool { return !isSize(field) })},
 	}
 }
 
-// keptSize returns the size that leaves a load balancer unchanged.
-func keptSize(lb *godo.LoadBalancer) (slug string, count uint32) {
+// currentSize returns the size that leaves a load balancer unchanged.
+func currentSize(lb *godo.LoadBalancer) (slug string, count uint32) {
 	if lb.SizeUnit != 0 {
 		return "", lb.SizeUnit
 	}
@@ -455,7 +455,7 @@ func keepFixed(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) *god
 	}
 	if r.SizeSlug == "" && r.SizeUnit == 0 {
 		// Without a requested size the present one stays.
-		r.SizeSlug, r.SizeUnit = keptSize(observed)
+		r.SizeSlug, r.SizeUnit = currentSize(observed)
 	}
 	owned := slices.ContainsFunc(r.Tags, ownership.IsServiceMark)
 	for _, tag := range observed.Tags {
@@ -535,7 +535,7 @@ func dropletChanges(have, want []int) (add, remove []int) {
 
 // subtract returns the items that are not in other, in their order.
 func subtract(items, other []int) []int {
-	other = sorted(other)
+	other = sortIDs(other)
 	var rest []int
 	next, inOrder := 0, slices.IsSorted(items)
 	for _, id := range items {
@@ -555,8 +555,8 @@ func subtract(items, other []int) []int {
 	return rest
 }
 
-// sorted returns ids itself if it is already sorted.
-func sorted(ids []int) []int {
+// sortIDs returns ids itself if it is already sorted.
+func sortIDs(ids []int) []int {
 	if slices.IsSorted(ids) {
 		return ids
 	}
@@ -586,9 +586,9 @@ func certificateInUse(lb *godo.LoadBalancer) string {
 	return ""
 }
 
-// rotated reports whether Let's Encrypt's renewal has replaced the wanted certificate by the one in use. A renewal has a new ID and the
+// isRotated reports whether Let's Encrypt's renewal has replaced the wanted certificate by the one in use. A renewal has a new ID and the
 // same name. wanted is nil if it no longer exists.
-func rotated(inUse, wanted *godo.Certificate) bool {
+func isRotated(inUse, wanted *godo.Certificate) bool {
 	if inUse == nil || inUse.Type != letsEncrypt {
 		return false
 	}

@@ -25,7 +25,7 @@ func build(s *v1.Service, certificateID string, backends []backend) (*godo.LoadB
 	if err != nil {
 		return nil, err
 	}
-	kept, err := eligible(backends, set.Type, set.Network)
+	kept, err := eligibleBackends(backends, set.Type, set.Network)
 	if err != nil {
 		return nil, err
 	}
@@ -305,7 +305,7 @@ func TestNetworkStack(t *testing.T) {
 // TestDropletWithTwoNames: a droplet that has two Nodes for a while is named once.
 func TestDropletWithTwoNames(t *testing.T) {
 	t.Parallel()
-	kept, err := eligible([]backend{
+	kept, err := eligibleBackends([]backend{
 		{node: "new", dropletID: 5, publicV4: true}, {node: "other", dropletID: 3, publicV4: true}, {node: "old", dropletID: 5, publicV4: true},
 	}, godo.LoadBalancerTypeRegional, godo.LoadBalancerNetworkTypeExternal)
 	require.NoError(t, err)
@@ -330,16 +330,16 @@ func TestEligible(t *testing.T) {
 		{"REGIONAL_NETWORK", "INTERNAL", []int{1, 2, 3, 4, 5}},
 		{"REGIONAL", "INTERNAL", []int{1, 2, 3, 4, 5}},
 	} {
-		kept, err := eligible(all, c.kind, c.network)
+		kept, err := eligibleBackends(all, c.kind, c.network)
 		require.NoError(t, err)
 		assert.Equal(t, c.want, dropletIDs(kept), "%s %s", c.kind, c.network)
 	}
-	_, err := eligible(all[3:], "REGIONAL_NETWORK", "EXTERNAL")
+	_, err := eligibleBackends(all[3:], "REGIONAL_NETWORK", "EXTERNAL")
 	require.ErrorIs(t, err, errNoBackends)
 	require.ErrorContains(t, err, "nodes none, private without a public IPv4 address; set the annotation "+annotationType)
-	_, err = eligible(all[4:], "REGIONAL", "EXTERNAL")
+	_, err = eligibleBackends(all[4:], "REGIONAL", "EXTERNAL")
 	require.ErrorContains(t, err, "without an address that the load balancer can reach")
-	_, err = eligible(nil, "REGIONAL", "EXTERNAL")
+	_, err = eligibleBackends(nil, "REGIONAL", "EXTERNAL")
 	require.ErrorContains(t, err, "no provider ID yet")
 }
 
@@ -589,14 +589,14 @@ func TestAddresses(t *testing.T) {
 		d := base
 		d.Networks = c.networks
 		got := newDroplet(&d)
-		assert.Equal(t, c.incomplete, got.incomplete() != "", name)
+		assert.Equal(t, c.incomplete, got.missingData() != "", name)
 		if !c.incomplete {
 			assert.Equal(t, c.want, fmt.Sprint(got.addresses()), name)
 		}
 	}
 	assert.NotEmpty(
 		t,
-		newDroplet(&godo.Droplet{ID: 7, Networks: &godo.Networks{V4: []godo.NetworkV4{v4("private", "10.0.0.1")}}}).incomplete(),
+		newDroplet(&godo.Droplet{ID: 7, Networks: &godo.Networks{V4: []godo.NetworkV4{v4("private", "10.0.0.1")}}}).missingData(),
 		"no region",
 	)
 }

@@ -45,9 +45,9 @@ func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, f fin
 			after = *whole
 		}
 	}
-	vanished := l.vanished(ctx, f.lb, nil)
+	vanished := l.findVanished(ctx, f.lb, nil)
 	request := keepFixed(f.lb, withoutDroplets(f.lb, vanished).AsRequest())
-	request.SizeSlug, request.SizeUnit = keptSize(f.lb)
+	request.SizeSlug, request.SizeUnit = currentSize(f.lb)
 	request.Firewall = &after
 	slices.Sort(request.Tags) // the API guarantees no order
 	slices.SortFunc(request.ForwardingRules, func(a, b godo.ForwardingRule) int {
@@ -55,8 +55,8 @@ func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, f fin
 	})
 	changes := l.changes(f.lb, vanished, []step{{kind: replace, request: request, reasons: []string{"firewall"}}})
 	marks, err := l.marks(ctx, r.Service, f)
-	if err == nil && l.unmarked(f, desired{request: &godo.LoadBalancerRequest{Tags: marks}}) {
-		changes = append(changes, l.marking(f.lb, marks))
+	if err == nil && l.lacksMarks(f, desired{request: &godo.LoadBalancerRequest{Tags: marks}}) {
+		changes = append(changes, l.markChange(f.lb, marks))
 	}
 	return changes, err
 }

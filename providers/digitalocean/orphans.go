@@ -28,7 +28,7 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract
 	}
 	orphans := []contract.Orphan{}
 	for _, lb := range all {
-		if c.loadBalancers.orphaned(lb, mark, services) {
+		if c.loadBalancers.isOrphan(lb, mark, services) {
 			orphans = append(orphans, contract.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name, Created: lb.Created})
 		}
 	}
@@ -36,9 +36,9 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract
 	return orphans, nil
 }
 
-// orphaned reports whether a load balancer has this cluster's mark and no Service uses it. Any trace from an existing Service counts as
+// isOrphan reports whether a load balancer has this cluster's mark and no Service uses it. Any trace from an existing Service counts as
 // use.
-func (l *loadBalancers) orphaned(lb *godo.LoadBalancer, mark string, services []*v1.Service) bool {
+func (l *loadBalancers) isOrphan(lb *godo.LoadBalancer, mark string, services []*v1.Service) bool {
 	rules, object := l.rules(), objectOf(lb)
 	return slices.Contains(lb.Tags, mark) && !slices.ContainsFunc(services, func(s *v1.Service) bool {
 		return ownership.Holds(s, object, rules) || isServed(s, lb)
@@ -73,7 +73,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err != nil {
 		return err
 	}
-	if mark == "" || !l.orphaned(lb, mark, services) {
+	if mark == "" || !l.isOrphan(lb, mark, services) {
 		return fmt.Errorf("load balancer %s is no longer an orphan: it lost the mark of this cluster, or a Service has it", o.ID)
 	}
 	err = c.api.deleteLoadBalancer(ctx, o.ID)

@@ -24,16 +24,16 @@ func portableCertificate(value string, a schema.Asked) (map[string]string, error
 		own = map[string]string{annotationCertificateID: value}
 	}
 	if a.Portable[portable.TLSPorts] == "" && a.Own[annotationTLSPorts] == "" && a.Own[annotationHTTP2Ports] == "" {
-		own[annotationTLSPorts] = numbers(a.PortsNamed(""))
+		own[annotationTLSPorts] = portNumbers(a.PortsNamed(""))
 	}
 	return own, nil
 }
 
 func portableTLSPorts(value string, a schema.Asked) (map[string]string, error) {
-	return map[string]string{annotationTLSPorts: numbers(a.PortsNamed(value))}, nil
+	return map[string]string{annotationTLSPorts: portNumbers(a.PortsNamed(value))}, nil
 }
 
-func numbers(ports []schema.Port) string {
+func portNumbers(ports []schema.Port) string {
 	texts := make([]string, len(ports))
 	for i, p := range ports {
 		texts[i] = strconv.Itoa(int(p.Number))

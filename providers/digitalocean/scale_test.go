@@ -118,7 +118,7 @@ func (f whileEncoded) MarshalJSON() ([]byte, error) {
 // TestLateBody: HTTP/2 closes a body while another goroutine reads it, which must not change it under the reader.
 func TestLateBody(t *testing.T) {
 	t.Parallel()
-	body := &lateBody{}
+	body := &lazyBody{}
 	times := 0
 	body.value = whileEncoded(func() {
 		times++

@@ -54,7 +54,7 @@ func (t *tagging) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	untagged, err := t.untagged(ctx, services, all)
+	untagged, err := t.findUntagged(ctx, services, all)
 	if err != nil {
 		return err
 	}
@@ -78,8 +78,8 @@ func (t *tagging) run(ctx context.Context) error {
 	return nil
 }
 
-// untagged returns each of the cluster's load balancers that lacks the tag.
-func (t *tagging) untagged(ctx context.Context, services []*v1.Service, all []*godo.LoadBalancer) ([]*godo.LoadBalancer, error) {
+// findUntagged returns each of the cluster's load balancers that lacks the tag.
+func (t *tagging) findUntagged(ctx context.Context, services []*v1.Service, all []*godo.LoadBalancer) ([]*godo.LoadBalancer, error) {
 	var list []*godo.LoadBalancer
 	for _, lb := range all {
 		if slices.Contains(lb.Tags, t.tag) {

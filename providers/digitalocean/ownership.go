@@ -95,8 +95,8 @@ func (l *loadBalancers) oldestOf(
 	return first, nil
 }
 
-// lookAgain reads a load balancer again before its deletion. Concurrent deletions share a new listing.
-func (l *loadBalancers) lookAgain(ctx context.Context, service *v1.Service, before finding) (finding, error) {
+// reread reads a load balancer again before its deletion. Concurrent deletions share a new listing.
+func (l *loadBalancers) reread(ctx context.Context, service *v1.Service, before finding) (finding, error) {
 	lb, err := l.observed.Get(ctx, before.lb.ID, inventory.Query{Gathered: true})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		l.observed.Forget(before.lb.ID)
@@ -167,8 +167,10 @@ func (l *loadBalancers) marks(ctx context.Context, service *v1.Service, found fi
 	return marks, err
 }
 
-// remark adds missing marks to a load balancer that is about to be changed. The API accepts tags in the request only at creation.
-func (l *loadBalancers) remark(ctx context.Context, service *v1.Service, found finding, lb *godo.LoadBalancer) (*godo.LoadBalancer, error) {
+// addMarks adds missing marks to a load balancer that is about to be changed. The API accepts tags in the request only at creation.
+func (l *loadBalancers) addMarks(
+	ctx context.Context, service *v1.Service, found finding, lb *godo.LoadBalancer,
+) (*godo.LoadBalancer, error) {
 	marks, err := l.marks(ctx, service, found)
 	if err != nil {
 		return nil, err
@@ -191,11 +193,11 @@ func (l *loadBalancers) remark(ctx context.Context, service *v1.Service, found f
 		lb = &marked
 		l.observed.PutPartial(lb)
 	}
-	return l.unmark(ctx, lb, marks)
+	return l.removeMarks(ctx, lb, marks)
 }
 
-// unmark removes the marks of a deleted former owner, which could otherwise claim the load balancer again.
-func (l *loadBalancers) unmark(ctx context.Context, lb *godo.LoadBalancer, marks []string) (*godo.LoadBalancer, error) {
+// removeMarks removes the marks of a deleted former owner, which could otherwise claim the load balancer again.
+func (l *loadBalancers) removeMarks(ctx context.Context, lb *godo.LoadBalancer, marks []string) (*godo.LoadBalancer, error) {
 	if len(marks) == 0 {
 		return lb, nil
 	}
@@ -241,7 +243,7 @@ func (l *loadBalancers) cleanUpPrevious(ctx context.Context, service *v1.Service
 		if !previous[id] {
 			continue
 		}
-		found, err := l.lookAgain(ctx, service, finding{lb: &godo.LoadBalancer{ID: id}})
+		found, err := l.reread(ctx, service, finding{lb: &godo.LoadBalancer{ID: id}})
 		if err != nil {
 			return err
 		}
@@ -254,12 +256,12 @@ func (l *loadBalancers) cleanUpPrevious(ctx context.Context, service *v1.Service
 	return nil
 }
 
-// asWritten reports whether a listed load balancer equals the known one in the fields that we write. Lists are compared without order.
-func asWritten(known, listed *godo.LoadBalancer) bool {
+// equalsWritten reports whether a listed load balancer equals the known one in the fields that we write. Lists are compared without order.
+func equalsWritten(known, listed *godo.LoadBalancer) bool {
 	written := func(lb *godo.LoadBalancer) *godo.LoadBalancer {
 		c := *lb
 		c.Status, c.IP, c.IPv6 = "", "", ""
-		c.DropletIDs, c.Tags = sorted(lb.DropletIDs), slices.Sorted(slices.Values(lb.Tags))
+		c.DropletIDs, c.Tags = sortIDs(lb.DropletIDs), slices.Sorted(slices.Values(lb.Tags))
 		if len(c.DropletIDs) == 0 {
 			c.DropletIDs = nil
 		}
