@@ -32,9 +32,9 @@ func (a *api) reservedAddress(ctx context.Context, ip netip.Addr) (*reservedAddr
 	})
 }
 
-// whyKept says why a reserved address is not released with a NodeBalancer, or "". This program reserves none. The owner of an address
+// reasonToKeep says why a reserved address is not released with a NodeBalancer, or "". This program reserves none. The owner of an address
 // allows its release with the mark of the cluster; a Service alone cannot.
-func whyKept(r *reservedAddress, mark string, nodeBalancer int) string {
+func reasonToKeep(r *reservedAddress, mark string, nodeBalancer int) string {
 	switch {
 	case mark == "":
 		return "the identity of the cluster is unknown, so that it cannot be told whether it may be released"
@@ -67,7 +67,7 @@ func (l *loadBalancers) releaseReserved(ctx context.Context, r *services.Request
 	if err != nil {
 		return err
 	}
-	if why := whyKept(reserved, mark, nb.ID); why != "" {
+	if why := reasonToKeep(reserved, mark, nb.ID); why != "" {
 		r.Report(services.Notice(eventKept, "the address %s stays reserved: %s", ip, why))
 		return nil
 	}

@@ -302,15 +302,15 @@ var Annotations = schema.Annotations[settings]{
 	}),
 }
 
-// bound is the table without the row that stands for many annotations.
-func bound() schema.Annotations[settings] {
+// namedAnnotations is the table without the row that stands for many annotations.
+func namedAnnotations() schema.Annotations[settings] {
 	return slices.DeleteFunc(slices.Clone(Annotations), func(a schema.Annotation[settings]) bool { return strings.HasSuffix(a.Key, ">") })
 }
 
 // parseSettings reads the annotations of a Service; options fill in what they leave open.
 func parseSettings(service *v1.Service, c Config) (s settings, warnings, err error) {
 	given := service.Annotations
-	s, warnings, err = bound().Parse(given)
+	s, warnings, err = namedAnnotations().Parse(given)
 	problems := schema.Problems(err)
 	s.Throttle = min(max(s.Throttle, 0), maxThrottle)
 	for key, apply := range map[string]func(){
@@ -372,7 +372,7 @@ func (s settings) openUDP(service *v1.Service) error {
 	}
 	var open []string
 	for _, p := range service.Spec.Ports {
-		if s.speaksUDP(p) {
+		if s.usesUDP(p) {
 			open = append(open, strconv.Itoa(int(p.Port)))
 		}
 	}
@@ -387,8 +387,8 @@ func (s settings) openUDP(service *v1.Service) error {
 		"does not hold for UDP: firewalls of NodeBalancers filter TCP alone, so that everybody may reach port %s", strings.Join(open, ", "))}
 }
 
-// speaksUDP reports whether a port of the NodeBalancer is one of UDP.
-func (s settings) speaksUDP(p v1.ServicePort) bool {
+// usesUDP reports whether a port of the NodeBalancer is one of UDP.
+func (s settings) usesUDP(p v1.ServicePort) bool {
 	return p.Protocol == v1.ProtocolUDP || s.ports[p.Port].Protocol == protocolUDP || s.Protocol == protocolUDP
 }
 
@@ -400,8 +400,8 @@ func backendAnnotations() []string {
 	}
 }
 
-// concerning returns those problems of err that are about annotations whose keys begin in one of these ways.
-func concerning(err error, keys ...string) error {
+// problemsAbout returns those problems of err that are about annotations whose keys begin in one of these ways.
+func problemsAbout(err error, keys ...string) error {
 	return errors.Join(slices.DeleteFunc(schema.Problems(err), func(one error) bool {
 		p, ok := errors.AsType[*schema.Problem](one)
 		return ok && !slices.ContainsFunc(keys, func(key string) bool { return strings.HasPrefix(p.Place, "annotation "+key) })
@@ -471,12 +471,12 @@ func (s settings) contradictions() []error {
 		(s.FrontendVPC == "") != (s.FrontendSubnet == "") && s.FrontendSubnetID == 0, annotationFrontendVPC,
 		"and "+annotationFrontendSubnet+" belong together; set both",
 	)
-	report((s.FrontendRangeV4 != "" || s.FrontendRangeV6 != "") && !s.frontend(), annotationFrontendSubnetID, "is required where a range of the frontend is set")
+	report((s.FrontendRangeV4 != "" || s.FrontendRangeV6 != "") && !s.hasFrontendVPC(), annotationFrontendSubnetID, "is required where a range of the frontend is set")
 	return problems
 }
 
-// frontend reports whether the NodeBalancer has its address in a VPC.
-func (s settings) frontend() bool { return s.FrontendSubnetID != 0 || s.FrontendSubnet != "" }
+// hasFrontendVPC reports whether the NodeBalancer has its address in a VPC.
+func (s settings) hasFrontendVPC() bool { return s.FrontendSubnetID != 0 || s.FrontendSubnet != "" }
 
 // aclMaxLength is room for the addresses of all rules that a firewall can have.
 const aclMaxLength = 131072

@@ -27,7 +27,7 @@ func (l *loadBalancers) backends(ctx context.Context, s settings, nodes []*v1.No
 		return wantedNodes{}, err
 	}
 	return l.behind.Of(ctx, nodes, network{subnetID, s.IPv6Backends}, func() (wantedNodes, error) {
-		list, err := l.reached(ctx, s, nodes, subnetID)
+		list, err := l.reachableBackends(ctx, s, nodes, subnetID)
 		if err != nil {
 			return wantedNodes{}, err
 		}
@@ -40,9 +40,9 @@ func (l *loadBalancers) backends(ctx context.Context, s settings, nodes []*v1.No
 	})
 }
 
-// reached computes these addresses. A node without one is left out and delays no others; a failed read is an error, so that it drops no
-// backend.
-func (l *loadBalancers) reached(ctx context.Context, s settings, nodes []*v1.Node, subnetID int) ([]backend, error) {
+// reachableBackends computes these addresses. A node without one is left out and delays no others; a failed read is an error, so that it
+// drops no backend.
+func (l *loadBalancers) reachableBackends(ctx context.Context, s settings, nodes []*v1.Node, subnetID int) ([]backend, error) {
 	var list []backend
 	for _, node := range nodes {
 		address, err := l.backendAddress(ctx, s, node, subnetID)

@@ -49,7 +49,7 @@ func (l *loadBalancers) creation(request *nodeBalancerRequest, own int) services
 			shown := *request
 			shown.Configs = slices.Clone(shown.Configs)
 			for i := range shown.Configs {
-				shown.Configs[i] = shown.Configs[i].shown()
+				shown.Configs[i] = shown.Configs[i].planFields()
 			}
 			return nil, shown
 		},
@@ -97,8 +97,8 @@ func (l *loadBalancers) changes(nb *nodeBalancer, steps []step) []services.Chang
 	return changes
 }
 
-// shown returns a config for plan: with a certificate's fingerprint, as in the API, and without a key.
-func (f configFields) shown() configFields {
+// planFields returns a config for plan: with a certificate's fingerprint, as in the API, and without a key.
+func (f configFields) planFields() configFields {
 	f.Cert, f.Key = fingerprint(f.Cert), ""
 	return f
 }
@@ -109,8 +109,8 @@ func (s step) compare(nb *nodeBalancer) (before, after any) {
 		configFields
 
 		Nodes nodeSet `json:"nodes"`
-	}{asObserved(s.config, configFields{Cert: s.config.SSLFingerprint, UDPCheckPort: s.config.UDPCheckPort}), s.config.nodes}
-	fields := s.fields.shown()
+	}{keepObserved(s.config, configFields{Cert: s.config.SSLFingerprint, UDPCheckPort: s.config.UDPCheckPort}), s.config.nodes}
+	fields := s.fields.planFields()
 	switch s.kind {
 	case updateBalancer:
 		return services.Within(nb, s.update), s.update
@@ -244,7 +244,7 @@ func (l *loadBalancers) wantNodes(ctx context.Context, service *v1.Service, s se
 	for _, port := range service.Spec.Ports {
 		for _, udp := range []bool{false, true} {
 			i := slices.IndexFunc(d.configs, func(c config) bool {
-				asked := s.speaksUDP(port)
+				asked := s.usesUDP(port)
 				return c.Port == int(port.Port) && udp == (c.Protocol == linodego.ProtocolUDP) && udp == asked
 			})
 			if i < 0 {
@@ -286,7 +286,8 @@ func (l *loadBalancers) secrets(ctx context.Context, service *v1.Service, s sett
 	found := map[string]secret{}
 	for _, port := range service.Spec.Ports {
 		name := s.ports[port.Port].TLSSecret
-		if name == "" || pick(s.ports[port.Port].Protocol, s.Protocol, strings.ToLower(string(port.Protocol))) != protocolHTTPS || l.kube == nil {
+		protocol := firstSet(s.ports[port.Port].Protocol, s.Protocol, strings.ToLower(string(port.Protocol)))
+		if name == "" || protocol != protocolHTTPS || l.kube == nil {
 			continue
 		}
 		object, err := l.kube.CoreV1().Secrets(service.Namespace).Get(ctx, name, metav1.GetOptions{})
@@ -314,7 +315,7 @@ func (l *loadBalancers) backendVPCs(ctx context.Context, s settings) ([]vpcOptio
 	o := vpcOptions{SubnetID: subnetID}
 	switch {
 	case s.BackendRange != "":
-		if err := inside(s.BackendRange, l.config.BackendSubnet); err != nil {
+		if err := checkInside(s.BackendRange, l.config.BackendSubnet); err != nil {
 			return nil, err
 		}
 		o.IPv4Range = s.BackendRange
@@ -327,8 +328,8 @@ func (l *loadBalancers) backendVPCs(ctx context.Context, s settings) ([]vpcOptio
 	return []vpcOptions{o}, nil
 }
 
-// inside refuses a range outside of the option's range.
-func inside(text, bound string) error {
+// checkInside refuses a range outside of the option's range.
+func checkInside(text, bound string) error {
 	if bound == "" {
 		return nil
 	}
@@ -340,7 +341,7 @@ func inside(text, bound string) error {
 }
 
 func (l *loadBalancers) frontendVPCs(ctx context.Context, s settings) ([]vpcOptions, error) {
-	if !s.frontend() {
+	if !s.hasFrontendVPC() {
 		return nil, nil
 	}
 	id := s.FrontendSubnetID

@@ -62,7 +62,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	a.sdk.SetRetryCount(0)
 	a.sdk.SetBaseURL(base.Scheme + "://" + base.Host)
 	a.sdk.SetAPIVersion(versionOf(base))
-	a.sdk.SetLogger(silent{})
+	a.sdk.SetLogger(silentLogger{})
 	a.sdk.SetDebug(false) // regardless of LINODE_DEBUG: the SDK would log bodies, with private keys in them
 	a.sdk.OnAfterResponse(checkAnswer)
 	return a, nil
@@ -79,12 +79,12 @@ func versionOf(base *url.URL) string {
 	return version
 }
 
-// silent discards the SDK's messages for standard error; errors are returned to the caller.
-type silent struct{}
+// silentLogger discards the SDK's messages for standard error; errors are returned to the caller.
+type silentLogger struct{}
 
-func (silent) Errorf(string, ...any) {}
-func (silent) Warnf(string, ...any)  {}
-func (silent) Debugf(string, ...any) {}
+func (silentLogger) Errorf(string, ...any) {}
+func (silentLogger) Warnf(string, ...any)  {}
+func (silentLogger) Debugf(string, ...any) {}
 
 // errNotTheAPI: a proxy's HTML page, which says nothing about any object.
 var errNotTheAPI = errors.New("a page instead of an answer of the API; check LINODE_URL and proxies")

@@ -65,8 +65,8 @@ func TestNodeMetadata(t *testing.T) {
 	w.member(w.addNode(linodesim.Spec{Label: "public"}))
 	foreign := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}, Spec: v1.NodeSpec{ProviderID: "aws:///x/i-1"}}
 	w.member(foreign)
-	assert.True(t, unlabelled(own))
-	assert.False(t, unlabelled(foreign))
+	assert.True(t, lacksMetadata(own))
+	assert.False(t, lacksMetadata(foreign))
 
 	m := &metadata{kube: w.Kube, instances: w.instances, nodes: w.Nodes(), maxAge: sweepMaxAge}
 	w.server.ResetCalls()
@@ -79,7 +79,7 @@ func TestNodeMetadata(t *testing.T) {
 	assert.NotContains(t, nodes["public"].Annotations, annotationPrivateIP)
 	assert.Empty(t, nodes["foreign"].Labels)
 	assert.LessOrEqual(t, w.server.Calls().Total, 1)
-	assert.False(t, unlabelled(nodes["public"]))
+	assert.False(t, lacksMetadata(nodes["public"]))
 
 	w.Kube.ClearActions()
 	require.NoError(t, m.run(t.Context()))

@@ -65,7 +65,7 @@ func (l *loadBalancers) attachedFirewalls(
 		q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: ensureMaxAge}
 		attached, err = l.firewalls.Find(ctx, indexNodeBalancer, strconv.Itoa(id), q)
 	}
-	want.ours = func(f *linodego.Firewall) bool { return madeFor(f, service, l.config.Prefix, mark, id) }
+	want.ours = func(f *linodego.Firewall) bool { return isMadeFor(f, service, l.config.Prefix, mark, id) }
 	return want, attached, err
 }
 
@@ -159,7 +159,7 @@ func (l *loadBalancers) firewallChanges(nb *nodeBalancer, d *desiredState) []ser
 			Planned: contract.Planned{Action: contract.PlanChange, Object: fmt.Sprintf("NodeBalancer %d", nb.ID), Detail: "note its firewalls in its tags"},
 			Compare: func() (before, after any) { return services.Part(nb, "tags"), map[string]any{"tags": tags} },
 			Make: func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
-				return l.note(ctx, f, tags)
+				return l.writeTags(ctx, f, tags)
 			},
 		}}
 	}
@@ -168,7 +168,7 @@ func (l *loadBalancers) firewallChanges(nb *nodeBalancer, d *desiredState) []ser
 		first := &changes[0]
 		change := first.Make
 		first.Make = func(ctx context.Context, r *services.Request, f finding) (finding, error) {
-			f, err := l.note(ctx, f, early)
+			f, err := l.writeTags(ctx, f, early)
 			if err != nil {
 				return f, err
 			}
@@ -183,14 +183,14 @@ func (l *loadBalancers) firewallChanges(nb *nodeBalancer, d *desiredState) []ser
 			if err != nil {
 				return f, err
 			}
-			return l.note(ctx, f, tags)
+			return l.writeTags(ctx, f, tags)
 		}
 	}
 	return changes
 }
 
-// note writes the tags of a NodeBalancer.
-func (l *loadBalancers) note(ctx context.Context, f finding, tags []string) (finding, error) {
+// writeTags writes the tags of a NodeBalancer.
+func (l *loadBalancers) writeTags(ctx context.Context, f finding, tags []string) (finding, error) {
 	after, err := l.api.updateNodeBalancer(ctx, f.nb.ID, nodeBalancerUpdate{Label: f.nb.Label, Throttle: f.nb.Throttle, Tags: tags})
 	if err != nil {
 		l.observed.Invalidate(f.nb.ID)
@@ -294,7 +294,7 @@ func (l *loadBalancers) deleteUnusedFirewall(ctx context.Context, service *v1.Se
 		return nil
 	case err != nil:
 		return err
-	case len(now.Entities) > 0 || !madeFor(now, service, l.config.Prefix, mark, nodeBalancer):
+	case len(now.Entities) > 0 || !isMadeFor(now, service, l.config.Prefix, mark, nodeBalancer):
 		return nil
 	}
 	klog.InfoS("Deleting firewall", "service", klog.KObj(service), "firewall", id)
@@ -355,7 +355,7 @@ func (l *loadBalancers) adoptFirewallForDeletion(ctx context.Context, service *v
 		return err
 	}
 	for _, f := range attached {
-		if f.Label == name || !madeFor(f, service, l.config.Prefix, mark, nb.ID) {
+		if f.Label == name || !isMadeFor(f, service, l.config.Prefix, mark, nb.ID) {
 			continue
 		}
 		err := l.firewallCall(ctx, f.ID, fmt.Sprintf("renaming firewall %d", f.ID), func(ctx context.Context) error {
@@ -369,8 +369,8 @@ func (l *loadBalancers) adoptFirewallForDeletion(ctx context.Context, service *v
 	return nil
 }
 
-// leftFirewalls returns the firewalls that were created for a Service and protect nothing any more, from a new read.
-func (l *loadBalancers) leftFirewalls(ctx context.Context, service *v1.Service) ([]*linodego.Firewall, error) {
+// unusedFirewalls returns the firewalls that were created for a Service and protect nothing any more, from a new read.
+func (l *loadBalancers) unusedFirewalls(ctx context.Context, service *v1.Service) ([]*linodego.Firewall, error) {
 	mark, err := l.mark(ctx)
 	if err != nil {
 		return nil, err
@@ -391,7 +391,7 @@ func (l *loadBalancers) leftFirewalls(ctx context.Context, service *v1.Service) 
 		if err != nil {
 			return nil, err
 		}
-		if len(now.Entities) == 0 && madeFor(now, service, l.config.Prefix, mark, 0) {
+		if len(now.Entities) == 0 && isMadeFor(now, service, l.config.Prefix, mark, 0) {
 			left = append(left, now)
 		}
 	}

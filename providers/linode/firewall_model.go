@@ -223,9 +223,9 @@ func (p *firewallPlan) planOwn(w desiredFirewalls, attached []*linodego.Firewall
 	return own.ID
 }
 
-// madeFor reports whether a controller made a firewall for a Service: this one, which gives it the label of the Service, or
+// isMadeFor reports whether a controller made a firewall for a Service: this one, which gives it the label of the Service, or
 // Linode's own, whose firewall protects nothing but the Service's NodeBalancer. Labels are unique in an account.
-func madeFor(f *linodego.Firewall, service *v1.Service, prefix, mark string, nodeBalancer int) bool {
+func isMadeFor(f *linodego.Firewall, service *v1.Service, prefix, mark string, nodeBalancer int) bool {
 	if ownership.Check("", mark, f.Tags) != nil {
 		return false
 	}
@@ -240,7 +240,7 @@ func madeFor(f *linodego.Firewall, service *v1.Service, prefix, mark string, nod
 	alone := !slices.ContainsFunc(f.Entities, func(e linodego.FirewallDeviceEntity) bool {
 		return e.Type != deviceNodeBalancer || e.ID != nodeBalancer
 	})
-	return !marked && alone && madeByController(prefix, f.Label) &&
+	return !marked && alone && isMadeByController(prefix, f.Label) &&
 		slices.ContainsFunc(f.Rules.Inbound, func(r linodego.FirewallRule) bool { return strings.Contains(r.Description, madeMark) })
 }
 

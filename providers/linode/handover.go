@@ -75,7 +75,7 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBal
 	if err := l.remarkFirewalls(ctx, nb, m, mark, marks); err != nil {
 		return err
 	}
-	tags := withOtherMarks(nb.Tags, marks)
+	tags := replaceMarks(nb.Tags, marks)
 	if services.SameSet(tags, nb.Tags) {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (l *loadBalancers) remarkFirewalls(
 		return err
 	}
 	for _, seen := range attached {
-		if !madeWith(seen, nb, m, mark) {
+		if !isMadeWith(seen, nb, m, mark) {
 			continue
 		}
 		f, err := l.firewalls.Get(ctx, seen.ID, inventory.Query{})
@@ -109,8 +109,8 @@ func (l *loadBalancers) remarkFirewalls(
 		if err != nil {
 			return err
 		}
-		tags := withOtherMarks(f.Tags, marks)
-		if !madeWith(f, nb, m, mark) || services.SameSet(tags, f.Tags) {
+		tags := replaceMarks(f.Tags, marks)
+		if !isMadeWith(f, nb, m, mark) || services.SameSet(tags, f.Tags) {
 			continue
 		}
 		klog.InfoS("Handing over firewall", "firewall", f.ID, "nodeBalancer", nb.ID, "from", m.Cluster)
@@ -125,9 +125,9 @@ func (l *loadBalancers) remarkFirewalls(
 	return nil
 }
 
-// madeWith reports whether a firewall was created for the Service of a NodeBalancer, by its marks, or, if these name only the cluster, by
+// isMadeWith reports whether a firewall was created for the Service of a NodeBalancer, by its marks, or, if these name only the cluster, by
 // the label that both got from the Service.
-func madeWith(f *linodego.Firewall, nb *nodeBalancer, m contract.MarkedLoadBalancer, mark string) bool {
+func isMadeWith(f *linodego.Firewall, nb *nodeBalancer, m contract.MarkedLoadBalancer, mark string) bool {
 	cluster, uid := ownership.MarkedBefore(f.Tags, mark)
 	if cluster != m.Cluster {
 		return false
@@ -138,8 +138,8 @@ func madeWith(f *linodego.Firewall, nb *nodeBalancer, m contract.MarkedLoadBalan
 	return uid == m.ServiceUID
 }
 
-// withOtherMarks replaces the marks among tags. Tags about firewalls stay.
-func withOtherMarks(tags, marks []string) []string {
+// replaceMarks replaces the marks among tags. Tags about firewalls stay.
+func replaceMarks(tags, marks []string) []string {
 	return slices.Concat(slices.DeleteFunc(slices.Clone(tags), func(t string) bool {
 		return ownership.IsMark(t) && len(notedFirewalls([]string{t})) == 0
 	}), marks)

@@ -36,8 +36,8 @@ func (l *loadBalancers) Fixed(ctx context.Context, r services.Request, f finding
 	if r.Service.Annotations[annotationType] != "" && f.nb.Type != "" {
 		all = append(all, services.Single(annotationType, s.Type, f.nb.Type))
 	}
-	backend := l.config.inVPC() && !l.config.NoVPCBackends && !s.IPv6Backends && s.backend()
-	if !s.frontend() && !backend {
+	backend := l.config.inVPC() && !l.config.NoVPCBackends && !s.IPv6Backends && s.hasBackendVPC()
+	if !s.hasFrontendVPC() && !backend {
 		return all, nil
 	}
 	front, back, err := l.placements(ctx, f.nb, s)
@@ -45,27 +45,27 @@ func (l *loadBalancers) Fixed(ctx context.Context, r services.Request, f finding
 		return all, err
 	}
 	// A NodeBalancer in a VPC that is not listed proves nothing.
-	if s.frontend() && (front.SubnetID != 0 || f.nb.FrontendAddressType != frontendVPC) {
+	if s.hasFrontendVPC() && (front.SubnetID != 0 || f.nb.FrontendAddressType != frontendVPC) {
 		keys := [3]string{annotationFrontendSubnetID, annotationFrontendVPC, annotationFrontendSubnet}
-		all = append(all, front.fixed(keys, s.FrontendSubnetID, s.FrontendVPC, s.FrontendSubnet)...)
-		all = append(all, within(annotationFrontendRangeV4, s.FrontendRangeV4, front.IPv4Range))
-		all = append(all, within(annotationFrontendRangeV6, s.FrontendRangeV6, front.IPv6Range))
+		all = append(all, front.fixedSubnet(keys, s.FrontendSubnetID, s.FrontendVPC, s.FrontendSubnet)...)
+		all = append(all, fixedRange(annotationFrontendRangeV4, s.FrontendRangeV4, front.IPv4Range))
+		all = append(all, fixedRange(annotationFrontendRangeV6, s.FrontendRangeV6, front.IPv6Range))
 	}
 	if backend {
 		keys := [3]string{annotationBackendSubnetID, annotationBackendVPC, annotationBackendSubnet}
-		all = append(all, back.fixed(keys, s.BackendSubnetID, s.BackendVPC, s.BackendSubnet)...)
-		all = append(all, within(annotationBackendRange, s.BackendRange, back.IPv4Range))
+		all = append(all, back.fixedSubnet(keys, s.BackendSubnetID, s.BackendVPC, s.BackendSubnet)...)
+		all = append(all, fixedRange(annotationBackendRange, s.BackendRange, back.IPv4Range))
 	}
 	return all, nil
 }
 
-// backend reports whether a Service has settings about the network of its backends.
-func (s settings) backend() bool {
+// hasBackendVPC reports whether a Service has settings about the network of its backends.
+func (s settings) hasBackendVPC() bool {
 	return s.BackendSubnetID != 0 || s.BackendVPC != "" || s.BackendSubnet != "" || s.BackendRange != ""
 }
 
-// fixed returns the subnet by its ID, or else by labels, with the three keys.
-func (p placement) fixed(keys [3]string, id int, vpc, subnet string) []services.Fixed {
+// fixedSubnet returns the subnet by its ID, or else by labels, with the three keys.
+func (p placement) fixedSubnet(keys [3]string, id int, vpc, subnet string) []services.Fixed {
 	if id != 0 {
 		has := ""
 		if p.SubnetID != 0 {
@@ -76,8 +76,8 @@ func (p placement) fixed(keys [3]string, id int, vpc, subnet string) []services.
 	return []services.Fixed{services.Single(keys[1], vpc, p.vpc), services.Single(keys[2], subnet, p.subnet)}
 }
 
-// within compares a requested range with the part of it that a NodeBalancer has.
-func within(key, asked, has string) services.Fixed {
+// fixedRange compares a requested range with the part of it that a NodeBalancer has.
+func fixedRange(key, asked, has string) services.Fixed {
 	return services.Matching(key, asked, has, isWithin(asked, has))
 }
 

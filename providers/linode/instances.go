@@ -66,8 +66,8 @@ func newInstance(i *linodego.Instance) instance {
 	return kept
 }
 
-// private reports whether an address is private and outside of the network that counts as external.
-func private(ip string, external netip.Prefix) bool {
+// isPrivate reports whether an address is private and outside of the network that counts as external.
+func isPrivate(ip string, external netip.Prefix) bool {
 	a, err := netip.ParseAddr(ip)
 	return err == nil && a.IsPrivate() && (!external.IsValid() || !external.Contains(a))
 }
@@ -84,7 +84,7 @@ func (i instance) addresses(external netip.Prefix) []v1.NodeAddress {
 		add(v1.NodeInternalIP, i.vpc.ipv4...)
 	}
 	for _, ip := range i.ipv4 {
-		if private(ip, external) {
+		if isPrivate(ip, external) {
 			add(v1.NodeInternalIP, ip)
 		} else {
 			add(v1.NodeExternalIP, ip)
@@ -123,7 +123,7 @@ func (i instance) attested() contract.Attested {
 
 // privateIPv4 returns the first private address outside of VPCs, or "".
 func (i instance) privateIPv4() string {
-	n := slices.IndexFunc(i.ipv4, func(ip string) bool { return private(ip, netip.Prefix{}) })
+	n := slices.IndexFunc(i.ipv4, func(ip string) bool { return isPrivate(ip, netip.Prefix{}) })
 	if n < 0 {
 		return ""
 	}
@@ -131,7 +131,7 @@ func (i instance) privateIPv4() string {
 }
 
 func (i instance) publicIPs(external netip.Prefix) []string {
-	return slices.DeleteFunc(slices.Clone(i.ipv4), func(ip string) bool { return private(ip, external) })
+	return slices.DeleteFunc(slices.Clone(i.ipv4), func(ip string) bool { return isPrivate(ip, external) })
 }
 
 // instances holds the Linodes as the source of nodes' metadata.
@@ -150,7 +150,7 @@ func newInstances(c Config, a *api, v *vpcs) *instances {
 		i.external = netip.MustParsePrefix(strings.TrimSpace(c.ExternalSubnet)) // checked by the table
 	}
 	i.linodes = inventory.New(inventory.Source[int, instance]{
-		Kind: "Linode", ID: func(l instance) int { return l.id }, GetCalls: v.callsOfOne(),
+		Kind: "Linode", ID: func(l instance) int { return l.id }, GetCalls: v.callsPerLinode(),
 		List: func(ctx context.Context) ([]instance, int, error) { return listInstances(ctx, a, v, c.TagFilter) },
 		Get:  func(ctx context.Context, id int) (instance, error) { return getInstance(ctx, a, v, id) },
 		Indexes: map[string]func(instance) []string{
@@ -237,7 +237,7 @@ func (i instance) providerID() string { return providerIDPrefix + strconv.Itoa(i
 
 // describe returns the metadata of a Linode's node.
 func (i *instances) describe(_ context.Context, node *v1.Node, l instance, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
-	if lack := i.incomplete(l); lack != "" {
+	if lack := i.missingData(l); lack != "" {
 		e := &nodes.Incomplete{Reason: fmt.Sprintf("Linode %d cannot become a node: %s", l.id, lack)}
 		if l.vpc == nil {
 			// Its subnet may have been created again, with another ID.
@@ -249,7 +249,7 @@ func (i *instances) describe(_ context.Context, node *v1.Node, l instance, _ inv
 		return nil, e
 	}
 	return &cloudprovider.InstanceMetadata{
-		InstanceType: l.plan, Region: l.region, NodeAddresses: withKubelets(node, l.addresses(i.external)),
+		InstanceType: l.plan, Region: l.region, NodeAddresses: addKubeletAddresses(node, l.addresses(i.external)),
 	}, nil
 }
 
@@ -262,8 +262,8 @@ func (*instances) verify(_ context.Context, node *v1.Node, l instance) (why stri
 		l.id, l.label), nil
 }
 
-// incomplete names what a Linode still lacks for its node, or "".
-func (i *instances) incomplete(l instance) string {
+// missingData names what a Linode still lacks for its node, or "".
+func (i *instances) missingData(l instance) string {
 	switch {
 	case i.inVPC && l.vpc == nil:
 		return "it has no address in the VPC and subnets of the cluster (--vpc-names, --subnet-names)"
@@ -273,8 +273,8 @@ func (i *instances) incomplete(l instance) string {
 	return ""
 }
 
-// withKubelets adds internal addresses that only kubelet knows, such as those of a VLAN.
-func withKubelets(node *v1.Node, addresses []v1.NodeAddress) []v1.NodeAddress {
+// addKubeletAddresses adds internal addresses that only kubelet knows, such as those of a VLAN.
+func addKubeletAddresses(node *v1.Node, addresses []v1.NodeAddress) []v1.NodeAddress {
 	for _, a := range node.Status.Addresses {
 		known := slices.ContainsFunc(addresses, func(b v1.NodeAddress) bool { return b.Address == a.Address })
 		if a.Type == v1.NodeInternalIP && !known {

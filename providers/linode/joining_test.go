@@ -66,7 +66,7 @@ func TestNodesThatJoinInAVPC(t *testing.T) {
 						})
 					}
 					group.Wait()
-					calls, one := server.Calls(), c.loadBalancers.vpcs.callsOfOne()
+					calls, one := server.Calls(), c.loadBalancers.vpcs.callsPerLinode()
 					assert.LessOrEqual(t, calls.Total, 6*one+int(time.Since(began)/gather), "no more than a call in %s", gather)
 					assert.LessOrEqual(t, calls.Total, 6*one+n*(one+1), "no more than a read each")
 					for _, call := range calls.Latest {

@@ -69,7 +69,7 @@ type loadBalancers struct {
 	cluster *ownership.Cluster
 	// adopt is the operator's policy about NodeBalancers without a mark.
 	adopt  registry.Adoption
-	served served
+	served provenOwners
 	// services are those of the cluster; set by SetInformers.
 	services listers.ServiceLister
 
@@ -162,7 +162,7 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, f fi
 		if _, kept, err := deletionSettings(r.Service); kept || err != nil {
 			return f, nil, nil //nolint:nilerr // Deletions says what is wrong with them
 		}
-		f, err := l.lookAgain(ctx, r.Service, f)
+		f, err := l.reread(ctx, r.Service, f)
 		return f, nil, err
 	case whole:
 		q.MaxAge = ensureDetailsMaxAge
@@ -216,7 +216,7 @@ func (l *loadBalancers) Changes(_ services.Request, f finding, d *desiredState) 
 	nb.Tags = l.notes(f.nb, d)
 	steps := plan(&nb, f.details, d.balancer)
 	if f.Deletable {
-		steps = remarked(&nb, d.balancer, d.marks, steps)
+		steps = addMarkSteps(&nb, d.balancer, d.marks, steps)
 	}
 	return append(changes, l.changes(&nb, steps)...), nil
 }
@@ -245,7 +245,7 @@ func (l *loadBalancers) NodeChanges(
 		return nil, nil, nil
 	}
 	s, _, err := parseSettings(r.Service, l.config)
-	if err := concerning(err, backendAnnotations()...); err != nil {
+	if err := problemsAbout(err, backendAnnotations()...); err != nil {
 		return nil, nil, err
 	}
 	want, err := l.wantNodes(ctx, r.Service, s, f.details, r.Nodes)
@@ -275,9 +275,9 @@ func (l *loadBalancers) Deletions(
 			},
 		}}, nil, nil
 	default:
-		findings = append(findings, keptNotice(f.nb))
+		findings = append(findings, retentionNotice(f.nb))
 	}
-	left, err := l.leftFirewalls(ctx, r.Service)
+	left, err := l.unusedFirewalls(ctx, r.Service)
 	for _, firewall := range left {
 		changes = append(changes, services.Change[finding]{
 			Planned: contract.Planned{Action: contract.PlanDelete, Object: fmt.Sprintf("firewall %d", firewall.ID)},
@@ -291,13 +291,13 @@ func (l *loadBalancers) Deletions(
 
 // deletionSettings reads the annotations that decide how a Service is deleted. Invalid values of other annotations are ignored.
 func deletionSettings(service *v1.Service) (s settings, preserved bool, err error) {
-	s, _, err = bound().Parse(service.Annotations)
-	err = concerning(err, annotationPreserve, annotationRetainReservedIPv4)
+	s, _, err = namedAnnotations().Parse(service.Annotations)
+	err = problemsAbout(err, annotationPreserve, annotationRetainReservedIPv4)
 	return s, s.Preserve, err
 }
 
-// keptNotice reports that a NodeBalancer outlives its Service, because it belongs to another owner.
-func keptNotice(nb *nodeBalancer) services.Finding {
+// retentionNotice reports that a NodeBalancer outlives its Service, because it belongs to another owner.
+func retentionNotice(nb *nodeBalancer) services.Finding {
 	return services.Notice(eventKept,
 		"NodeBalancer %d is kept: nothing that only a controller can write shows that one made it for this Service; "+
 			"delete it in the cloud if it is not needed", nb.ID)
@@ -306,7 +306,7 @@ func keptNotice(nb *nodeBalancer) services.Finding {
 // Exists implements services.Reconciler. Without it the framework requests no deletion; a firewall outlives its NodeBalancer for a moment.
 func (l *loadBalancers) Exists(ctx context.Context, r services.Request, f finding) (*v1.LoadBalancerStatus, bool, error) {
 	if f.nb == nil {
-		left, err := l.leftFirewalls(ctx, r.Service)
+		left, err := l.unusedFirewalls(ctx, r.Service)
 		if err != nil {
 			return nil, false, err
 		}
@@ -347,12 +347,12 @@ func (l *loadBalancers) cleanUpPrevious(ctx context.Context, r *services.Request
 	if err != nil || previous.nb == nil || previous.nb.ID == now.ID || previous.Verdict == ownership.Refused {
 		return err
 	}
-	previous, err = l.lookAgain(ctx, without, previous)
+	previous, err = l.reread(ctx, without, previous)
 	switch {
 	case err != nil || previous.nb == nil:
 		return err
 	case !previous.Deletable:
-		r.Report(keptNotice(previous.nb))
+		r.Report(retentionNotice(previous.nb))
 		return nil
 	}
 	return l.delete(ctx, r, s, previous.nb)

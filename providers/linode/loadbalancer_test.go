@@ -65,7 +65,7 @@ func TestChangesOfNodes(t *testing.T) {
 		}
 		faulty := s.DeepCopy()
 		faulty.Annotations[key] = "\x00"
-		if _, _, err := parseSettings(faulty, w.loadBalancers.config); concerning(err, key) == nil {
+		if _, _, err := parseSettings(faulty, w.loadBalancers.config); problemsAbout(err, key) == nil {
 			continue // any text will do
 		}
 		w.server.ResetCalls()
@@ -159,7 +159,7 @@ func TestRollback(t *testing.T) {
 			53:  {"protocol": "udp", "stickiness": "session", "check_passive": false, "udp_check_port": 80},
 		}[c.Port])
 		nodes := []map[string]any{}
-		for n := range c.nodes.all() {
+		for n := range c.nodes.entries() {
 			one := map[string]any{"id": n.ID, "address": n.Address, "label": n.Label, "weight": 100}
 			if c.Port != 53 {
 				one["mode"] = "accept"

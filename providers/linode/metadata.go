@@ -37,8 +37,8 @@ func (m *metadata) job(period time.Duration) loop.Job {
 	return loop.Job{Name: "node-metadata", Period: period, Spacing: time.Second, Timeout: metadataTimeout, Run: m.run}
 }
 
-// unlabelled reports whether a Node lacks its metadata.
-func unlabelled(object any) bool {
+// lacksMetadata reports whether a Node lacks its metadata.
+func lacksMetadata(object any) bool {
 	node, ok := object.(*v1.Node)
 	return ok && strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) && node.Labels[labelHostUUID] == ""
 }

@@ -51,8 +51,8 @@ func label(prefix string, service *v1.Service) string {
 	return prefix + "-" + digits[:min(labelDigits, len(digits))]
 }
 
-// madeByController recognises the label of what a controller of Linode made, ours or its own.
-func madeByController(prefix, text string) bool {
+// isMadeByController recognises the label of what a controller of Linode made, ours or its own.
+func isMadeByController(prefix, text string) bool {
 	rest, ok := strings.CutPrefix(text, prefix+"-")
 	return ok && regexp.MustCompile(`^[0-9a-f]{12}$`).MatchString(rest)
 }
@@ -134,11 +134,11 @@ func nodeLabel(name string) string {
 	return linodelimits.NodeLabel.Cut(name)
 }
 
-func pick(own, fallback, builtIn string) string {
+func firstSet(own, fallback, builtIn string) string {
 	return strings.ToLower(cmp.Or(own, fallback, builtIn))
 }
 
-func oneOf(place, value string, legal ...string) error {
+func checkOneOf(place, value string, legal ...string) error {
 	if slices.Contains(legal, value) {
 		return nil
 	}
@@ -157,9 +157,10 @@ func desireConfig(port v1.ServicePort, s settings, secrets map[string]secret) (c
 	own := s.ports[port.Port]
 	servicePort := strings.ToLower(string(port.Protocol))
 	c := configFields{
-		Port: int(port.Port), Protocol: pick(own.Protocol, s.Protocol, servicePort),
-		ProxyProtocol: pick(own.ProxyProtocol, s.ProxyProtocol, proxyNone), Algorithm: pick(own.Algorithm, s.Algorithm, algorithmRoundRobin),
-		Check: s.CheckType, CheckInterval: s.CheckInterval, CheckTimeout: s.CheckTimeout, CheckAttempts: s.CheckTries,
+		Port: int(port.Port), Protocol: firstSet(own.Protocol, s.Protocol, servicePort),
+		ProxyProtocol: firstSet(own.ProxyProtocol, s.ProxyProtocol, proxyNone),
+		Algorithm:     firstSet(own.Algorithm, s.Algorithm, algorithmRoundRobin),
+		Check:         s.CheckType, CheckInterval: s.CheckInterval, CheckTimeout: s.CheckTimeout, CheckAttempts: s.CheckTries,
 		CheckPassive: s.CheckPassive,
 	}
 	udp := c.Protocol == protocolUDP
@@ -167,9 +168,9 @@ func desireConfig(port v1.ServicePort, s settings, secrets map[string]secret) (c
 		return c, errors.New("there is no node port; set spec.allocateLoadBalancerNodePorts to true")
 	}
 	if err := errors.Join(
-		oneOf("protocol", c.Protocol, protocols()...),
-		oneOf("proxy protocol", c.ProxyProtocol, proxies()...),
-		oneOf("algorithm of "+c.Protocol, c.Algorithm, algorithmsOf(udp)...),
+		checkOneOf("protocol", c.Protocol, protocols()...),
+		checkOneOf("proxy protocol", c.ProxyProtocol, proxies()...),
+		checkOneOf("algorithm of "+c.Protocol, c.Algorithm, algorithmsOf(udp)...),
 	); err != nil {
 		return c, err
 	}
@@ -192,15 +193,15 @@ func desireConfig(port v1.ServicePort, s settings, secrets map[string]secret) (c
 	switch c.Protocol {
 	case protocolUDP:
 		c.CheckPassive = false
-		c.Stickiness = pick(own.Stickiness, s.Stickiness, "session")
+		c.Stickiness = firstSet(own.Stickiness, s.Stickiness, "session")
 		c.UDPCheckPort, err = udpCheckPort(own.UDPCheckPort, s.UDPCheckPort)
-		err = errors.Join(err, oneOf("stickiness of udp", c.Stickiness, "none", "session", "source_ip"))
+		err = errors.Join(err, checkOneOf("stickiness of udp", c.Stickiness, "none", "session", "source_ip"))
 		if own.TLSSecret != "" {
 			err = errors.Join(err, errors.New("a TLS secret does not go with udp"))
 		}
 	case protocolHTTP, protocolHTTPS:
-		c.Stickiness = pick(own.Stickiness, s.Stickiness, "table")
-		err = oneOf("stickiness of "+c.Protocol, c.Stickiness, "none", "table", "http_cookie")
+		c.Stickiness = firstSet(own.Stickiness, s.Stickiness, "table")
+		err = checkOneOf("stickiness of "+c.Protocol, c.Stickiness, "none", "table", "http_cookie")
 	}
 	if c.Protocol == protocolHTTPS {
 		found, ok := secrets[own.TLSSecret]
@@ -311,14 +312,14 @@ func planNodes(observed *details, want *desired) []step {
 	var steps []step
 	for _, fields := range want.configs {
 		if i := slices.IndexFunc(observed.configs, func(c config) bool { return samePort(c, fields) }); i >= 0 {
-			steps = append(steps, planPort(observed.configs[i], asObserved(observed.configs[i], fields))...)
+			steps = append(steps, planPort(observed.configs[i], keepObserved(observed.configs[i], fields))...)
 		}
 	}
 	return steps
 }
 
-// asObserved takes over all but the nodes from what exists.
-func asObserved(c config, f configFields) configFields {
+// keepObserved takes over all but the nodes from what exists.
+func keepObserved(c config, f configFields) configFields {
 	kept := configFields{
 		Port: c.Port, Protocol: string(c.Protocol), ProxyProtocol: string(c.ProxyProtocol),
 		Algorithm: string(c.Algorithm), Stickiness: string(c.Stickiness),
@@ -346,9 +347,9 @@ func planPort(c config, f configFields) []step {
 	case changes == 0:
 		return []step{{kind: updatePort, config: c, fields: f, reasons: reasons}}
 	case changes == 1 && len(reasons) == 0 && len(d.add) == 1:
-		return []step{{kind: addNode, config: c, fields: f, add: f.Nodes.at(d.add[0]), reasons: []string{"nodes"}}}
+		return []step{{kind: addNode, config: c, fields: f, add: f.Nodes.nodeAt(d.add[0]), reasons: []string{"nodes"}}}
 	case changes == 1 && len(reasons) == 0 && len(d.remove) == 1:
-		remove := c.nodes.at(d.remove[0])
+		remove := c.nodes.nodeAt(d.remove[0])
 		remove.ID = c.nodes.idList()[d.remove[0]]
 		return []step{{kind: removeNode, config: c, fields: f, remove: remove, reasons: []string{"nodes"}}}
 	}
@@ -358,12 +359,12 @@ func planPort(c config, f configFields) []step {
 // withIDs names the nodes that exist already, so that their connections survive the rebuild.
 func withIDs(c config, f configFields) configFields {
 	known := map[string]int{}
-	for n := range c.nodes.all() {
+	for n := range c.nodes.entries() {
 		known[n.Address] = n.ID
 	}
 	ids := make([]int, len(f.Nodes.rows))
 	for i := range ids {
-		ids[i] = known[f.Nodes.at(i).Address]
+		ids[i] = known[f.Nodes.nodeAt(i).Address]
 	}
 	f.Nodes = f.Nodes.withIDs(ids)
 	return f

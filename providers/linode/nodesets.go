@@ -135,8 +135,8 @@ func (s nodeSet) portAt(i int) uint16 {
 	return s.port
 }
 
-// at returns a node in the form of a request, without its ID.
-func (s nodeSet) at(i int) nodeOptions {
+// nodeAt returns a node in the form of a request, without its ID.
+func (s nodeSet) nodeAt(i int) nodeOptions {
 	row := s.rows[i]
 	o := nodeOptions{Address: row.host, Label: row.label, Weight: row.weight, Mode: row.mode, SubnetID: s.subnetWith(row.host)}
 	if port := s.portAt(i); port != 0 {
@@ -160,11 +160,11 @@ func (s nodeSet) subnetWith(host string) int {
 	return s.subnetID
 }
 
-// all iterates over the nodes with their IDs.
-func (s nodeSet) all() iter.Seq[nodeOptions] {
+// entries iterates over the nodes with their IDs.
+func (s nodeSet) entries() iter.Seq[nodeOptions] {
 	return func(yield func(nodeOptions) bool) {
 		for i, id := range s.idList() {
-			n := s.at(i)
+			n := s.nodeAt(i)
 			n.ID = id
 			if !yield(n) {
 				return
@@ -178,7 +178,7 @@ func (s nodeSet) IsZero() bool { return len(s.rows) == 0 }
 
 // MarshalJSON implements json.Marshaler: a list of nodes, as in requests.
 func (s nodeSet) MarshalJSON() ([]byte, error) {
-	return json.Marshal(append([]nodeOptions{}, slices.Collect(s.all())...)) //nolint:wrapcheck // of our own types
+	return json.Marshal(append([]nodeOptions{}, slices.Collect(s.entries())...)) //nolint:wrapcheck // of our own types
 }
 
 // difference is the change from an observed list of rows to a desired one: positions to add from the desired list, positions to remove from

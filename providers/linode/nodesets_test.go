@@ -39,7 +39,7 @@ func TestNodeSets(t *testing.T) {
 			for _, n := range list {
 				want = append(want, nodeOptions{ID: n.ID, Address: n.Address, Label: n.Label, Weight: n.Weight, Mode: string(n.Mode)})
 			}
-			assert.ElementsMatch(t, want, slices.Collect(set.all()))
+			assert.ElementsMatch(t, want, slices.Collect(set.entries()))
 			text, err := json.Marshal(rebuildFields{Nodes: set})
 			require.NoError(t, err)
 			var sent struct{ Nodes *[]nodeOptions }
@@ -81,7 +81,7 @@ func TestNodeDifferences(t *testing.T) {
 		}
 		want := wantedOf(backends).atPort(protocolTCP, 30000)
 		add, kept := 0, 0
-		for n := range want.all() {
+		for n := range want.entries() {
 			if _, ok := seen[n.Address]; ok {
 				kept++
 			} else {
@@ -94,9 +94,9 @@ func TestNodeDifferences(t *testing.T) {
 			require.Len(t, d.add, add, "%v, %v", have, backends)
 			require.Len(t, d.remove, len(seen)-kept+twice, "%v, %v", have, backends)
 			for _, i := range d.add {
-				require.NotContains(t, seen, want.at(i).Address)
+				require.NotContains(t, seen, want.nodeAt(i).Address)
 			}
-			left := slices.Collect(set.all())
+			left := slices.Collect(set.entries())
 			for _, i := range slices.Backward(d.remove) {
 				left = slices.Delete(left, i, i+1)
 			}
@@ -126,7 +126,7 @@ func TestNodesShareMemory(t *testing.T) {
 		return list
 	}
 	var before []linodego.NodeBalancerNode
-	for n := range wantedOf(backends(nodes)).atPort(protocolTCP, 30000).all() {
+	for n := range wantedOf(backends(nodes)).atPort(protocolTCP, 30000).entries() {
 		before = append(before, nodeOf(1000+3*len(before), n.Address, n.Label))
 	}
 	one := nodeSetOf(before, lists)
@@ -144,20 +144,20 @@ func TestNodesShareMemory(t *testing.T) {
 			want := more.atPort(protocolTCP, 30000)
 			d := set.compareWith(want)
 			require.Equal(t, 1, d.count())
-			added := want.at(d.add[0])
+			added := want.nodeAt(d.add[0])
 			n := nodeOf(7_000_000+i, added.Address, added.Label)
 			n.Mode = linodego.NodeMode(mode)
 			joined := set.insert(n, want, lists)
 			assert.Zero(t, set.compareWith(more.atPort(protocolTCP, 30001)).change)
 			assert.Equal(t, append(set.idList(), 0)[0], joined.idList()[0])
 			assert.Contains(t, joined.idList(), 7_000_000+i)
-			assert.Len(t, slices.Collect(set.all()), nodes, "the set of before is what it was")
+			assert.Len(t, slices.Collect(set.entries()), nodes, "the set of before is what it was")
 			if i > 0 {
 				assert.Same(t, &last.rows[0], &joined.rows[0])
 			}
 			last = joined
 			left := joined.removeNode(7_000_000+i, wantedOf(backends(nodes)).atPort(protocolTCP, 30000), lists)
-			assert.ElementsMatch(t, slices.Collect(set.all()), slices.Collect(left.all()))
+			assert.ElementsMatch(t, slices.Collect(set.entries()), slices.Collect(left.entries()))
 			assert.Equal(t, joined, joined.removeNode(1, want, lists), "of what is gone nothing changes")
 		}
 	}
@@ -172,7 +172,7 @@ func TestNodeWithTwoNames(t *testing.T) {
 		slices.Reverse(backends[:2])
 		for _, protocol := range []string{protocolTCP, protocolUDP} {
 			var got []string
-			for n := range wantedOf(backends).atPort(protocol, 30000).all() {
+			for n := range wantedOf(backends).atPort(protocol, 30000).entries() {
 				got = append(got, n.Address+" "+n.Label)
 			}
 			assert.Equal(t, []string{"192.168.128.1:30000 worker-new", "192.168.128.2:30000 x-other"}, got)

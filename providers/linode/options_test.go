@@ -221,12 +221,12 @@ func TestAddresses(t *testing.T) {
 		l := instance{label: "web", ipv4: c.ipv4, ipv6: c.ipv6, vpc: c.vpc}
 		node := &v1.Node{Status: v1.NodeStatus{Addresses: c.status}}
 		texts := []string{}
-		for _, a := range withKubelets(node, l.addresses(w.instances.external))[1:] {
+		for _, a := range addKubeletAddresses(node, l.addresses(w.instances.external))[1:] {
 			texts = append(texts, string(a.Type)[:1]+a.Address)
 		}
 		assert.Equal(t, c.want, strings.Join(texts, " "), name)
 	}
-	assert.NotEmpty(t, w.instances.incomplete(instance{label: "none"}))
+	assert.NotEmpty(t, w.instances.missingData(instance{label: "none"}))
 }
 
 // TestLookUp: by provider ID, by label, by public address; never by a private one.

@@ -108,8 +108,8 @@ func (l *loadBalancers) findByRecords(ctx context.Context, service *v1.Service, 
 	return refused, nil
 }
 
-// lookAgain repeats the search right before an irreversible change: the owner may have changed.
-func (l *loadBalancers) lookAgain(ctx context.Context, service *v1.Service, before finding) (finding, error) {
+// reread repeats the search right before an irreversible change: the owner may have changed.
+func (l *loadBalancers) reread(ctx context.Context, service *v1.Service, before finding) (finding, error) {
 	nb, err := l.observed.Get(ctx, before.nb.ID, inventory.Query{})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return finding{}, nil
@@ -131,16 +131,16 @@ func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, nb *node
 	if err != nil {
 		return finding{}, err
 	}
-	made := madeByController(l.config.Prefix, nb.Label) && !slices.ContainsFunc(nb.Tags, ownership.IsServiceMark)
+	made := isMadeByController(l.config.Prefix, nb.Label) && !slices.ContainsFunc(nb.Tags, ownership.IsServiceMark)
 	switch {
 	case d.Verdict == ownership.Owned:
 		// A NodeBalancer of Linode's own controller is deleted with its Service, as under that controller; its labels do not name the
 		// Service. A retained one has the mark of its former Service.
 		d.Deletable = d.Deletable || made
-	case d.Verdict == ownership.Refused && d.Owner == nil && l.served.isServedBy(service, nb.ID):
+	case d.Verdict == ownership.Refused && d.Owner == nil && l.served.isOwner(service, nb.ID):
 		d = ownership.Decision{Verdict: ownership.Owned, Deletable: made, Object: d.Object}
 	case d.Verdict == ownership.Refused && d.Owner == nil:
-		left, err := l.leftBehind(ctx, service, nb, nodes)
+		left, err := l.isLeftover(ctx, service, nb, nodes)
 		if err != nil {
 			return finding{}, err
 		}
@@ -168,7 +168,7 @@ func (l *loadBalancers) rules() ownership.Rules {
 	return ownership.Rules{
 		Adopt: l.adopt, Unmarked: !l.config.OwnershipTag,
 		Names: func(s *v1.Service) []string { return []string{label(l.config.Prefix, s)} },
-		Made:  func(name string) bool { return madeByController(l.config.Prefix, name) },
+		Made:  func(name string) bool { return isMadeByController(l.config.Prefix, name) },
 		Record: func(s *v1.Service) string {
 			if id := idOf(s.Annotations[annotationID]); id != 0 {
 				return strconv.Itoa(id)
@@ -178,14 +178,14 @@ func (l *loadBalancers) rules() ownership.Rules {
 	}
 }
 
-// served remembers which NodeBalancer this process has proved to be a Service's. The API server removes the evidence when the Service
+// provenOwners remembers which NodeBalancer this process has proved to be a Service's. The API server removes the evidence when the Service
 // changes its type, right before the NodeBalancer is to be deleted.
-type served struct {
+type provenOwners struct {
 	mu sync.Mutex
 	of map[types.UID]int
 }
 
-func (m *served) note(service *v1.Service, id int) {
+func (m *provenOwners) note(service *v1.Service, id int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.of == nil {
@@ -194,25 +194,25 @@ func (m *served) note(service *v1.Service, id int) {
 	m.of[service.UID] = id
 }
 
-func (m *served) forget(service *v1.Service) {
+func (m *provenOwners) forget(service *v1.Service) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.of, service.UID)
 }
 
-func (m *served) isServedBy(service *v1.Service, id int) bool {
+func (m *provenOwners) isOwner(service *v1.Service, id int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.of[service.UID] == id && id != 0
 }
 
-// leftBehind reports whether a NodeBalancer may belong to a Service that is no load balancer any more. The API server has removed its
+// isLeftover reports whether a NodeBalancer may belong to a Service that is no load balancer any more. The API server has removed its
 // status and node ports, which proved the ownership of a NodeBalancer of Linode's own controller. Only the record is left, which any author
 // of Services can write. So the NodeBalancer is kept, and the user told, unless this process has proved the owner before.
-func (l *loadBalancers) leftBehind(ctx context.Context, service *v1.Service, nb *nodeBalancer, nodes []*v1.Node) (bool, error) {
+func (l *loadBalancers) isLeftover(ctx context.Context, service *v1.Service, nb *nodeBalancer, nodes []*v1.Node) (bool, error) {
 	marked := slices.ContainsFunc(nb.Tags, ownership.IsMark)
 	if service.Spec.Type == v1.ServiceTypeLoadBalancer || l.adopt == registry.AdoptNone || marked || l.services == nil ||
-		!madeByController(l.config.Prefix, nb.Label) || service.Annotations[annotationRecord] != strconv.Itoa(nb.ID) {
+		!isMadeByController(l.config.Prefix, nb.Label) || service.Annotations[annotationRecord] != strconv.Itoa(nb.ID) {
 		return false, nil
 	}
 	t, err := l.targets(ctx, nb, nodes)
@@ -258,7 +258,7 @@ func (l *loadBalancers) targets(ctx context.Context, nb *nodeBalancer, more []*v
 func targetsOf(d *details, ours map[netip.Addr]bool) ownership.Targets {
 	var t ownership.Targets
 	for _, c := range d.configs {
-		for n := range c.nodes.all() {
+		for n := range c.nodes.entries() {
 			t.All++
 			a, err := netip.ParseAddrPort(n.Address)
 			if err != nil {
@@ -299,9 +299,9 @@ func (l *loadBalancers) marks(ctx context.Context, service *v1.Service) ([]strin
 	return append([]string{mark}, ownership.ServiceMarks(service)...), nil
 }
 
-// remarked adds the marks to a change of a NodeBalancer that Linode's own controller created, or that was retained: then its owner is
+// addMarkSteps adds the marks to a change of a NodeBalancer that Linode's own controller created, or that was retained: then its owner is
 // proved by more than an address in a status. Without other changes, no marks are written.
-func remarked(nb *nodeBalancer, want *desired, marks []string, steps []step) []step {
+func addMarkSteps(nb *nodeBalancer, want *desired, marks []string, steps []step) []step {
 	if len(steps) == 0 || len(marks) == 0 {
 		return steps
 	}

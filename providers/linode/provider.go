@@ -116,7 +116,7 @@ func (c *cloud) inform(in cloudbase.Informers) {
 	c.loadBalancers.services = services.Lister()
 	c.loadBalancers.cluster.SetServices(services.Lister())
 	m := &metadata{kube: c.loadBalancers.kube, instances: c.instances, nodes: nodes.Lister()}
-	in.RunOnChanges(m.job(time.Duration(c.loadBalancers.config.MetadataTTL)*time.Second), nodes.Informer(), unlabelled)
+	in.RunOnChanges(m.job(time.Duration(c.loadBalancers.config.MetadataTTL)*time.Second), nodes.Informer(), lacksMetadata)
 	if c.loadBalancers.config.AllocateNodeCIDRs {
 		i := newIPAM(c.loadBalancers.config, c.loadBalancers.vpcs, c.instances)
 		i.Kube, i.Events, i.Nodes = c.loadBalancers.kube, c.loadBalancers.Events, nodes.Lister()

@@ -84,7 +84,7 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 				add(node, cidr)
 			}
 		}
-		for _, cidr := range r.rememberedIPv6(node) {
+		for _, cidr := range r.knownIPv6(node) {
 			add(node, cidr)
 		}
 	}
@@ -92,7 +92,7 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 	return list, nil
 }
 
-func (r *routes) rememberedIPv6(node types.NodeName) []string {
+func (r *routes) knownIPv6(node types.NodeName) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list []string

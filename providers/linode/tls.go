@@ -112,7 +112,7 @@ func (t *tlsRotation) rotate(ctx context.Context, service *v1.Service, s setting
 			continue
 		}
 		c := d.configs[i]
-		steps = append(steps, step{kind: updatePort, config: c, fields: asObserved(c, want), reasons: []string{fieldCertificate}})
+		steps = append(steps, step{kind: updatePort, config: c, fields: keepObserved(c, want), reasons: []string{fieldCertificate}})
 	}
 	for _, st := range steps {
 		klog.InfoS("Changing NodeBalancer", "service", klog.KObj(service), "nodeBalancer", f.nb.ID, "step", st.title(), "fields", st.reasons)

@@ -19,7 +19,7 @@ import (
 const (
 	// networkMaxAge is the maximum age of a VPC and its subnets.
 	networkMaxAge = time.Hour
-	// lookAgain bounds how often a missing object is searched: it may have been created since.
+	// reread bounds how often a missing object is searched: it may have been created since.
 	lookAgain = 15 * time.Second
 )
 
@@ -42,7 +42,7 @@ type vpcs struct {
 	api     *api
 	all     *inventory.Inventory[int, linodego.VPC]
 	subnets *inventory.Inventory[int, subnets]
-	// again is lookAgain.
+	// again is reread.
 	again time.Duration
 }
 
@@ -140,14 +140,14 @@ func (v *vpcs) vpcID(ctx context.Context, label string, maxAge time.Duration) (i
 func (v *vpcs) subnetsOf(ctx context.Context, vpcID int, maxAge time.Duration) ([]linodego.VPCSubnet, error) {
 	s, err := v.subnets.Get(ctx, vpcID, inventory.Query{MaxAge: maxAge, MaxMissAge: v.again})
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		v.doubt(vpcID)
+		v.invalidate(vpcID)
 		return nil, &missingNetwork{fmt.Sprintf("VPC %d does not exist, or the token may not read it", vpcID)}
 	}
 	return s.list, err
 }
 
-// doubt makes a VPC be read again.
-func (v *vpcs) doubt(vpcID int) {
+// invalidate makes a VPC be read again.
+func (v *vpcs) invalidate(vpcID int) {
 	v.all.Invalidate(vpcID)
 	v.subnets.Invalidate(vpcID)
 }
@@ -178,7 +178,7 @@ func (v *vpcs) addresses(ctx context.Context, linodeID int) (map[int]*vpcAddress
 	}
 	byLinode := map[int]*vpcAddresses{}
 	calls := 0
-	for vpcID, ids := range bySubnets(own) {
+	for vpcID, ids := range groupByVPC(own) {
 		filter := subnetFilter(ids, linodeID)
 		// The filter is a hint; the entries are checked.
 		mine := func(ip linodego.VPCIP) bool {
@@ -189,7 +189,7 @@ func (v *vpcs) addresses(ctx context.Context, linodeID int) (map[int]*vpcAddress
 			list, pages, err := listAll[linodego.VPCIP](ctx, v.api, what, path, filter)
 			calls += pages
 			if errors.Is(err, cloudapi.ErrNotFound) {
-				v.doubt(vpcID)
+				v.invalidate(vpcID)
 			}
 			if err != nil {
 				return nil, calls, err
@@ -235,16 +235,16 @@ func (a *vpcAddresses) add(ip linodego.VPCIP) {
 	}
 }
 
-// callsOfOne is how many calls reading one Linode takes: itself, and the addresses of both families in each VPC.
-func (v *vpcs) callsOfOne() int {
+// callsPerLinode is how many calls reading one Linode takes: itself, and the addresses of both families in each VPC.
+func (v *vpcs) callsPerLinode() int {
 	if !v.config.inVPC() {
 		return 1
 	}
 	return 1 + 2*max(len(v.config.VPCNames)+len(v.config.VPCIDs), 1)
 }
 
-// bySubnets groups subnet IDs by their VPC.
-func bySubnets(own []subnet) map[int][]int {
+// groupByVPC groups subnet IDs by their VPC.
+func groupByVPC(own []subnet) map[int][]int {
 	groups := map[int][]int{}
 	for _, s := range own {
 		groups[s.vpcID] = append(groups[s.vpcID], s.id)
