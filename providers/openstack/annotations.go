@@ -366,8 +366,8 @@ func splitReference(ref string) (kind, id string, err error) {
 	return kind, id, nil
 }
 
-// concerning returns the problems in err about the given annotations. Problems of other kinds stay.
-func concerning(err error, keys ...string) error {
+// problemsAbout returns the problems in err about the given annotations. Problems of other kinds stay.
+func problemsAbout(err error, keys ...string) error {
 	return errors.Join(slices.DeleteFunc(schema.Problems(err), func(one error) bool {
 		p, ok := errors.AsType[*schema.Problem](one)
 		return ok && !slices.ContainsFunc(keys, func(key string) bool { return p.Place == "annotation "+key })

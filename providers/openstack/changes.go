@@ -20,17 +20,17 @@ import (
 // observe returns a load balancer's parts as the basis for changes. They are read again if updated_at has changed, even after our own
 // changes, because somebody else may have changed it right afterwards.
 func (l *loadBalancers) observe(ctx context.Context, lb *loadBalancer) (*details, error) {
-	if _, err := l.wholeParts(ctx, lb.ID); err != nil {
+	if _, err := l.readWholeParts(ctx, lb.ID); err != nil {
 		return nil, err
 	}
-	return l.glance(ctx, lb)
+	return l.observeFromListings(ctx, lb)
 }
 
-// glance is observe for read-only use: the parts may come from listings alone.
-func (l *loadBalancers) glance(ctx context.Context, lb *loadBalancer) (*details, error) {
+// observeFromListings is observe for read-only use: the parts may come from listings alone.
+func (l *loadBalancers) observeFromListings(ctx context.Context, lb *loadBalancer) (*details, error) {
 	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
 	if err == nil && d.asOf != "" && d.asOf != lb.UpdatedAt {
-		d, err = l.readAgain(ctx, d)
+		d, err = l.rereadParts(ctx, d)
 	}
 	if err != nil {
 		return nil, cloudapi.NotAbsence(err)
@@ -49,33 +49,33 @@ const maxRounds = 5
 // planner returns the steps that a load balancer still needs.
 type planner func(*loadBalancer, *details) ([]step, error)
 
-// setback is a failure that blocks only the changes that depend on it.
-type setback struct {
+// blockingFailure is a failure that blocks only the changes that depend on it.
+type blockingFailure struct {
 	what string
 	// holds lists the ports and servers that depend on the failed change.
 	holds []string
 	err   error
 }
 
-// isHeld reports whether something has failed in this run, or depends on a failure.
-func (o observation) isHeld(what string) bool {
-	return slices.ContainsFunc(o.setbacks, func(s setback) bool { return s.what == what || slices.Contains(s.holds, what) })
+// isBlocked reports whether something has failed in this run, or depends on a failure.
+func (o observation) isBlocked(what string) bool {
+	return slices.ContainsFunc(o.setbacks, func(s blockingFailure) bool { return s.what == what || slices.Contains(s.holds, what) })
 }
 
 // maxSetbacks bounds the failures of one run. More of them have a common cause.
 const maxSetbacks = 5
 
-// withSetback records a refused change, so that the others continue. Any other error ends the run.
-func (o observation) withSetback(what string, holds []string, err error) (observation, error) {
+// withFailure records a refused change, so that the others continue. Any other error ends the run.
+func (o observation) withFailure(what string, holds []string, err error) (observation, error) {
 	if !cloudapi.Refused(err) || errors.Is(err, cloudapi.ErrRateLimited) || len(o.setbacks) == maxSetbacks {
 		return o, err
 	}
-	o.setbacks = append(slices.Clone(o.setbacks), setback{what, holds, err})
+	o.setbacks = append(slices.Clone(o.setbacks), blockingFailure{what, holds, err})
 	return o, nil
 }
 
-// failure is the last change of a run. It returns the recorded errors.
-func failure() change {
+// failureChange is the last change of a run. It returns the recorded errors.
+func failureChange() change {
 	return change{Wait: true, Make: func(_ context.Context, _ *services.Request, o observation) (observation, error) {
 		var failed []error
 		for _, s := range o.setbacks {
@@ -85,9 +85,9 @@ func failure() change {
 	}}
 }
 
-// dropHeld removes the steps that depend on a failure.
-func (o observation) dropHeld(steps []step) []step {
-	return slices.DeleteFunc(steps, func(st step) bool { return st.port != "" && o.isHeld(st.port) })
+// dropBlocked removes the steps that depend on a failure.
+func (o observation) dropBlocked(steps []step) []step {
+	return slices.DeleteFunc(steps, func(st step) bool { return st.port != "" && o.isBlocked(st.port) })
 }
 
 // stepChanges returns the changes of an existing load balancer. after is the number of failures at the time of planning.
@@ -124,10 +124,10 @@ func (s step) compare(lb *loadBalancer, d *details) (before, after any) {
 	case removeMember:
 		return s.member, nil
 	case deleteListener, deletePool, deleteMonitor:
-		return d.part(s.id).shown(), nil
+		return d.part(s.id).planFields(), nil
 	case updateListener, updatePool, updateMonitor:
 	}
-	return services.Within(d.part(s.id).shown(), s.body), s.body
+	return services.Within(d.part(s.id).planFields(), s.body), s.body
 }
 
 // part is a listener, a pool or a monitor.
@@ -161,8 +161,8 @@ func (p part) members() []member {
 	return p.pool.members.list()
 }
 
-// shown returns a part for a plan, without the objects that it belongs to: the plan names these.
-func (p part) shown() any {
+// planFields returns a part for a plan, without the objects that it belongs to: the plan names these.
+func (p part) planFields() any {
 	switch {
 	case p.listener != nil:
 		shown := *p.listener
@@ -205,7 +205,7 @@ func (l *loadBalancers) makeStep(ctx context.Context, r *services.Request, o obs
 		o.crowded = true
 		return o, nil
 	case err != nil && st.port != "" && !cloudapi.Retryable(err):
-		return o.withSetback(st.port, nil, err)
+		return o.withFailure(st.port, nil, err)
 	case err != nil:
 		return o, err
 	case lb == nil && r.Purpose != services.UpdateNodes:
@@ -217,9 +217,9 @@ func (l *loadBalancers) makeStep(ctx context.Context, r *services.Request, o obs
 	return o, nil
 }
 
-// work carries out the steps on a load balancer that the Service leaves, and plans again after each. At the end it checks once for changes
-// by others. It returns the load balancer, or nil if it is gone.
-func (l *loadBalancers) work(ctx context.Context, r *services.Request, lb *loadBalancer, next planner) (*loadBalancer, error) {
+// applySteps carries out the steps on a load balancer that the Service leaves, and plans again after each. At the end it checks once for
+// changes by others. It returns the load balancer, or nil if it is gone.
+func (l *loadBalancers) applySteps(ctx context.Context, r *services.Request, lb *loadBalancer, next planner) (*loadBalancer, error) {
 	var busy error
 	for range maxRounds {
 		d, err := l.observe(ctx, lb)
@@ -274,23 +274,23 @@ func (l *loadBalancers) apply(
 		l.monitors.Invalidate(st.id)
 	}
 	doing := fmt.Sprintf("%s (%s), then %d more changes", st.kind, st.reason, more)
-	st, err := l.located(ctx, lb, st)
+	st, err := l.withMemberID(ctx, lb, st)
 	if err != nil {
 		return nil, nil, err
 	}
-	made, err := l.order(ctx, lb, st)
+	made, err := l.callStep(ctx, lb, st)
 	if err != nil {
 		if errors.Is(err, cloudapi.ErrInvalid) && !cloudapi.NotSent(err) {
 			r.Report(services.Warning(eventConfigError, "%s", err))
 		}
 		return nil, nil, cloudapi.NotAbsence(err)
 	}
-	after := d.after(st, made, l.memberLists)
+	after := d.expectedAfter(st, made, l.memberLists)
 	l.parts.PutPartial(after)
 	busy := *lb
 	busy.Status = statusPendingUpdate
 	l.observed.PutPartial(&busy)
-	idle, err := l.idle(ctx, lb.ID, doing)
+	idle, err := l.waitUntilIdle(ctx, lb.ID, doing)
 	if err != nil || idle == nil {
 		return nil, nil, err
 	}
@@ -301,16 +301,16 @@ func (l *loadBalancers) apply(
 	return idle, after, nil
 }
 
-// located adds the ID of a member to remove, because IDs are not kept for large pools. If the member has changed, the step is planned
+// withMemberID adds the ID of a member to remove, because IDs are not kept for large pools. If the member has changed, the step is planned
 // again.
-func (l *loadBalancers) located(ctx context.Context, lb *loadBalancer, st step) (step, error) {
+func (l *loadBalancers) withMemberID(ctx context.Context, lb *loadBalancer, st step) (step, error) {
 	if st.kind != removeMember || st.member.ID != "" {
 		return st, nil
 	}
-	filter := paged("address", st.member.Address, "protocol_port", strconv.Itoa(st.member.Port))
+	filter := pageQuery("address", st.member.Address, "protocol_port", strconv.Itoa(st.member.Port))
 	found, _, err := listAll[member](ctx, l.api, loadBalancing, membersPath(st.id), "members", filter)
 	if errors.Is(err, cloudapi.ErrInvalid) && !cloudapi.NotSent(err) { // this Octavia does not support the filter
-		found, _, err = listAll[member](ctx, l.api, loadBalancing, membersPath(st.id), "members", paged())
+		found, _, err = listAll[member](ctx, l.api, loadBalancing, membersPath(st.id), "members", pageQuery())
 	}
 	if err == nil {
 		for _, m := range found {
@@ -326,9 +326,9 @@ func (l *loadBalancers) located(ctx context.Context, lb *loadBalancer, st step) 
 	return st, cloudapi.NotAbsence(err)
 }
 
-// order makes the call of a step and returns the ID of a created object. A failed call may have taken effect, so everything is read again.
-// After a conflict it waits until Octavia is idle, and the step is planned again.
-func (l *loadBalancers) order(ctx context.Context, lb *loadBalancer, st step) (made string, err error) {
+// callStep makes the call of a step and returns the ID of a created object. A failed call may have taken effect, so everything is read
+// again. After a conflict it waits until Octavia is idle, and the step is planned again.
+func (l *loadBalancers) callStep(ctx context.Context, lb *loadBalancer, st step) (made string, err error) {
 	made, err = l.api.do(ctx, st)
 	if err == nil || cloudapi.NotSent(err) {
 		return made, err
@@ -338,15 +338,15 @@ func (l *loadBalancers) order(ctx context.Context, lb *loadBalancer, st step) (m
 	if !errors.Is(err, cloudapi.ErrConflict) {
 		return "", err
 	}
-	if _, lookErr := l.idle(ctx, lb.ID, "the work of somebody else"); lookErr != nil {
+	if _, lookErr := l.waitUntilIdle(ctx, lb.ID, "the work of somebody else"); lookErr != nil {
 		return "", errors.Join(err, lookErr)
 	}
 	return "", fmt.Errorf("%w: %w", errBusy, err)
 }
 
-// after returns the expected parts after a step; made is the ID of a created object. They get no time of change, so that they are read
-// once at the end.
-func (d *details) after(st step, made string, lists *inventory.Lists[memberRow]) *details {
+// expectedAfter returns the expected parts after a step; made is the ID of a created object. They get no time of change, so that they are
+// read once at the end.
+func (d *details) expectedAfter(st step, made string, lists *inventory.Lists[memberRow]) *details {
 	after := d.clone()
 	after.asOf = ours
 	switch st.kind {
@@ -359,13 +359,13 @@ func (d *details) after(st step, made string, lists *inventory.Lists[memberRow])
 		}
 	case createListener:
 		if request, ok := st.body.(listenerRequest); ok {
-			after.listeners = append(after.listeners, request.created(made))
+			after.listeners = append(after.listeners, request.asListener(made))
 		}
 	case updateListener:
 		for i := range after.listeners {
 			if u, ok := st.body.(listenerUpdate); ok && after.listeners[i].ID == st.id {
 				after.listeners[i].change(u)
-				after.lead(st.id, u.DefaultPoolID)
+				after.setDefaultPool(st.id, u.DefaultPoolID)
 			}
 		}
 	case createPool:
@@ -376,7 +376,7 @@ func (d *details) after(st step, made string, lists *inventory.Lists[memberRow])
 			})
 			if at := slices.IndexFunc(after.listeners, func(l listener) bool { return l.ID == request.ListenerID }); at >= 0 {
 				after.listeners[at].DefaultPoolID = made
-				after.lead(request.ListenerID, &made)
+				after.setDefaultPool(request.ListenerID, &made)
 			}
 		}
 	case updatePool, setMembers, addMember, removeMember, createMonitor, updateMonitor, deleteMonitor:
@@ -388,8 +388,8 @@ func (d *details) after(st step, made string, lists *inventory.Lists[memberRow])
 	return after
 }
 
-// lead connects a listener to another pool; nil changes nothing.
-func (d *details) lead(listenerID string, to *string) {
+// setDefaultPool connects a listener to another pool; nil changes nothing.
+func (d *details) setDefaultPool(listenerID string, to *string) {
 	if to == nil {
 		return
 	}
@@ -411,7 +411,7 @@ func (d *details) dropPool(id string) {
 	}
 }
 
-func (r listenerRequest) created(id string) listener {
+func (r listenerRequest) asListener(id string) listener {
 	return listener{
 		ID: id, Name: r.Name, Protocol: r.Protocol, Port: r.Port, ConnectionLimit: r.ConnectionLimit,
 		TLSContainerRef: r.TLSContainerRef, InsertHeaders: r.InsertHeaders,
@@ -447,20 +447,20 @@ func (p *pool) change(st step, made string, lists *inventory.Lists[memberRow]) {
 		p.MonitorID, p.monitor = "", nil
 	case st.kind == updateMonitor && p.MonitorID == st.id:
 		if r, ok := st.body.(monitorRequest); ok {
-			after := r.created(st.id)
+			after := r.asMonitor(st.id)
 			after.Type = p.monitor.Type
 			p.monitor = after
 		}
 	case p.ID != st.id:
 	case st.kind == createMonitor:
 		if r, ok := st.body.(monitorRequest); ok {
-			p.MonitorID, p.monitor = made, r.created(made)
+			p.MonitorID, p.monitor = made, r.asMonitor(made)
 		}
 	case st.kind == removeMember:
 		p.members = p.members.withoutMember(st.member, lists)
 	case st.kind == addMember:
 		if m, ok := st.body.(memberRequest); ok {
-			p.members = p.members.withMember(m.created(made), lists)
+			p.members = p.members.withMember(m.asMember(made), lists)
 		}
 	case st.kind == setMembers:
 		p.members = afterBatch(p.members, st.members, lists)
@@ -479,7 +479,7 @@ func afterBatch(before memberSet, list []memberRequest, lists *inventory.Lists[m
 	}
 	after := make([]member, len(list))
 	for i, m := range list {
-		after[i] = m.created(ids[memberKey{address: m.Address, port: m.Port}])
+		after[i] = m.asMember(ids[memberKey{address: m.Address, port: m.Port}])
 	}
 	set := memberSetOf(after, lists)
 	set.lost = set.lost || before.lost
@@ -501,11 +501,11 @@ func (p *pool) update(u map[string]any) {
 	}
 }
 
-func (m memberRequest) created(id string) member {
+func (m memberRequest) asMember(id string) member {
 	return member{ID: id, Name: m.Name, Address: m.Address, Port: m.Port, SubnetID: m.SubnetID, MonitorPort: m.MonitorPort}
 }
 
-func (r monitorRequest) created(id string) *monitor {
+func (r monitorRequest) asMonitor(id string) *monitor {
 	return &monitor{
 		ID: id, Name: r.Name, Type: r.Type, Delay: r.Delay, Timeout: r.Timeout, MaxRetries: r.MaxRetries,
 		MaxRetriesDown: r.MaxRetriesDown, URLPath: r.URLPath, Codes: r.Codes,

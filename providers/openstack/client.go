@@ -107,14 +107,14 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	first := authOptions(c)
 	a.auth = func() (gophercloud.AuthOptions, error) { return first, nil }
 	if in.FilePath != "" {
-		a.auth = func() (gophercloud.AuthOptions, error) { return reloaded(in, first), nil }
+		a.auth = func() (gophercloud.AuthOptions, error) { return reloadCredentials(in, first), nil }
 	}
 	return a, nil
 }
 
-// reloaded returns the credentials now in the files. If a file is unusable, for example half written, or names another cloud, the previous
-// ones stay.
-func reloaded(in registry.Inputs, before gophercloud.AuthOptions) gophercloud.AuthOptions {
+// reloadCredentials returns the credentials now in the files. If a file is unusable, for example half written, or names another cloud, the
+// previous ones stay.
+func reloadCredentials(in registry.Inputs, before gophercloud.AuthOptions) gophercloud.AuthOptions {
 	data, err := os.ReadFile(in.FilePath)
 	if err != nil {
 		return before
@@ -165,13 +165,13 @@ func authOptions(c Config) gophercloud.AuthOptions {
 	case g.ApplicationCredentialID != "":
 		o.ApplicationCredentialID, o.ApplicationCredentialSecret = g.ApplicationCredentialID, g.ApplicationCredentialSecret.Reveal()
 	case !g.Password.IsZero() || !g.TrusteePassword.IsZero():
-		g.user(&o)
+		g.setUser(&o)
 		o.Password, o.Scope = g.Password.Reveal(), g.scope()
 		if g.TrustID != "" && !g.TrusteePassword.IsZero() {
 			o.Password = g.TrusteePassword.Reveal()
 		}
 	default:
-		g.user(&o)
+		g.setUser(&o)
 		o.ApplicationCredentialName, o.ApplicationCredentialSecret = g.ApplicationCredentialName, g.ApplicationCredentialSecret.Reveal()
 	}
 	return o
@@ -187,18 +187,18 @@ func (g global) scope() *gophercloud.AuthScope {
 		scope.ProjectID = g.TenantID
 	case g.TenantName != "":
 		scope.ProjectName = g.TenantName
-		scope.DomainID, scope.DomainName = oneOf(cmp.Or(g.TenantDomainID, g.DomainID), cmp.Or(g.TenantDomainName, g.DomainName))
+		scope.DomainID, scope.DomainName = preferID(cmp.Or(g.TenantDomainID, g.DomainID), cmp.Or(g.TenantDomainName, g.DomainName))
 		if g.TenantDomainID == "" && g.TenantDomainName != "" {
 			scope.DomainID, scope.DomainName = "", g.TenantDomainName
 		}
 	default:
-		scope.DomainID, scope.DomainName = oneOf(g.DomainID, g.DomainName)
+		scope.DomainID, scope.DomainName = preferID(g.DomainID, g.DomainName)
 	}
 	return scope
 }
 
-// user sets the user, and the domain that a user name requires.
-func (g global) user(o *gophercloud.AuthOptions) {
+// setUser sets the user, and the domain that a user name requires.
+func (g global) setUser(o *gophercloud.AuthOptions) {
 	o.UserID, o.Username = g.UserID, g.Username
 	if g.TrustID != "" && g.TrusteeID != "" {
 		o.UserID, o.Username = g.TrusteeID, ""
@@ -207,14 +207,14 @@ func (g global) user(o *gophercloud.AuthOptions) {
 		return
 	}
 	if g.UserDomainID != "" || g.UserDomainName != "" {
-		o.DomainID, o.DomainName = oneOf(g.UserDomainID, g.UserDomainName)
+		o.DomainID, o.DomainName = preferID(g.UserDomainID, g.UserDomainName)
 		return
 	}
-	o.DomainID, o.DomainName = oneOf(g.DomainID, g.DomainName)
+	o.DomainID, o.DomainName = preferID(g.DomainID, g.DomainName)
 }
 
-// oneOf drops the name if the ID is known, because Keystone accepts only one of them.
-func oneOf(id, name string) (string, string) {
+// preferID drops the name if the ID is known, because Keystone accepts only one of them.
+func preferID(id, name string) (string, string) {
 	if id != "" {
 		return id, ""
 	}
@@ -268,8 +268,8 @@ func operation(r *http.Request) string {
 	return r.Method + " " + strings.Join(segments, "/")
 }
 
-// connected returns a provider client that is logged in. Concurrent callers share one login.
-func (a *api) connected(ctx context.Context) (*gophercloud.ProviderClient, error) {
+// connect returns a provider client that is logged in. Concurrent callers share one login.
+func (a *api) connect(ctx context.Context) (*gophercloud.ProviderClient, error) {
 	a.mu.Lock()
 	if provider := a.provider; provider != nil {
 		ending := !a.expires.IsZero() && time.Until(a.expires) < renewBefore
@@ -318,7 +318,7 @@ func (a *api) logIn(ctx context.Context, f *loginFlight) {
 		f.err, a.failure, a.failed = err, err, time.Now()
 	} else {
 		provider.ReauthFunc = a.logInAgain
-		a.provider, a.expires, a.project = provider, endOf(provider), projectOf(provider)
+		a.provider, a.expires, a.project = provider, tokenExpiry(provider), tokenProject(provider)
 	}
 	close(f.done)
 }
@@ -334,12 +334,12 @@ func (a *api) logInAgain(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.provider.CopyTokenFrom(fresh)
-	a.expires = endOf(fresh)
+	a.expires = tokenExpiry(fresh)
 	return nil
 }
 
-// endOf returns when a token expires. Zero, so no early renewal, for a token with hardly more lifetime than a renewal needs.
-func endOf(p *gophercloud.ProviderClient) time.Time {
+// tokenExpiry returns when a token expires. Zero, so no early renewal, for a token with hardly more lifetime than a renewal needs.
+func tokenExpiry(p *gophercloud.ProviderClient) time.Time {
 	result, ok := p.GetAuthResult().(tokens.CreateResult)
 	if !ok {
 		return time.Time{}
@@ -351,8 +351,8 @@ func endOf(p *gophercloud.ProviderClient) time.Time {
 	return token.ExpiresAt
 }
 
-// projectOf returns the ID of the project that a token is for, or "".
-func projectOf(p *gophercloud.ProviderClient) string {
+// tokenProject returns the ID of the project that a token is for, or "".
+func tokenProject(p *gophercloud.ProviderClient) string {
 	result, ok := p.GetAuthResult().(tokens.CreateResult)
 	if !ok {
 		return ""
@@ -384,7 +384,7 @@ func (a *api) authenticate(ctx context.Context) (provider *gophercloud.ProviderC
 
 // service returns the client of a service. Its endpoint is looked up once.
 func (a *api) service(ctx context.Context, of kind) (*gophercloud.ServiceClient, error) {
-	provider, err := a.connected(ctx)
+	provider, err := a.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -568,8 +568,8 @@ func nextPage(links json.RawMessage) (url.Values, error) {
 	return nil, nil //nolint:nilnil // there is no next page
 }
 
-// paged returns the query of a listing.
-func paged(filters ...string) url.Values {
+// pageQuery returns the query of a listing.
+func pageQuery(filters ...string) url.Values {
 	q := url.Values{"limit": {strconv.Itoa(pageSize)}}
 	for i := 0; i+1 < len(filters); i += 2 {
 		q.Add(filters[i], filters[i+1])

@@ -62,7 +62,7 @@ func (l *loadBalancers) desireNew(
 		return d, findings, err
 	}
 	planned := &loadBalancer{Provider: o.Provider, AdditionalVIPs: request.AdditionalVIPs}
-	want, err := l.want(service, s, d.role, planned, memberSubnet(s, o, found), f, d.members)
+	want, err := l.desirePorts(service, s, d.role, planned, memberSubnet(s, o, found), f, d.members)
 	if err != nil {
 		more, err := configFinding(err)
 		return d, append(findings, more...), err
@@ -141,13 +141,13 @@ func (l *loadBalancers) create(ctx context.Context, r *services.Request, request
 func (l *loadBalancers) createRequest(cluster string, service *v1.Service, s settings, f features, r role) loadBalancerRequest {
 	provider := l.config.LoadBalancer.Provider
 	request := loadBalancerRequest{Name: r.name, Description: loadBalancerDescription(cluster, service), Provider: provider}
-	if f.tags() {
+	if f.hasTags() {
 		request.Tags = l.withMarks([]string{r.name}, r)
 	}
-	if f.flavors(provider) {
+	if f.hasFlavors(provider) {
 		request.FlavorID = s.FlavorID
 	}
-	if f.zones(provider) {
+	if f.hasZones(provider) {
 		request.Zone = s.Zone
 	}
 	return request
@@ -224,7 +224,7 @@ func (l *loadBalancers) subnetOf(ctx context.Context, members []backend) (string
 
 // secondSubnet returns a subnet of the other family on the VIP's network; "" if there is none or Octavia does not support additional VIPs.
 func (l *loadBalancers) secondSubnet(ctx context.Context, networkID, subnetID string, f features) (string, error) {
-	if !f.moreVIPs(l.config.LoadBalancer.Provider) {
+	if !f.hasMoreVIPs(l.config.LoadBalancer.Provider) {
 		return "", nil
 	}
 	family := 4

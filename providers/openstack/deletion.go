@@ -31,13 +31,13 @@ func (l *loadBalancers) Deletions(ctx context.Context, r services.Request, o obs
 		}}, nil, nil
 	}
 	var changes []change
-	left, err := l.leftFloatingIPs(ctx, r.Cluster, r.Service, leftNow())
+	left, err := l.unattachedIPs(ctx, r.Cluster, r.Service, releaseQuery())
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, f := range left {
 		if !s.keepFloatingIP {
-			changes = append(changes, deletionOf("floating address "+f.Address, func(ctx context.Context) error { return l.releaseLeft(ctx, f) }))
+			changes = append(changes, deletionOf("floating address "+f.Address, func(ctx context.Context) error { return l.releaseFormer(ctx, f) }))
 		}
 	}
 	groups, err := l.securityGroups(ctx, r.Service, ensureMaxAge)
@@ -55,13 +55,13 @@ func deletionOf(object string, do func(context.Context) error) change {
 // leaveAll removes a Service from its load balancer and from duplicates created at the same time.
 func (l *loadBalancers) leaveAll(ctx context.Context, r *services.Request, s settings, lb *loadBalancer, as role) error {
 	for range maxTwins {
-		if err := l.leave(ctx, r, s, lb, as); err != nil {
+		if err := l.leaveLoadBalancer(ctx, r, s, lb, as); err != nil {
 			return err
 		}
 		if !as.owner || lb.Name != as.name {
 			return nil // the Service was moved by an annotation; leavePrevious handles the former one
 		}
-		r.Service = recorded(r.Service, map[string]string{annotationID: "", annotationMade: ""})
+		r.Service = withAnnotations(r.Service, map[string]string{annotationID: "", annotationMade: ""})
 		twin, err := l.findByName(ctx, r.Cluster, r.Service, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
 		if err != nil || twin == nil || twin.ID == lb.ID || !slices.Contains(twin.Tags, as.serviceMark) {
 			return err
@@ -75,16 +75,16 @@ func (l *loadBalancers) leaveAll(ctx context.Context, r *services.Request, s set
 	return nil
 }
 
-// leave removes a Service from its load balancer, and deletes it if nobody else uses it.
-func (l *loadBalancers) leave(ctx context.Context, r *services.Request, s settings, lb *loadBalancer, as role) error {
+// leaveLoadBalancer removes a Service from its load balancer, and deletes it if nobody else uses it.
+func (l *loadBalancers) leaveLoadBalancer(ctx context.Context, r *services.Request, s settings, lb *loadBalancer, as role) error {
 	unlock, err := l.Lock(ctx, lb.ID)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	id := lb.ID
-	if lb.pending() {
-		if lb, err = l.idle(ctx, id, lb.Status); err != nil || lb == nil {
+	if lb.isPending() {
+		if lb, err = l.waitUntilIdle(ctx, id, lb.Status); err != nil || lb == nil {
 			return err
 		}
 	}
@@ -97,7 +97,7 @@ func (l *loadBalancers) leave(ctx context.Context, r *services.Request, s settin
 	}
 	if f, err := l.api.octavia(ctx); err != nil {
 		return err
-	} else if f.tags() && shared(lb, as) || !madeByController(lb, r.Service) {
+	} else if f.hasTags() && isShared(lb, as) || !isMadeByController(lb, r.Service) {
 		return l.leaveShared(ctx, r, lb, as)
 	}
 	if owned, err := l.ownedByAnother(ctx, r.Cluster, lb, as); err != nil {
@@ -133,7 +133,7 @@ func (l *loadBalancers) destroy(ctx context.Context, r *services.Request, s sett
 	if !l.config.LoadBalancer.CascadeDelete && lb.Status == statusActive {
 		id, whole := lb.ID, role{name: as.name, mark: as.mark, serviceMark: as.serviceMark, owner: true}
 		var err error
-		lb, err = l.work(ctx, r, lb, func(lb *loadBalancer, d *details) ([]step, error) { return plan(lb, d, wantedState{}, whole) })
+		lb, err = l.applySteps(ctx, r, lb, func(lb *loadBalancer, d *details) ([]step, error) { return plan(lb, d, wantedState{}, whole) })
 		switch {
 		case err != nil:
 			return err
@@ -161,7 +161,7 @@ func (l *loadBalancers) leaveShared(ctx context.Context, r *services.Request, lb
 		return fmt.Errorf("load balancer %s has the provisioning status %s, in which the ports of the Service cannot be removed from it; "+
 			"others use it, so it is not deleted", lb.ID, lb.Status)
 	}
-	_, err := l.work(ctx, r, lb, func(lb *loadBalancer, d *details) ([]step, error) { return planLeave(lb, d, as), nil })
+	_, err := l.applySteps(ctx, r, lb, func(lb *loadBalancer, d *details) ([]step, error) { return planLeave(lb, d, as), nil })
 	return err
 }
 
@@ -182,7 +182,7 @@ func (l *loadBalancers) remove(ctx context.Context, lb *loadBalancer, cascade bo
 			going.Status = statusPendingDelete
 			l.observed.PutPartial(&going)
 		}
-		now, err := l.idle(ctx, lb.ID, "its deletion")
+		now, err := l.waitUntilIdle(ctx, lb.ID, "its deletion")
 		switch {
 		case err != nil || now == nil:
 			return err

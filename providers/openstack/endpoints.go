@@ -70,12 +70,12 @@ func (v *versionLists) RoundTrip(r *http.Request) (*http.Response, error) {
 		v.kept[rootOf(r.URL.String())] = head
 		v.mu.Unlock()
 	}
-	response.Body = restored{io.MultiReader(bytes.NewReader(head), failing{err}, body), body}
+	response.Body = replayedBody{io.MultiReader(bytes.NewReader(head), failingReader{err}, body), body}
 	return response, nil
 }
 
-// take returns and removes the list of a root, so that the next caller gets a newer one.
-func (v *versionLists) take(root string) []byte {
+// takeList returns and removes the list of a root, so that the next caller gets a newer one.
+func (v *versionLists) takeList(root string) []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	list := v.kept[rootOf(root)]
@@ -85,22 +85,22 @@ func (v *versionLists) take(root string) []byte {
 
 func rootOf(address string) string { return strings.TrimRight(address, "/") }
 
-// restored is a response body whose beginning was already read.
-type restored struct {
+// replayedBody is a response body whose beginning was already read.
+type replayedBody struct {
 	io.Reader
 	io.Closer
 }
 
-// failing returns the error of an interrupted read, or io.EOF.
-type failing struct{ err error }
+// failingReader returns the error of an interrupted read, or io.EOF.
+type failingReader struct{ err error }
 
 // Read implements io.Reader.
-func (f failing) Read([]byte) (int, error) { return 0, cmp.Or(f.err, io.EOF) }
+func (f failingReader) Read([]byte) (int, error) { return 0, cmp.Or(f.err, io.EOF) }
 
 // checkCatalog reports endpoints in Keystone's catalog that would be refused. It makes no further call. A missing service is reported when
 // it is needed.
 func (a *api) checkCatalog(ctx context.Context, services ...kind) error {
-	provider, err := a.connected(ctx)
+	provider, err := a.connect(ctx)
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func TestTheLoginStaysAtTheConfiguredHost(t *testing.T) {
 			require.NoError(t, err)
 			a, err := newAPI(c, in)
 			require.NoError(t, err)
-			_, err = a.connected(t.Context())
+			_, err = a.connect(t.Context())
 			require.ErrorContains(t, err, strings.TrimPrefix(other.URL, "http://"))
 			assert.NotContains(t, err.Error(), "hunter2")
 			assert.Zero(t, reached.Load())

@@ -25,8 +25,8 @@ type failovers struct {
 	last map[string]time.Time
 }
 
-// may reports whether a failover may start now, and then records it.
-func (f *failovers) may(id string) bool {
+// mayStart reports whether a failover may start now, and then records it.
+func (f *failovers) mayStart(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if time.Since(f.last[id]) < failoverPause {
@@ -63,7 +63,7 @@ func (l *loadBalancers) deleteBroken(ctx context.Context, r *services.Request, o
 	if err := l.record(ctx, r, map[string]string{annotationID: "", annotationMade: ""}); err != nil {
 		return o, err
 	}
-	return l.afterLoss(r)
+	return l.handleLoss(r)
 }
 
 func (l *loadBalancers) repair(ctx context.Context, r *services.Request, o observation) (observation, error) {
@@ -72,12 +72,12 @@ func (l *loadBalancers) repair(ctx context.Context, r *services.Request, o obser
 	if !ordered {
 		return o, err
 	}
-	after, err := l.idle(ctx, o.lb.ID, "a failover, for it was in ERROR")
+	after, err := l.waitUntilIdle(ctx, o.lb.ID, "a failover, for it was in ERROR")
 	switch {
 	case err != nil:
 		return o, err
 	case after == nil:
-		return l.afterLoss(r)
+		return l.handleLoss(r)
 	case after.Status == statusError:
 		return o, cloudproviderapi.NewRetryError(adviceFor(o.lb), time.Minute)
 	}
@@ -85,15 +85,15 @@ func (l *loadBalancers) repair(ctx context.Context, r *services.Request, o obser
 	return o, nil
 }
 
-// renewable reports whether a load balancer in ERROR was created for this Service alone and never served. Its mark and our record must say
-// so, and neither the Service nor a floating address may show earlier use.
-func (l *loadBalancers) renewable(ctx context.Context, service *v1.Service, lb *loadBalancer, r role) (bool, error) {
+// isRenewable reports whether a load balancer in ERROR was created for this Service alone and never served. Its mark and our record must
+// say so, and neither the Service nor a floating address may show earlier use.
+func (l *loadBalancers) isRenewable(ctx context.Context, service *v1.Service, lb *loadBalancer, r role) (bool, error) {
 	fresh := len(service.Status.LoadBalancer.Ingress) == 0 && service.Annotations[annotationAddress] == ""
 	made := service.Annotations[annotationMade] == lb.ID && slices.Contains(lb.Tags, r.serviceMark)
-	if !fresh || !made || !r.owner || !madeByController(lb, service) || shared(lb, r) {
+	if !fresh || !made || !r.owner || !isMadeByController(lb, service) || isShared(lb, r) {
 		return false, nil
 	}
-	f, err := l.attached(ctx, lb, inventory.Query{MaxUnlistedAge: newMaxAge})
+	f, err := l.floatingIPOf(ctx, lb, inventory.Query{MaxUnlistedAge: newMaxAge})
 	return err == nil && f == nil, err
 }
 
@@ -103,7 +103,7 @@ func adviceFor(lb *loadBalancer) string {
 
 // failOver starts a failover of a load balancer in ERROR, or reports that an administrator must.
 func (l *loadBalancers) failOver(ctx context.Context, lb *loadBalancer) (ordered bool, findings []services.Finding, err error) {
-	if l.failovers.may(lb.ID) {
+	if l.failovers.mayStart(lb.ID) {
 		err := l.api.failOver(ctx, lb.ID)
 		if err == nil {
 			l.observed.Invalidate(lb.ID)

@@ -29,10 +29,10 @@ type floatingIP struct {
 	Description string `json:"description"`
 }
 
-// madeFor reports whether a controller created the address for the Service with this role, or for the one that the load balancer's name or
-// mark names. The role may be empty.
-func (f floatingIP) madeFor(as role, lb *loadBalancer) bool {
-	who, cluster, mark := f.whose()
+// isMadeFor reports whether a controller created the address for the Service with this role, or for the one that the load balancer's name
+// or mark names. The role may be empty.
+func (f floatingIP) isMadeFor(as role, lb *loadBalancer) bool {
+	who, cluster, mark := f.owner()
 	if who == "" {
 		return false
 	}
@@ -43,9 +43,9 @@ func (f floatingIP) madeFor(as role, lb *loadBalancer) bool {
 	return named == as.name || named == lb.Name
 }
 
-// whose returns the Service, cluster and Service mark in the description of an address. Only addresses created by this program have a
+// owner returns the Service, cluster and Service mark in the description of an address. Only addresses created by this program have a
 // mark.
-func (f floatingIP) whose() (who, cluster, mark string) {
+func (f floatingIP) owner() (who, cluster, mark string) {
 	rest, made := strings.CutPrefix(f.Description, floatingDescription+" ")
 	who, cluster, found := strings.Cut(rest, " from cluster ")
 	if !made || !found {
@@ -57,9 +57,9 @@ func (f floatingIP) whose() (who, cluster, mark string) {
 	return who, cluster, ""
 }
 
-// says reports whether the description names this Service.
-func (f floatingIP) says(cluster string, s *v1.Service) bool {
-	if _, _, mark := f.whose(); mark != "" {
+// namesService reports whether the description names this Service.
+func (f floatingIP) namesService(cluster string, s *v1.Service) bool {
+	if _, _, mark := f.owner(); mark != "" {
 		return mark == ownership.ServiceMark(s.UID)
 	}
 	return f.Description == floatingIPDescription(cluster, s)
@@ -77,7 +77,7 @@ func newFloatingInventory(a *api) *inventory.Inventory[string, floatingIP] {
 	return inventory.New(inventory.Source[string, floatingIP]{
 		Kind: "floating address", ID: func(f floatingIP) string { return f.ID },
 		List: func(ctx context.Context) ([]floatingIP, int, error) {
-			return listAll[floatingIP](ctx, a, network, "floatingips", "floatingips", paged())
+			return listAll[floatingIP](ctx, a, network, "floatingips", "floatingips", pageQuery())
 		},
 		Get: func(ctx context.Context, id string) (floatingIP, error) {
 			f, err := get(ctx, a, network, "reading floating address "+id, "floatingips/"+id, "floatingip", func(f *floatingIP) bool { return f.ID == id })
@@ -92,7 +92,7 @@ func newFloatingInventory(a *api) *inventory.Inventory[string, floatingIP] {
 			},
 			indexAddress: func(f floatingIP) []string { return []string{f.Address} },
 			indexMark: func(f floatingIP) []string {
-				if _, _, mark := f.whose(); mark != "" {
+				if _, _, mark := f.owner(); mark != "" {
 					return []string{mark}
 				}
 				return nil
@@ -101,13 +101,13 @@ func newFloatingInventory(a *api) *inventory.Inventory[string, floatingIP] {
 	})
 }
 
-// attachedNow is for a load balancer that needs a floating address: somebody may have just attached one.
-func attachedNow() inventory.Query {
+// attachmentQuery is for a load balancer that needs a floating address: somebody may have just attached one.
+func attachmentQuery() inventory.Query {
 	return inventory.Query{MaxAge: floatingMaxAge, MaxUnlistedAge: newMaxAge}
 }
 
-// attached returns the floating address of a load balancer, or nil.
-func (l *loadBalancers) attached(ctx context.Context, lb *loadBalancer, q inventory.Query) (*floatingIP, error) {
+// floatingIPOf returns the floating address of a load balancer, or nil.
+func (l *loadBalancers) floatingIPOf(ctx context.Context, lb *loadBalancer, q inventory.Query) (*floatingIP, error) {
 	found, err := l.floating.Find(ctx, indexPort, lb.VIPPortID, q)
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -131,7 +131,7 @@ func (l *loadBalancers) publish(ctx context.Context, r *services.Request, s sett
 		}
 		return lb.VIPAddress, nil
 	}
-	f, err := l.attached(ctx, lb, attachedNow())
+	f, err := l.floatingIPOf(ctx, lb, attachmentQuery())
 	switch {
 	case err != nil:
 		return "", err
@@ -147,7 +147,7 @@ func (l *loadBalancers) publish(ctx context.Context, r *services.Request, s sett
 func (l *loadBalancers) giveAddress(ctx context.Context, r *services.Request, s settings, lb *loadBalancer) (string, error) {
 	wanted := r.Service.Spec.LoadBalancerIP
 	if wanted == "" {
-		if address, err := l.attachLeft(ctx, r, lb); err != nil || address != "" {
+		if address, err := l.attachFormer(ctx, r, lb); err != nil || address != "" {
 			return address, err
 		}
 		return l.createFloatingIP(ctx, r, s, lb, wanted)
@@ -159,15 +159,15 @@ func (l *loadBalancers) giveAddress(ctx context.Context, r *services.Request, s 
 	case len(have) == 0:
 		return l.createFloatingIP(ctx, r, s, lb, wanted)
 	case have[0].PortID != "":
-		return "", addressTaken(r, have[0])
+		return "", addressInUseError(r, have[0])
 	}
 	return wanted, l.claim(ctx, r, have[0], lb)
 }
 
-// attachLeft attaches the floating address of the Service's former load balancer, so that the address does not change. It returns "" if
+// attachFormer attaches the floating address of the Service's former load balancer, so that the address does not change. It returns "" if
 // there is none.
-func (l *loadBalancers) attachLeft(ctx context.Context, r *services.Request, lb *loadBalancer) (string, error) {
-	left, err := l.leftFloatingIPs(ctx, r.Cluster, r.Service, attachedNow())
+func (l *loadBalancers) attachFormer(ctx context.Context, r *services.Request, lb *loadBalancer) (string, error) {
+	left, err := l.unattachedIPs(ctx, r.Cluster, r.Service, attachmentQuery())
 	if err != nil {
 		return "", err
 	}
@@ -232,7 +232,7 @@ func (l *loadBalancers) createFloatingIP(
 	}
 	candidates := []subnet{{}}
 	if choice := floatingSubnetChoice(s, l.config.LoadBalancer); choice != (subnetChoice{}) && (wanted == "" || choice.id != "") {
-		if candidates, err = l.networks.matching(ctx, networkID, choice); err != nil {
+		if candidates, err = l.networks.findSubnets(ctx, networkID, choice); err != nil {
 			r.Report(services.Warning(eventConfigError, "%s", err))
 			return "", err
 		}
@@ -287,14 +287,14 @@ func (l *loadBalancers) claim(ctx context.Context, r *services.Request, known fl
 		return cloudapi.NotAbsence(err)
 	}
 	if f.PortID != "" {
-		return addressTaken(r, f)
+		return addressInUseError(r, f)
 	}
 	all, err := l.cluster.Services(ctx)
 	if err != nil {
 		return fmt.Errorf("looking whose floating address %s is: %w", f.Address, err)
 	}
 	for _, s := range all {
-		if s.UID != r.Service.UID && ownership.MayHave(s) && (f.says(r.Cluster, s) || showsAddress(s, f.Address)) {
+		if s.UID != r.Service.UID && ownership.MayHave(s) && (f.namesService(r.Cluster, s) || showsAddress(s, f.Address)) {
 			d := ownership.Refuse("floating address "+f.Address, fmt.Sprintf("Service %s/%s", s.Namespace, s.Name), s, "choose another loadBalancerIP")
 			r.Report(services.Refused(r.Service, d)...)
 			return d.Err()
@@ -307,8 +307,8 @@ func showsAddress(s *v1.Service, address string) bool {
 	return slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool { return in.IP == address })
 }
 
-// addressTaken reports that the requested address is in use.
-func addressTaken(r *services.Request, f floatingIP) error {
+// addressInUseError reports that the requested address is in use.
+func addressInUseError(r *services.Request, f floatingIP) error {
 	err := fmt.Errorf("floating IP %s is not available: it is attached to port %s; detach it there, or choose another loadBalancerIP", f.Address, f.PortID)
 	r.Report(services.Warning(eventConfigError, "%s", err))
 	return err
@@ -332,7 +332,7 @@ func (l *loadBalancers) attach(ctx context.Context, f floatingIP, lb *loadBalanc
 // releaseFloatingIP deletes the load balancer's floating address if it was created for the Service or load balancer and is not to be kept.
 // Others are detached on request, or when the load balancer is deleted. It is read immediately before, because it may have moved.
 func (l *loadBalancers) releaseFloatingIP(ctx context.Context, as role, lb *loadBalancer, s settings, detach bool) error {
-	known, err := l.attached(ctx, lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
+	known, err := l.floatingIPOf(ctx, lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
 	if err != nil || known == nil {
 		return err
 	}
@@ -347,7 +347,7 @@ func (l *loadBalancers) releaseFloatingIP(ctx context.Context, as role, lb *load
 		klog.InfoS("Leaving a floating address alone that now belongs to somebody else", "address", f.Address, "port", f.PortID, "loadBalancer", lb.ID)
 		return nil
 	}
-	if f.madeFor(as, lb) && !s.keepFloatingIP {
+	if f.isMadeFor(as, lb) && !s.keepFloatingIP {
 		return l.deleteFloatingIP(ctx, f)
 	}
 	if !detach {
@@ -377,9 +377,9 @@ func (l *loadBalancers) deleteFloatingIP(ctx context.Context, f floatingIP) erro
 	return nil
 }
 
-// leftFloatingIPs returns the Service's unattached floating addresses, first the one in its status. The mark in the description proves the
-// owner; without a mark, description, record and status together do.
-func (l *loadBalancers) leftFloatingIPs(ctx context.Context, cluster string, service *v1.Service, q inventory.Query) ([]floatingIP, error) {
+// unattachedIPs returns the Service's unattached floating addresses, first the one in its status. The mark in the description proves
+// the owner; without a mark, description, record and status together do.
+func (l *loadBalancers) unattachedIPs(ctx context.Context, cluster string, service *v1.Service, q inventory.Query) ([]floatingIP, error) {
 	found, err := l.floating.Find(ctx, indexMark, ownership.ServiceMark(service.UID), q)
 	if err != nil {
 		return nil, err
@@ -392,13 +392,13 @@ func (l *loadBalancers) leftFloatingIPs(ctx context.Context, cluster string, ser
 			return nil, err
 		}
 		found = slices.DeleteFunc(slices.Concat(found, more), func(f floatingIP) bool {
-			_, _, mark := f.whose()
-			return mark == "" && !f.says(cluster, service)
+			_, _, mark := f.owner()
+			return mark == "" && !f.namesService(cluster, service)
 		})
 	}
 	left := map[string]floatingIP{}
 	for _, f := range found {
-		_, _, mark := f.whose()
+		_, _, mark := f.owner()
 		if f.PortID == "" && (mark == "" || mark == ownership.ServiceMark(service.UID)) {
 			left[f.ID] = f
 		}
@@ -415,13 +415,13 @@ func (l *loadBalancers) leftFloatingIPs(ctx context.Context, cluster string, ser
 	}), nil
 }
 
-// leftNow is for floating addresses to release.
-func leftNow() inventory.Query {
+// releaseQuery is for floating addresses to release.
+func releaseQuery() inventory.Query {
 	return inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge}
 }
 
-// releaseLeft deletes an unattached floating address. It is read immediately before, because somebody may use it now.
-func (l *loadBalancers) releaseLeft(ctx context.Context, known floatingIP) error {
+// releaseFormer deletes an unattached floating address. It is read immediately before, because somebody may use it now.
+func (l *loadBalancers) releaseFormer(ctx context.Context, known floatingIP) error {
 	f, err := l.floating.Get(ctx, known.ID, inventory.Query{})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
@@ -433,9 +433,9 @@ func (l *loadBalancers) releaseLeft(ctx context.Context, known floatingIP) error
 	return l.deleteFloatingIP(ctx, f)
 }
 
-// leftovers reports whether objects of the Service remain without a load balancer.
-func (l *loadBalancers) leftovers(ctx context.Context, cluster string, service *v1.Service) (bool, error) {
-	left, err := l.leftFloatingIPs(ctx, cluster, service, leftNow())
+// hasLeftovers reports whether objects of the Service remain without a load balancer.
+func (l *loadBalancers) hasLeftovers(ctx context.Context, cluster string, service *v1.Service) (bool, error) {
+	left, err := l.unattachedIPs(ctx, cluster, service, releaseQuery())
 	if s, _ := l.settings(service, nil); err != nil || (len(left) > 0 && !s.keepFloatingIP) {
 		return true, err
 	}

@@ -86,13 +86,13 @@ func TestMarkedDescription(t *testing.T) {
 			}
 			f := floatingIP{Description: markedDescription(cluster, s, true)}
 			assert.Equal(t, want, f.Description)
-			assert.True(t, f.says(cluster, s))
+			assert.True(t, f.namesService(cluster, s))
 			plain := floatingIP{Description: markedDescription(cluster, s, false)}
 			assert.Equal(t, floatingIPDescription(cluster, s), plain.Description)
-			assert.True(t, plain.says(cluster, s))
+			assert.True(t, plain.namesService(cluster, s))
 			another := s.DeepCopy()
 			another.UID = "another"
-			assert.Equal(t, !c.marked, f.says(cluster, another))
+			assert.Equal(t, !c.marked, f.namesService(cluster, another))
 		})
 	}
 }

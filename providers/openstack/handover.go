@@ -29,7 +29,7 @@ func (c *cloud) MarkedLoadBalancers(ctx context.Context, all []*v1.Service) ([]c
 	marked := []contract.MarkedLoadBalancer{}
 	for _, lb := range loadBalancers {
 		cluster, uid := ownership.Marked(lb.Tags)
-		if lb.leaving() || (cluster == "" && uid == "") {
+		if lb.isLeaving() || (cluster == "" && uid == "") {
 			continue
 		}
 		m := contract.MarkedLoadBalancer{ID: lb.ID, Name: lb.Name, Cluster: cluster, ServiceUID: uid}
@@ -72,7 +72,7 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBal
 		return fmt.Errorf("load balancer %s has the provisioning status %s, in which it cannot be changed; try again later", m.ID, lb.Status)
 	}
 	owner := &services.Request{Service: &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: service}}}
-	after, err := l.work(ctx, owner, lb, func(lb *loadBalancer, d *details) ([]step, error) {
+	after, err := l.applySteps(ctx, owner, lb, func(lb *loadBalancer, d *details) ([]step, error) {
 		return planRemark(lb, d, m.Cluster, mark, ownership.ServiceMark(service)), nil
 	})
 	if err == nil && after == nil {

@@ -77,7 +77,7 @@ func (l *loadBalancers) repairAll(ctx context.Context, lister listers.ServiceLis
 		if err == nil && s != nil {
 			var findings []services.Finding
 			_, findings, err = l.failOver(ctx, lb)
-			l.tell(s, findings)
+			l.writeFindings(s, findings)
 		}
 		if _, later := errors.AsType[*cloudproviderapi.RetryError](err); !later {
 			problems = append(problems, err)

@@ -122,8 +122,8 @@ type addressPair struct {
 	MAC     string `json:"mac_address,omitempty"`
 }
 
-// secured reports whether security groups apply. Without the extension Neutron omits the field, and they apply.
-func (p *port) secured() bool { return p.PortSecurity == nil || *p.PortSecurity }
+// hasPortSecurity reports whether security groups apply. Without the extension Neutron omits the field, and they apply.
+func (p *port) hasPortSecurity() bool { return p.PortSecurity == nil || *p.PortSecurity }
 
 // subnetOf returns the subnet of one of the port's addresses, or "".
 func (p *port) subnetOf(ip string) string {
@@ -164,7 +164,7 @@ func newInstances(c Config, a *api, n *networks) *instances {
 		ports: inventory.New(inventory.Source[string, *port]{
 			Kind: "port", Patience: readPatience, ID: func(p *port) string { return p.ID },
 			List: func(ctx context.Context) ([]*port, int, error) {
-				return listAll[*port](ctx, a, network, "ports", "ports", paged())
+				return listAll[*port](ctx, a, network, "ports", "ports", pageQuery())
 			},
 			Get: func(ctx context.Context, id string) (*port, error) {
 				return get(ctx, a, network, "reading port "+id, "ports/"+id, "port", func(p *port) bool { return p.ID == id })
@@ -185,7 +185,7 @@ func newInstances(c Config, a *api, n *networks) *instances {
 
 func (a *api) listServers(ctx context.Context) ([]server, int, error) {
 	bodies, pages, err := withoutMicroversion(ctx, a, func() ([]serverBody, int, error) {
-		return listAll[serverBody](ctx, a, compute, "servers/detail", "servers", paged())
+		return listAll[serverBody](ctx, a, compute, "servers/detail", "servers", pageQuery())
 	})
 	list := make([]server, len(bodies))
 	for i, b := range bodies {
@@ -267,7 +267,7 @@ func (i *instances) describe(ctx context.Context, _ *v1.Node, s server, q invent
 	if err != nil {
 		return nil, err
 	}
-	trunked, err := i.trunked(ctx, ports, q)
+	trunked, err := i.trunkAddresses(ctx, ports, q)
 	if err != nil {
 		return nil, err
 	}
@@ -293,8 +293,8 @@ func (i *instances) portsOf(ctx context.Context, serverID string, q inventory.Qu
 	return found, err
 }
 
-// trunked returns the addresses of ports inside trunks, with the names of their networks.
-func (i *instances) trunked(ctx context.Context, ports []*port, q inventory.Query) ([]address, error) {
+// trunkAddresses returns the addresses of ports inside trunks, with the names of their networks.
+func (i *instances) trunkAddresses(ctx context.Context, ports []*port, q inventory.Query) ([]address, error) {
 	var list []address
 	for _, p := range ports {
 		if p.Trunk == nil {
@@ -343,7 +343,7 @@ func (i *instances) flavor(ctx context.Context, s server) (string, error) {
 			return "", err
 		}
 	} else {
-		all, _, err := listAll[body](ctx, i.api, compute, "flavors/detail", "flavors", paged())
+		all, _, err := listAll[body](ctx, i.api, compute, "flavors/detail", "flavors", pageQuery())
 		if err != nil {
 			return "", err
 		}

@@ -103,7 +103,7 @@ type observation struct {
 	// changed is set if we or others have changed the parts, which are then read again.
 	changed bool
 	// setbacks are the failures of this run; crowded is set if the quota does not allow another pool.
-	setbacks []setback
+	setbacks []blockingFailure
 	crowded  bool
 	// conflicts counts consecutive conflicts with changes by others.
 	conflicts int
@@ -173,13 +173,13 @@ func newLoadBalancers(c Config, a *api, n *networks, i *instances, adopt registr
 func (l *loadBalancers) EnsureLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
 ) (status *v1.LoadBalancerStatus, err error) {
-	defer func(began time.Time) { countReconcile("loadbalancer_ensure", began, failed(err)) }(time.Now())
+	defer func(began time.Time) { countReconcile("loadbalancer_ensure", began, failureToCount(err)) }(time.Now())
 	return l.LoadBalancer.EnsureLoadBalancer(ctx, cluster, service, nodes)
 }
 
 // UpdateLoadBalancer implements cloudprovider.LoadBalancer.
 func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (err error) {
-	defer func(began time.Time) { countReconcile("loadbalancer_update", began, failed(err)) }(time.Now())
+	defer func(began time.Time) { countReconcile("loadbalancer_update", began, failureToCount(err)) }(time.Now())
 	l.updating.Add(1)
 	defer l.updating.Add(-1)
 	return l.LoadBalancer.UpdateLoadBalancer(ctx, cluster, service, nodes)
@@ -187,7 +187,7 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 
 // EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer. Objects of other users stay.
 func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) (err error) {
-	defer func(began time.Time) { countReconcile("loadbalancer_delete", began, failed(err)) }(time.Now())
+	defer func(began time.Time) { countReconcile("loadbalancer_delete", began, failureToCount(err)) }(time.Now())
 	return l.LoadBalancer.EnsureLoadBalancerDeleted(ctx, cluster, service)
 }
 
@@ -196,8 +196,8 @@ func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v
 	return c.loadBalancers.PlanLoadBalancer(ctx, cluster, service, nodes)
 }
 
-// failed excludes retry hints from the count of failures.
-func failed(err error) error {
+// failureToCount excludes retry hints from the count of failures.
+func failureToCount(err error) error {
 	if _, later := errors.AsType[*cloudproviderapi.RetryError](err); later {
 		return nil
 	}
@@ -234,7 +234,7 @@ func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (o obse
 		}
 	case services.Delete:
 		_, err := l.settings(r.Service, nil)
-		if err := concerning(err, annotationKeepFloatingIP); err != nil {
+		if err := problemsAbout(err, annotationKeepFloatingIP); err != nil {
 			return o, err // when in doubt nothing is deleted
 		}
 	case services.UpdateNodes, services.Lookup:
@@ -272,7 +272,7 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 	}
 	o.role = role
 	if r.Purpose == services.UpdateNodes {
-		o.features, err = l.updatable(ctx, r, o.lb)
+		o.features, err = l.checkUpdate(ctx, r, o.lb)
 	}
 	return o, nil, err
 }
@@ -280,10 +280,10 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 // errNoNodes prevents the removal of all members at once.
 var errNoNodes = errors.New("no node has an address for the load balancer; its members stay as they are")
 
-// updatable refuses a change of nodes if the desired members are uncertain.
-func (l *loadBalancers) updatable(ctx context.Context, r services.Request, lb *loadBalancer) (f features, err error) {
+// checkUpdate refuses a change of nodes if the desired members are uncertain.
+func (l *loadBalancers) checkUpdate(ctx context.Context, r services.Request, lb *loadBalancer) (f features, err error) {
 	_, err = l.settings(r.Service, lb)
-	if err := concerning(err, annotationNodeSelector, annotationProxyProtocol, annotationForwardedFor, annotationTLSContainerRef,
+	if err := problemsAbout(err, annotationNodeSelector, annotationProxyProtocol, annotationForwardedFor, annotationTLSContainerRef,
 		annotationClass, annotationMemberSubnetID, annotationSubnetID); err != nil {
 		return f, err
 	}
@@ -300,7 +300,7 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observ
 		findings, err := configFinding(err)
 		return desired{}, findings, err
 	}
-	findings := l.unsupported(r.Service, s, o.lb, o.features)
+	findings := l.unsupportedSettings(r.Service, s, o.lb, o.features)
 	if found, err := l.checkCertificates(ctx, s); err != nil {
 		return desired{}, append(findings, found...), err
 	}
@@ -310,7 +310,7 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observ
 	}
 	if o.lb.Status == statusError {
 		d := desired{settings: s}
-		if d.renew, err = l.renewable(ctx, r.Service, o.lb, o.role); err != nil || !d.renew || r.Purpose != services.Plan {
+		if d.renew, err = l.isRenewable(ctx, r.Service, o.lb, o.role); err != nil || !d.renew || r.Purpose != services.Plan {
 			return d, findings, err
 		}
 		d, found, err := l.desireNew(ctx, r, s, o.features)
@@ -337,7 +337,7 @@ func (l *loadBalancers) desire(ctx context.Context, r services.Request, s settin
 	if d.members, err = l.backends(ctx, r.Service, r.Nodes, s); err != nil {
 		return d, nil, err
 	}
-	want, err := l.want(r.Service, s, o.role, o.lb, subnetID, o.features, o.open(d.members))
+	want, err := l.desirePorts(r.Service, s, o.role, o.lb, subnetID, o.features, o.openBackends(d.members))
 	want.crowded = o.crowded
 	if err != nil {
 		findings, err := configFinding(err)
@@ -353,20 +353,20 @@ func (l *loadBalancers) desire(ctx context.Context, r services.Request, s settin
 	if more, err := configFinding(err); err != nil {
 		return d, append(findings, more...), err
 	}
-	d.steps = o.dropHeld(d.steps)
+	d.steps = o.dropBlocked(d.steps)
 	d.groups, err = l.planGroups(ctx, r.Service, o, s, subnetID, d.members)
 	return d, findings, err
 }
 
-// want computes a Service's ports. lb is nil before the creation.
-func (l *loadBalancers) want(
+// desirePorts computes a Service's ports. lb is nil before the creation.
+func (l *loadBalancers) desirePorts(
 	service *v1.Service, s settings, r role, lb *loadBalancer, subnetID string, f features, backends []backend,
 ) (wantedState, error) {
 	want := wantedState{serial: l.config.LoadBalancer.Serial}
 	provider := lb.providerOr(l.config.LoadBalancer.Provider)
 	preferIPv6 := familyOf(service) == v1.IPv6Protocol
 	var err error
-	if f.acl(provider) {
+	if f.hasACL(provider) {
 		s.sources, err = ofFamilies(s.sources, service, lb)
 	}
 	for i := range service.Spec.Ports {
@@ -384,16 +384,16 @@ func (l *loadBalancers) Changes(r services.Request, o observation, d desired) ([
 	switch {
 	case o.lb == nil:
 		return l.creation(r.Service, d), nil
-	case o.lb.pending():
+	case o.lb.isPending():
 		return nil, fmt.Errorf("load balancer %s is in %s; what there is to do shows when that has ended", o.lb.ID, o.lb.Status)
 	case o.lb.Status == statusError:
 		return append(l.repairs(o.lb, d.renew), l.creationAfter(r.Service, d)...), nil
 	}
-	return d.groups.around(l.stepChanges(o.lb, o.parts, d.steps, len(o.setbacks))), unchangeable(o.lb)
+	return d.groups.wrap(l.stepChanges(o.lb, o.parts, d.steps, len(o.setbacks))), unexpectedStatus(o.lb)
 }
 
-// unchangeable returns an error for an unexpected provisioning status.
-func unchangeable(lb *loadBalancer) error {
+// unexpectedStatus returns an error for an unexpected provisioning status.
+func unexpectedStatus(lb *loadBalancer) error {
 	if lb.Status == statusActive {
 		return nil
 	}
@@ -424,13 +424,13 @@ func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, o o
 	case o.lb == nil:
 		return nil, nil, nil
 	case o.lb.Status == statusError:
-		renew, err := l.renewable(ctx, r.Service, o.lb, o.role)
+		renew, err := l.isRenewable(ctx, r.Service, o.lb, o.role)
 		if err != nil {
 			return nil, nil, err
 		}
 		return l.repairs(o.lb, renew), nil, nil
 	case o.parts == nil:
-		return nil, nil, unchangeable(o.lb)
+		return nil, nil, unexpectedStatus(o.lb)
 	}
 	s, settingsErr := l.settings(r.Service, o.lb)
 	members, err := l.backends(ctx, r.Service, r.Nodes, s)
@@ -438,7 +438,7 @@ func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, o o
 		return nil, nil, err
 	}
 	subnetID := memberSubnet(s, l.config.LoadBalancer, o.lb.VIPSubnetID)
-	want, rangesErr := l.want(r.Service, s, o.role, o.lb, subnetID, o.features, o.open(members))
+	want, rangesErr := l.desirePorts(r.Service, s, o.role, o.lb, subnetID, o.features, o.openBackends(members))
 	want.crowded = o.crowded
 	steps := planMembers(o.parts, want, o.role, portable.Refused(ctx))
 	if o.changed && settingsErr == nil && rangesErr == nil && !portable.Refused(ctx) {
@@ -448,18 +448,18 @@ func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, o o
 		}
 	}
 	groups, err := l.planGroups(ctx, r.Service, o, s, subnetID, members)
-	return groups.around(l.stepChanges(o.lb, o.parts, o.dropHeld(steps), len(o.setbacks))), nil, err
+	return groups.wrap(l.stepChanges(o.lb, o.parts, o.dropBlocked(steps), len(o.setbacks))), nil, err
 }
 
 // Exists implements services.Reconciler.
 func (l *loadBalancers) Exists(ctx context.Context, r services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
 	if o.lb == nil {
-		left, err := l.leftovers(ctx, r.Cluster, r.Service)
+		left, err := l.hasLeftovers(ctx, r.Cluster, r.Service)
 		return &v1.LoadBalancerStatus{}, left, err
 	}
 	s, _ := l.settings(r.Service, o.lb) // invalid annotations do not hide the load balancer
 	address := o.lb.VIPAddress
-	f, err := l.attached(ctx, o.lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
+	f, err := l.floatingIPOf(ctx, o.lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
 	if err != nil {
 		return nil, false, err
 	}
@@ -479,8 +479,8 @@ func furtherAddresses(lb *loadBalancer) []string {
 	return list
 }
 
-// tell writes findings from outside a reconciliation.
-func (l *loadBalancers) tell(service *v1.Service, findings []services.Finding) {
+// writeFindings writes findings from outside a reconciliation.
+func (l *loadBalancers) writeFindings(service *v1.Service, findings []services.Finding) {
 	if l.Events == nil {
 		return
 	}

@@ -83,20 +83,20 @@ func uuidOf(id string) (u uuid.UUID, usual bool) {
 }
 
 func memberSetOf(list []member, lists *inventory.Lists[memberRow]) memberSet {
-	s := packed(list, lists)
+	s := packMembers(list, lists)
 	s.addAll(list)
 	return s
 }
 
-// unpacked keeps members as they are.
-func unpacked(list []member) memberSet {
+// looseMemberSet keeps members as they are.
+func looseMemberSet(list []member) memberSet {
 	s := memberSet{odd: list}
 	s.addAll(list)
 	return s
 }
 
-// packed is memberSetOf without the digest.
-func packed(list []member, lists *inventory.Lists[memberRow]) memberSet {
+// packMembers is memberSetOf without the digest.
+func packMembers(list []member, lists *inventory.Lists[memberRow]) memberSet {
 	if len(list) == 0 {
 		return memberSet{}
 	}
@@ -136,7 +136,7 @@ func (s memberSet) list() []member {
 }
 
 func (s memberSet) withMember(m member, lists *inventory.Lists[memberRow]) memberSet {
-	after := packed(append(slices.Clone(s.list()), m), lists)
+	after := packMembers(append(slices.Clone(s.list()), m), lists)
 	after.digest, after.lost = s.digest, after.lost || s.lost
 	after.add(m.ID)
 	return after
@@ -144,7 +144,7 @@ func (s memberSet) withMember(m member, lists *inventory.Lists[memberRow]) membe
 
 // withoutMember removes a member, identified by its ID if IDs are kept.
 func (s memberSet) withoutMember(gone member, lists *inventory.Lists[memberRow]) memberSet {
-	after := packed(slices.DeleteFunc(slices.Clone(s.list()), func(m member) bool {
+	after := packMembers(slices.DeleteFunc(slices.Clone(s.list()), func(m member) bool {
 		return m.ID == gone.ID && m.ID != "" || m.ID == "" && m.key() == gone.key()
 	}), lists)
 	after.digest, after.lost = s.digest, after.lost || s.lost
@@ -176,8 +176,8 @@ func (s *idSet) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// areThose reports whether a pool has the wanted members: the same number, including all known IDs.
-func (s idSet) areThose(wanted memberSet) bool {
+// matches reports whether a pool has the wanted members: the same number, including all known IDs.
+func (s idSet) matches(wanted memberSet) bool {
 	switch {
 	case s.size != wanted.size():
 		return false

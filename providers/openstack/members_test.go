@@ -111,15 +111,15 @@ func TestMemberSets(t *testing.T) {
 			require.NoError(t, err)
 			var have idSet
 			require.NoError(t, json.Unmarshal(text, &have))
-			assert.Equal(t, len(references) == len(list), have.areThose(set), "as many, and these")
+			assert.Equal(t, len(references) == len(list), have.matches(set), "as many, and these")
 			more := append(slices.Clone(list), member{Name: "new", Address: "10.0.0.9", Port: 80})
-			assert.Equal(t, len(references) == len(more), have.areThose(memberSetOf(more, lists)))
+			assert.Equal(t, len(references) == len(more), have.matches(memberSetOf(more, lists)))
 			if len(list) > 1 && list[0].ID != "" && list[1].ID != "" {
 				other := slices.Clone(list)
 				other[0].ID = "6f0a3c1e-0000-4000-8000-0000000000ff"
-				assert.False(t, have.areThose(memberSetOf(other, lists)), "another one")
+				assert.False(t, have.matches(memberSetOf(other, lists)), "another one")
 				other[0].ID = ""
-				assert.True(t, have.areThose(memberSetOf(other, lists)), "one whose ID was not told")
+				assert.True(t, have.matches(memberSetOf(other, lists)), "one whose ID was not told")
 			}
 		})
 	}
@@ -184,14 +184,14 @@ func TestLargeMemberSets(t *testing.T) {
 	assert.Nil(t, large.ids)
 	assert.Nil(t, listed(append(slices.Clone(list), one)).ids)
 	assert.Equal(t, memberSetOf(append(slices.Clone(list), one), lists), large)
-	assert.True(t, listed(append(slices.Clone(list), one)).areThose(large))
-	assert.False(t, listed(append(slices.Clone(list), member{ID: id(5000)})).areThose(large), "another one")
+	assert.True(t, listed(append(slices.Clone(list), one)).matches(large))
+	assert.False(t, listed(append(slices.Clone(list), member{ID: id(5000)})).matches(large), "another one")
 
 	for name, gone := range map[string]member{"the new one": one, "another one": list[3]} {
 		after := large.withoutMember(gone, lists)
 		rest := slices.DeleteFunc(append(slices.Clone(list), one), func(m member) bool { return m.ID == gone.ID })
-		assert.True(t, listed(rest).areThose(after), name)
-		assert.False(t, listed(append(slices.Clone(rest[1:]), member{ID: id(5000)})).areThose(after), name)
+		assert.True(t, listed(rest).matches(after), name)
+		assert.False(t, listed(append(slices.Clone(rest[1:]), member{ID: id(5000)})).matches(after), name)
 		assert.Equal(t, maxKeptIDs, after.size(), name)
 		for _, m := range after.list() {
 			assert.NotEqual(t, gone.Address, m.Address, name)
@@ -199,7 +199,7 @@ func TestLargeMemberSets(t *testing.T) {
 	}
 
 	untold := large.withMember(member{Name: "untold", Address: "10.1.0.1", Port: 80}, lists)
-	assert.False(t, listed(append(slices.Clone(list), one, member{ID: id(5001)})).areThose(untold), "the pool is read")
+	assert.False(t, listed(append(slices.Clone(list), one, member{ID: id(5001)})).matches(untold), "the pool is read")
 
 	var half []memberRequest
 	for _, m := range list[:maxKeptIDs/2] {
@@ -207,7 +207,7 @@ func TestLargeMemberSets(t *testing.T) {
 	}
 	for before, lost := range map[*memberSet]bool{&small: false, &large: true} {
 		after := afterBatch(*before, half, lists)
-		assert.Equal(t, !lost, listed(list[:maxKeptIDs/2]).areThose(after))
+		assert.Equal(t, !lost, listed(list[:maxKeptIDs/2]).matches(after))
 		assert.Equal(t, lost, after.withMember(one, lists).lost, "until it is read")
 	}
 }

@@ -137,8 +137,8 @@ type wantedState struct {
 
 func (r listenerRequest) key() string { return fmt.Sprintf("%s/%d", transportOf(r.Protocol), r.Port) }
 
-// serving assigns steps to a port of the Service.
-func serving(port string, steps []step) []step {
+// assignToPort assigns steps to a port of the Service.
+func assignToPort(port string, steps []step) []step {
 	for i := range steps {
 		steps[i].port = port
 	}
@@ -180,7 +180,7 @@ func poolProtocol(listener string, s settings) string {
 
 func checksHealthPort(service *v1.Service, s settings, protocol, provider string, f features) bool {
 	return s.monitor && service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort > 0 &&
-		f.httpMonitor(provider, transportOf(protocol))
+		f.hasHTTPMonitor(provider, transportOf(protocol))
 }
 
 func wantPort(
@@ -189,13 +189,13 @@ func wantPort(
 	p := service.Spec.Ports[index]
 	protocol := listenerProtocol(p, s)
 	l := listenerRequest{Name: partName("listener", index, r.name), Protocol: protocol, Port: int(p.Port), ConnectionLimit: s.ConnectionLimit}
-	if f.tags() {
+	if f.hasTags() {
 		l.Tags = []string{r.name}
 		if !r.owner && r.mark != "" {
 			l.Tags = append(l.Tags, r.mark)
 		}
 	}
-	if f.timeouts(provider) {
+	if f.hasTimeouts(provider) {
 		l.ClientData, l.MemberConnect, l.MemberData, l.TCPInspect = &s.ClientData, &s.MemberConnect, &s.MemberData, &s.TCPInspect
 	}
 	switch protocol {
@@ -207,12 +207,12 @@ func wantPort(
 			l.InsertHeaders = map[string]string{forwardedFor: textTrue}
 		}
 	}
-	if f.acl(provider) {
-		l.AllowedCIDRs = s.sources.Texts(everybody(preferIPv6))
+	if f.hasACL(provider) {
+		l.AllowedCIDRs = s.sources.Texts(allAddresses(preferIPv6))
 	}
 	byHealthPort := checksHealthPort(service, s, protocol, provider, f)
 	w := wantedPort{listener: l, pool: poolRequest{Name: partName("pool", index, r.name), Protocol: poolProtocol(protocol, s), Method: s.Method}}
-	if f.tags() && r.mark != "" {
+	if f.hasTags() && r.mark != "" {
 		w.tags = []string{r.name, r.mark}
 	}
 	if service.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
@@ -252,8 +252,8 @@ func monitorType(protocol string) string {
 	return "UDP-CONNECT"
 }
 
-// everybody returns the network of all addresses of a family.
-func everybody(v6 bool) string {
+// allAddresses returns the network of all addresses of a family.
+func allAddresses(v6 bool) string {
 	if v6 {
 		return "::/0"
 	}
@@ -287,7 +287,7 @@ func plan(lb *loadBalancer, d *details, want wantedState, r role) ([]step, error
 		if u, reason := listenerChanges(l, w.listener); reason != "" {
 			changes = append(changes, step{kind: updateListener, id: l.ID, body: u, reason: reason, port: port})
 		}
-		changes = append(changes, serving(port, poolSteps(lb, d, l, w, want, r))...)
+		changes = append(changes, assignToPort(port, poolSteps(lb, d, l, w, want, r))...)
 		if next := d.poolBeside(l, w.pool, r); next != nil {
 			kept[next.ID] = true
 		}
@@ -354,7 +354,7 @@ func planMembers(d *details, want wantedState, r role, refused bool) []step {
 				continue
 			}
 			if p := d.poolOf(l); p != nil {
-				steps = append(steps, serving(w.listener.key(), memberSteps(p, w.pool.Members, want.serial))...)
+				steps = append(steps, assignToPort(w.listener.key(), memberSteps(p, w.pool.Members, want.serial))...)
 			}
 		}
 	}

@@ -36,13 +36,13 @@ func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, o obs
 	n := narrowing{asked, r.Purpose != services.Narrow}
 	provider := o.lb.providerOr(l.config.LoadBalancer.Provider)
 	inGroups := provider == providerOVN && l.config.LoadBalancer.ManageSecurityGroups
-	inListeners := o.features.acl(provider) && o.lb.Status != statusError // Octavia does not change listeners in ERROR
+	inListeners := o.features.hasACL(provider) && o.lb.Status != statusError // Octavia does not change listeners in ERROR
 	if !inGroups && !inListeners {
 		return nil, nil
 	}
 	parts, err := o.parts, error(nil)
 	if parts == nil {
-		parts, err = l.glance(ctx, o.lb)
+		parts, err = l.observeFromListings(ctx, o.lb)
 	}
 	var changes []change
 	if inGroups {
@@ -74,14 +74,14 @@ func (n narrowing) listenerStep(lb *loadBalancer, l listener) (st step, due bool
 	v6, both := isIPv6(lb.VIPAddress), len(lb.AdditionalVIPs) > 0
 	have := l.AllowedCIDRs
 	if len(have) == 0 {
-		have = []string{everybody(v6)}
+		have = []string{allAddresses(v6)}
 		if both {
-			have = []string{everybody(false), everybody(true)}
+			have = []string{allAddresses(false), allAddresses(true)}
 		}
 	}
 	after, narrower := n.NarrowTexts(have, n.whole)
 	if narrower && len(after) == 0 {
-		after = []string{nobody(v6)}
+		after = []string{noAddress(v6)}
 	}
 	if !narrower || services.SameSet(after, have) {
 		return step{}, false
@@ -89,8 +89,8 @@ func (n narrowing) listenerStep(lb *loadBalancer, l listener) (st step, due bool
 	return step{kind: updateListener, id: l.ID, body: listenerUpdate{AllowedCIDRs: &after}, reason: "allowed_cidrs"}, true
 }
 
-// nobody returns a network from which no connection comes.
-func nobody(v6 bool) string {
+// noAddress returns a network from which no connection comes.
+func noAddress(v6 bool) string {
 	if v6 {
 		return "::/128"
 	}
@@ -102,8 +102,8 @@ func (l *loadBalancers) narrowListener(
 	ctx context.Context, r *services.Request, o observation, id string, n narrowing,
 ) (_ observation, err error) {
 	for {
-		if o.lb.pending() {
-			lb, err := l.idle(ctx, o.lb.ID, o.lb.Status)
+		if o.lb.isPending() {
+			lb, err := l.waitUntilIdle(ctx, o.lb.ID, o.lb.Status)
 			if err != nil || lb == nil {
 				return o, cmp.Or(err, errWentAway)
 			}
@@ -290,7 +290,7 @@ func (r securityRule) kind() clientRule {
 
 // network returns the addresses that a rule admits; without a prefix all.
 func (r securityRule) network() netip.Prefix {
-	p, err := netip.ParsePrefix(cmp.Or(r.Prefix, everybody(r.EtherType == etherTypeV6)))
+	p, err := netip.ParsePrefix(cmp.Or(r.Prefix, allAddresses(r.EtherType == etherTypeV6)))
 	if err != nil {
 		return netip.Prefix{}
 	}

@@ -46,7 +46,7 @@ func newNetworks(a *api) *networks {
 		networks: inventory.New(inventory.Source[string, networkBody]{
 			Kind: "network", Patience: readPatience, ID: func(n networkBody) string { return n.ID },
 			List: func(ctx context.Context) ([]networkBody, int, error) {
-				return listAll[networkBody](ctx, a, network, "networks", "networks", paged())
+				return listAll[networkBody](ctx, a, network, "networks", "networks", pageQuery())
 			},
 			Get: func(ctx context.Context, id string) (networkBody, error) {
 				n, err := get(ctx, a, network, "reading network "+id, "networks/"+id, "network", func(n *networkBody) bool { return n.ID == id })
@@ -56,7 +56,7 @@ func newNetworks(a *api) *networks {
 		subnets: inventory.New(inventory.Source[string, subnet]{
 			Kind: "subnet", Patience: readPatience, ID: func(s subnet) string { return s.ID },
 			List: func(ctx context.Context) ([]subnet, int, error) {
-				return listAll[subnet](ctx, a, network, "subnets", "subnets", paged())
+				return listAll[subnet](ctx, a, network, "subnets", "subnets", pageQuery())
 			},
 			Get: func(ctx context.Context, id string) (subnet, error) {
 				s, err := get(ctx, a, network, "reading subnet "+id, "subnets/"+id, "subnet", func(s *subnet) bool { return s.ID == id })
@@ -111,8 +111,8 @@ func (n *networks) externalNetwork(ctx context.Context) (string, error) {
 // subnetChoice selects subnets of floating addresses, by ID or by name and tags.
 type subnetChoice struct{ id, name, tags string }
 
-// matching returns the chosen subnets of a network, sorted by ID.
-func (n *networks) matching(ctx context.Context, networkID string, w subnetChoice) ([]subnet, error) {
+// findSubnets returns the chosen subnets of a network, sorted by ID.
+func (n *networks) findSubnets(ctx context.Context, networkID string, w subnetChoice) ([]subnet, error) {
 	if w.id != "" {
 		s, err := n.subnet(ctx, w.id)
 		if err == nil && s.NetworkID != networkID {
@@ -188,25 +188,25 @@ const (
 	minorMoreVIPs   = 26
 )
 
-func (f features) timeouts(provider string) bool {
+func (f features) hasTimeouts(provider string) bool {
 	return f.minor >= minorTimeouts && provider != providerOVN
 }
-func (f features) tags() bool { return f.minor >= minorTags }
-func (f features) flavors(provider string) bool {
+func (f features) hasTags() bool { return f.minor >= minorTags }
+func (f features) hasFlavors(provider string) bool {
 	return f.minor >= minorFlavors && provider != providerOVN
 }
 
-func (f features) acl(provider string) bool { return f.minor >= minorACL && provider != providerOVN }
+func (f features) hasACL(provider string) bool { return f.minor >= minorACL && provider != providerOVN }
 
-func (f features) zones(provider string) bool {
+func (f features) hasZones(provider string) bool {
 	return f.minor >= minorZones && provider != providerOVN
 }
 
-func (f features) moreVIPs(provider string) bool {
+func (f features) hasMoreVIPs(provider string) bool {
 	return f.minor >= minorMoreVIPs && provider != providerOVN
 }
 
-func (f features) httpMonitor(provider, protocol string) bool {
+func (f features) hasHTTPMonitor(provider, protocol string) bool {
 	return provider != providerOVN && (protocol != protocolUDP || f.minor >= minorUDPMonitor)
 }
 
@@ -262,7 +262,7 @@ func (a *api) octaviaVersions(ctx context.Context, client *gophercloud.ServiceCl
 	var answer struct {
 		Versions []apiVersion `json:"versions"`
 	}
-	if json.Unmarshal(a.versions.take(root), &answer) == nil && len(answer.Versions) > 0 {
+	if json.Unmarshal(a.versions.takeList(root), &answer) == nil && len(answer.Versions) > 0 {
 		return answer.Versions, nil
 	}
 	return call(ctx, "reading the versions of Octavia", func(ctx context.Context) ([]apiVersion, error) {

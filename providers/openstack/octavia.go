@@ -232,10 +232,10 @@ func (d *details) clone() *details {
 }
 
 func (a *api) listLoadBalancers(ctx context.Context) ([]*loadBalancer, int, error) {
-	if _, err := a.connected(ctx); err != nil {
+	if _, err := a.connect(ctx); err != nil {
 		return nil, 1, err
 	}
-	query := paged()
+	query := pageQuery()
 	a.mu.Lock()
 	if a.project != "" {
 		query.Set("project_id", a.project) // an administrator sees all projects, where names may repeat
@@ -267,7 +267,7 @@ func newMonitorInventory(a *api) *inventory.Inventory[string, *monitor] {
 	return inventory.New(inventory.Source[string, *monitor]{
 		Kind: "health monitor", ID: func(m *monitor) string { return m.ID },
 		List: func(ctx context.Context) ([]*monitor, int, error) {
-			return listAll[*monitor](ctx, a, loadBalancing, "lbaas/healthmonitors", "healthmonitors", paged())
+			return listAll[*monitor](ctx, a, loadBalancing, "lbaas/healthmonitors", "healthmonitors", pageQuery())
 		},
 		Get: func(ctx context.Context, id string) (*monitor, error) {
 			return get(ctx, a, loadBalancing, "reading health monitor "+id, "lbaas/healthmonitors/"+id, "healthmonitor", func(m *monitor) bool { return m.ID == id })
@@ -320,7 +320,7 @@ func (l *loadBalancers) monitorReads(ctx context.Context, d *details, age time.D
 func membersPath(poolID string) string { return "lbaas/pools/" + poolID + "/members" }
 
 func (l *loadBalancers) readMembers(ctx context.Context, poolID string) (memberSet, error) {
-	members, _, err := listAll[member](ctx, l.api, loadBalancing, membersPath(poolID), "members", paged())
+	members, _, err := listAll[member](ctx, l.api, loadBalancing, membersPath(poolID), "members", pageQuery())
 	return memberSetOf(members, l.memberLists), err
 }
 
@@ -440,11 +440,11 @@ func (a *api) failOver(ctx context.Context, id string) error {
 	return err
 }
 
-// pending reports whether Octavia is working on a load balancer.
-func (b *loadBalancer) pending() bool { return strings.HasPrefix(b.Status, "PENDING") }
+// isPending reports whether Octavia is working on a load balancer.
+func (b *loadBalancer) isPending() bool { return strings.HasPrefix(b.Status, "PENDING") }
 
-// leaving reports whether a load balancer is being deleted.
-func (b *loadBalancer) leaving() bool {
+// isLeaving reports whether a load balancer is being deleted.
+func (b *loadBalancer) isLeaving() bool {
 	return b.Status == statusDeleted || b.Status == statusPendingDelete
 }
 

@@ -32,7 +32,7 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract
 	}
 	orphans := []contract.Orphan{}
 	for _, lb := range all {
-		if !slices.Contains(lb.Tags, mark) || lb.leaving() || shared(lb, role{name: lb.Name}) {
+		if !slices.Contains(lb.Tags, mark) || lb.isLeaving() || isShared(lb, role{name: lb.Name}) {
 			continue
 		}
 		addresses, err := l.addressesOf(ctx, lb)
@@ -120,12 +120,12 @@ func (l *loadBalancers) checkOrphan(ctx context.Context, o contract.Orphan, lb *
 	if err != nil {
 		return err
 	}
-	if mark == "" || !slices.Contains(lb.Tags, mark) || lb.Name != o.Name || shared(lb, role{name: lb.Name}) ||
+	if mark == "" || !slices.Contains(lb.Tags, mark) || lb.Name != o.Name || isShared(lb, role{name: lb.Name}) ||
 		ownership.Check(titleOf(lb), mark, lb.Tags) != nil {
 		return fmt.Errorf("load balancer %s is no longer an orphan of this cluster; it stays", o.ID)
 	}
 	addresses := append([]string{lb.VIPAddress}, furtherAddresses(lb)...)
-	f, err := l.attached(ctx, lb, inventory.Query{})
+	f, err := l.floatingIPOf(ctx, lb, inventory.Query{})
 	if err != nil {
 		return err
 	}

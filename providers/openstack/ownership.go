@@ -18,12 +18,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-func shared(lb *loadBalancer, r role) bool {
+func isShared(lb *loadBalancer, r role) bool {
 	return slices.ContainsFunc(lb.Tags, func(t string) bool { return strings.HasPrefix(t, namePrefix) && t != r.name && t != r.former })
 }
 
-// madeByController reports whether a controller created the load balancer; others belong to users.
-func madeByController(lb *loadBalancer, service *v1.Service) bool {
+// isMadeByController reports whether a controller created the load balancer; others belong to users.
+func isMadeByController(lb *loadBalancer, service *v1.Service) bool {
 	return strings.HasPrefix(lb.Name, namePrefix) || lb.Name == legacyName(service)
 }
 
@@ -39,7 +39,7 @@ func (l *loadBalancers) find(ctx context.Context, cluster string, service *v1.Se
 	}
 	lb, err := l.observed.Get(ctx, id, inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: newMaxAge})
 	switch {
-	case err == nil && lb.leaving():
+	case err == nil && lb.isLeaving():
 		return lb, nil
 	case !errors.Is(err, cloudapi.ErrNotFound):
 		return lb, err
@@ -66,14 +66,14 @@ func (l *loadBalancers) findByName(ctx context.Context, cluster string, service 
 		}
 		found = slices.DeleteFunc(slices.Clone(found), func(lb *loadBalancer) bool {
 			// Another cluster of the same name may have a Service of the same name.
-			return lb.leaving() || (len(found) > 1 && ownership.Check("load balancer "+lb.ID, mark, lb.Tags) != nil)
+			return lb.isLeaving() || (len(found) > 1 && ownership.Check("load balancer "+lb.ID, mark, lb.Tags) != nil)
 		})
 		if len(found) > 1 { // two processes created one each, or a lost creation took effect late
 			made := slices.DeleteFunc(
 				slices.Clone(found), func(lb *loadBalancer) bool { return !slices.Contains(lb.Tags, ownership.ServiceMark(service.UID)) },
 			)
 			if len(made) > 0 {
-				return l.first(ctx, service, made)
+				return l.chooseLoadBalancer(ctx, service, made)
 			}
 		}
 		switch {
@@ -86,9 +86,9 @@ func (l *loadBalancers) findByName(ctx context.Context, cluster string, service 
 	return nil, nil //nolint:nilnil // absence is an answer here
 }
 
-// first chooses among several load balancers created for a Service: one with the address in the status, otherwise with a floating address,
-// otherwise a working one.
-func (l *loadBalancers) first(ctx context.Context, service *v1.Service, made []*loadBalancer) (*loadBalancer, error) {
+// chooseLoadBalancer chooses among several load balancers created for a Service: one with the address in the status, otherwise with a
+// floating address, otherwise a working one.
+func (l *loadBalancers) chooseLoadBalancer(ctx context.Context, service *v1.Service, made []*loadBalancer) (*loadBalancer, error) {
 	slices.SortFunc(made, func(a, b *loadBalancer) int { return strings.Compare(a.ID, b.ID) })
 	rank := map[string]int{}
 	for _, lb := range made {
@@ -137,7 +137,7 @@ func (l *loadBalancers) roleOf(
 		slices.Contains(lb.Tags, r.serviceMark)
 	moved := clusterDiffers(lb.Name, r.name) && !slices.Contains(lb.Tags, r.name)
 	if !own && !moved {
-		r.apart, err = l.apart(ctx, lb, r)
+		r.apart, err = l.belongsToOtherCluster(ctx, lb, r)
 		return r, ownership.Decision{}, err
 	}
 	d, err := l.judge(ctx, service, lb, l.rules(cluster, lb, mark), nil)
@@ -155,13 +155,13 @@ func (l *loadBalancers) roleOf(
 	return r, d, nil
 }
 
-// apart reports whether the tag with the Service's name belongs to another cluster of the same name: no listener with the tag is this
-// cluster's.
-func (l *loadBalancers) apart(ctx context.Context, lb *loadBalancer, r role) (bool, error) {
+// belongsToOtherCluster reports whether the tag with the Service's name belongs to another cluster of the same name: no listener with the
+// tag is this cluster's.
+func (l *loadBalancers) belongsToOtherCluster(ctx context.Context, lb *loadBalancer, r role) (bool, error) {
 	if l.config.LoadBalancer.ShareAcross || !slices.Contains(lb.Tags, r.name) || ownership.Check("", r.mark, lb.Tags) == nil {
 		return false, nil
 	}
-	d, err := l.wholeParts(ctx, lb.ID)
+	d, err := l.readWholeParts(ctx, lb.ID)
 	if err != nil {
 		return false, err
 	}
@@ -185,7 +185,7 @@ func (l *loadBalancers) judge(
 				object.Addresses = append(object.Addresses, a)
 			}
 		}
-		f, err := l.attached(ctx, lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
+		f, err := l.floatingIPOf(ctx, lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
 		if err != nil {
 			return ownership.Decision{}, err
 		}
@@ -242,7 +242,7 @@ func (l *loadBalancers) rules(cluster string, lb *loadBalancer, mark string) own
 // targets counts the members of a load balancer that are nodes of this cluster.
 func (l *loadBalancers) targets(ctx context.Context, lb *loadBalancer, more []*v1.Node) (ownership.Targets, error) {
 	var t ownership.Targets
-	d, err := l.wholeParts(ctx, lb.ID)
+	d, err := l.readWholeParts(ctx, lb.ID)
 	if err != nil {
 		return t, err
 	}
@@ -263,7 +263,7 @@ func (l *loadBalancers) targets(ctx context.Context, lb *loadBalancer, more []*v
 		for _, m := range d.pools[i].members.list() {
 			t.All++
 			if n := ours[m.Address]; m.Address != "" && n != nil {
-				elsewhere, err := l.elsewhere(ctx, n, m)
+				elsewhere, err := l.isOnOtherNetwork(ctx, n, m)
 				if err != nil {
 					return t, err
 				}
@@ -279,9 +279,9 @@ func (l *loadBalancers) targets(ctx context.Context, lb *loadBalancer, more []*v
 	return t, nil
 }
 
-// elsewhere reports whether a member has a node's address but on another network with the same range. A member's subnet may also be that
-// of the load balancer.
-func (l *loadBalancers) elsewhere(ctx context.Context, node *v1.Node, m member) (bool, error) {
+// isOnOtherNetwork reports whether a member has a node's address but on another network with the same range. A member's subnet may also be
+// that of the load balancer.
+func (l *loadBalancers) isOnOtherNetwork(ctx context.Context, node *v1.Node, m member) (bool, error) {
 	id, err := l.config.parseProviderID(node.Spec.ProviderID)
 	if err != nil || m.SubnetID == "" {
 		return false, nil //nolint:nilerr // the network of another cloud's node is unknown
@@ -325,7 +325,7 @@ func (l *loadBalancers) admit(ctx context.Context, r services.Request, o observa
 	}
 	var findings []services.Finding
 	if !as.owner && d.Verdict != ownership.Refused {
-		if d, findings, err = l.joining(ctx, r, o.lb, as); err != nil {
+		if d, findings, err = l.checkSharing(ctx, r, o.lb, as); err != nil {
 			return role{}, findings, err
 		}
 	}
@@ -341,9 +341,9 @@ func (l *loadBalancers) admit(ctx context.Context, r services.Request, o observa
 	return as, findings, nil
 }
 
-// joining decides whether a Service may share a load balancer: another Service's needs its agreement, a user's the operator's policy. One
-// already shared stays shared, because a controller wrote the tag.
-func (l *loadBalancers) joining(
+// checkSharing decides whether a Service may share a load balancer: another Service's needs its agreement, a user's the operator's policy.
+// One already shared stays shared, because a controller wrote the tag.
+func (l *loadBalancers) checkSharing(
 	ctx context.Context, request services.Request, lb *loadBalancer, r role,
 ) (d ownership.Decision, findings []services.Finding, err error) {
 	cluster, service := request.Cluster, request.Service
@@ -372,7 +372,8 @@ func (l *loadBalancers) joining(
 	}
 	ours = ours && ownership.Check("", r.mark, lb.Tags) == nil
 	switch {
-	case l.config.LoadBalancer.ShareAcross, ours && namespace == service.Namespace, ours && owner != nil && agrees(owner, service.Namespace):
+	case l.config.LoadBalancer.ShareAcross, ours && namespace == service.Namespace,
+		ours && owner != nil && allowsShare(owner, service.Namespace):
 		return agreed, nil, nil
 	case joined:
 		return agreed, []services.Finding{services.Warning(eventShared, "%s is shared with Service %s/%s of another namespace or cluster, "+
@@ -386,8 +387,8 @@ func (l *loadBalancers) joining(
 		"annotation %s with the namespace %s, or the option share-across-namespaces is true", annotationShareWith, service.Namespace)), nil, nil
 }
 
-// agrees reports whether the owner allows Services of a namespace to share its load balancer.
-func agrees(owner *v1.Service, namespace string) bool {
+// allowsShare reports whether the owner allows Services of a namespace to share its load balancer.
+func allowsShare(owner *v1.Service, namespace string) bool {
 	return slices.Contains(strings.FieldsFunc(owner.Annotations[annotationShareWith], isSeparator), namespace)
 }
 
@@ -400,7 +401,7 @@ func (l *loadBalancers) checkShare(service *v1.Service, s settings, lb *loadBala
 		}
 	}
 	switch {
-	case !f.tags():
+	case !f.hasTags():
 		return errors.New("sharing a load balancer needs version 2.5 of Octavia's API, and this cloud's is older; remove the annotation " + annotationID)
 	case s.internal:
 		return fmt.Errorf("an internal Service cannot share load balancer %s; remove the annotation %s or %s", lb.ID, annotationInternal, annotationID)
@@ -441,14 +442,14 @@ func (l *loadBalancers) wantIdentity(lb *loadBalancer, r role, f features, want 
 		findings = []services.Finding{services.Warning(eventRename,
 			"load balancer %s and its parts are renamed from %s to %s, for the cluster has another name", lb.ID, lb.Name, r.name)}
 	}
-	if f.tags() && !slices.Contains(tags, r.name) {
+	if f.hasTags() && !slices.Contains(tags, r.name) {
 		tags = append(slices.DeleteFunc(tags, func(t string) bool { return t == "" }), r.name)
 	}
 	stale := func(t string) bool { return strings.HasPrefix(t, servicePrefix) && t != r.serviceMark }
 	if r.owner && slices.ContainsFunc(tags, stale) {
 		tags = slices.DeleteFunc(tags, stale) // of a deleted Service of the same name
 	}
-	if f.tags() && !services.SameSet(tags, lb.Tags) {
+	if f.hasTags() && !services.SameSet(tags, lb.Tags) {
 		want.tags = l.withMarks(tags, r)
 	}
 	return findings

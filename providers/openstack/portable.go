@@ -32,8 +32,8 @@ var everyPort = schema.Rule{
 	Words: "leaves out TCP ports of the Service, and on OpenStack a certificate is for all of them; remove it, or use two Services",
 }
 
-// unserved refuses a public load balancer if the option internal-lb is set.
-func unserved(in registry.Inputs, service *v1.Service) error {
+// checkInternalOnly refuses a public load balancer if the option internal-lb is set.
+func checkInternalOnly(in registry.Inputs, service *v1.Service) error {
 	scheme := service.Annotations[portable.Scheme]
 	if scheme != portable.SchemePublic {
 		return nil

@@ -27,14 +27,14 @@ func (l *loadBalancers) leavePrevious(ctx context.Context, r *services.Request, 
 	if made == now.ID || now.Name == loadBalancerName(r.Cluster, service) || now.Name == legacyName(service) {
 		return nil
 	}
-	lb, err := l.previous(ctx, r.Cluster, service, made)
+	lb, err := l.findPrevious(ctx, r.Cluster, service, made)
 	if err != nil {
 		return err
 	}
-	if lb == nil || lb.ID == now.ID || lb.leaving() {
+	if lb == nil || lb.ID == now.ID || lb.isLeaving() {
 		return l.record(ctx, r, map[string]string{annotationMade: ""})
 	}
-	before := recorded(service, map[string]string{annotationID: lb.ID})
+	before := withAnnotations(service, map[string]string{annotationID: lb.ID})
 	as, d, err := l.roleOf(ctx, r.Cluster, before, lb)
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (l *loadBalancers) leavePrevious(ctx context.Context, r *services.Request, 
 		return l.reportRetained(ctx, r, lb, now)
 	}
 	r.Service = before
-	err = l.leave(ctx, r, s, lb, as)
+	err = l.leaveLoadBalancer(ctx, r, s, lb, as)
 	if r.Service = service; err != nil {
 		return fmt.Errorf("removing load balancer %s, which the Service had before: %w", lb.ID, err)
 	}
@@ -71,15 +71,15 @@ func (l *loadBalancers) reportRetained(ctx context.Context, r *services.Request,
 // addressesOf returns the addresses of a load balancer that a Service's status may show.
 func (l *loadBalancers) addressesOf(ctx context.Context, lb *loadBalancer) ([]string, error) {
 	addresses := append([]string{lb.VIPAddress}, furtherAddresses(lb)...)
-	f, err := l.attached(ctx, lb, inventory.Query{MaxAge: previousMaxAge, MaxMissAge: previousMaxAge, MaxUnlistedAge: previousMaxAge})
+	f, err := l.floatingIPOf(ctx, lb, inventory.Query{MaxAge: previousMaxAge, MaxMissAge: previousMaxAge, MaxUnlistedAge: previousMaxAge})
 	if f != nil {
 		addresses = append(addresses, f.Address)
 	}
 	return addresses, err
 }
 
-// previous returns the load balancer created for a Service: the recorded one, otherwise the one with its name, or nil.
-func (l *loadBalancers) previous(ctx context.Context, cluster string, service *v1.Service, recorded string) (*loadBalancer, error) {
+// findPrevious returns the load balancer created for a Service: the recorded one, otherwise the one with its name, or nil.
+func (l *loadBalancers) findPrevious(ctx context.Context, cluster string, service *v1.Service, recorded string) (*loadBalancer, error) {
 	q := inventory.Query{MaxAge: previousMaxAge, MaxMissAge: previousMaxAge, MaxUnlistedAge: previousMaxAge}
 	if identifier.MatchString(recorded) {
 		lb, err := l.observed.Get(ctx, recorded, q)

@@ -30,7 +30,7 @@ func Description() registry.Provider {
 			DualStack: registry.NotYet,
 		},
 		Extras:             []string{"load balancers shared between Services", "repair of load balancers in ERROR"},
-		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey, Unserved: unserved, Fields: fields(),
+		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey, Unserved: checkInternalOnly, Fields: fields(),
 		Options: Options.Rows(), Records: []string{annotationMade}, Limits: openstacklimits.Table,
 		Annotations: Annotations.Rows(), Events: eventRows(),
 		Handover:    true,
@@ -112,7 +112,7 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 		kept := problems[:0]
 		for _, p := range problems {
 			long, ok := errors.AsType[*schema.Problem](p)
-			if concerning(p, annotationClass) == nil || (ok && long.Value == "") { // too long for any config
+			if problemsAbout(p, annotationClass) == nil || (ok && long.Value == "") { // too long for any config
 				kept = append(kept, p)
 			}
 		}

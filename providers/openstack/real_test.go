@@ -92,7 +92,7 @@ func realWorld(t *testing.T, path string) *world {
 	c.loadBalancers.room = waiting.New(func(ctx context.Context, ids []string) map[string]inventory.Seen[*loadBalancer] {
 		seen := c.loadBalancers.observed.Look(ctx, ids)
 		for _, id := range ids {
-			if lb := seen[id].Value; lb != nil && !lb.pending() {
+			if lb := seen[id].Value; lb != nil && !lb.isPending() {
 				w.ended(lb)
 			}
 		}

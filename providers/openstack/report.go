@@ -36,14 +36,14 @@ const (
 	eventShared          = "LoadBalancerShared"
 )
 
-// unsupported reports settings that this Octavia or its provider does not support.
-func (l *loadBalancers) unsupported(service *v1.Service, s settings, lb *loadBalancer, f features) (findings []services.Finding) {
+// unsupportedSettings reports settings that this Octavia or its provider does not support.
+func (l *loadBalancers) unsupportedSettings(service *v1.Service, s settings, lb *loadBalancer, f features) (findings []services.Finding) {
 	provider := lb.providerOr(l.config.LoadBalancer.Provider)
-	if !s.sources.Everybody() && !f.acl(provider) && (provider != providerOVN || !l.config.LoadBalancer.ManageSecurityGroups) {
+	if !s.sources.Everybody() && !f.hasACL(provider) && (provider != providerOVN || !l.config.LoadBalancer.ManageSecurityGroups) {
 		findings = append(findings, services.Warning(eventRangesIgnored,
 			"the source ranges of the Service have no effect: this Octavia with provider %s cannot restrict who comes in", provider))
 	}
-	if s.Zone != "" && !f.zones(provider) {
+	if s.Zone != "" && !f.hasZones(provider) {
 		findings = append(findings, services.Warning(eventZoneIgnored,
 			"the availability zone %q has no effect: this Octavia with provider %s knows none", s.Zone, provider))
 	}
@@ -93,8 +93,8 @@ func (l *loadBalancers) checkCertificates(ctx context.Context, s settings) ([]se
 	return nil, err
 }
 
-// recorded returns the Service with changed annotations; "" removes one.
-func recorded(service *v1.Service, annotations map[string]string) *v1.Service {
+// withAnnotations returns the Service with changed annotations; "" removes one.
+func withAnnotations(service *v1.Service, annotations map[string]string) *v1.Service {
 	service = service.DeepCopy()
 	for key, value := range annotations {
 		if value == "" {
@@ -132,6 +132,6 @@ func (l *loadBalancers) record(ctx context.Context, r *services.Request, wanted 
 			return fmt.Errorf("recording the load balancer on the Service: %w", err)
 		}
 	}
-	r.Service = recorded(r.Service, wanted)
+	r.Service = withAnnotations(r.Service, wanted)
 	return nil
 }

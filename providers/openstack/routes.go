@@ -88,7 +88,7 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 	for _, one := range at.Routes {
 		shown := &cloudprovider.Route{Name: one.Destination, DestinationCIDR: one.Destination}
 		if n := owners[one.NextHop]; n != nil {
-			whole, err := r.passes(ctx, n, one)
+			whole, err := r.acceptsRoute(ctx, n, one)
 			if err != nil {
 				return nil, err
 			}
@@ -98,7 +98,7 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 			shown.TargetNode = types.NodeName(n.Name)
 			r.remember(one)
 		} else {
-			foreign, err := r.foreign(ctx, one)
+			foreign, err := r.isForeign(ctx, one)
 			if err != nil {
 				return nil, err
 			}
@@ -115,7 +115,7 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 // owners returns the nodes by their servers' addresses. Addresses in a Node's status do not count, because a kubelet could claim the
 // routes of others.
 func (r *routes) owners(ctx context.Context, nodes []*v1.Node) (map[string]*v1.Node, error) {
-	reached, err := r.reached(ctx)
+	reached, err := r.connectedSubnets(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -142,8 +142,8 @@ func (r *routes) owners(ctx context.Context, nodes []*v1.Node) (map[string]*v1.N
 	return owners, nil
 }
 
-// reached returns the subnets with a port of the router; none if its ports belong to another project.
-func (r *routes) reached(ctx context.Context) (map[string]bool, error) {
+// connectedSubnets returns the subnets with a port of the router; none if its ports belong to another project.
+func (r *routes) connectedSubnets(ctx context.Context) (map[string]bool, error) {
 	ports, err := r.instances.portsOf(ctx, r.id, inventory.Query{MaxAge: pairsMaxAge, MaxMissAge: pairsMaxAge, MaxUnlistedAge: pairsMaxAge})
 	subnets := map[string]bool{}
 	for _, p := range ports {
@@ -171,21 +171,21 @@ func (r *routes) read(ctx context.Context, age time.Duration) (*router, error) {
 	return at, err
 }
 
-// holders returns the project's ports with an address.
-func (r *routes) holders(ctx context.Context, ip string) ([]*port, error) {
+// portsWithAddress returns the project's ports with an address.
+func (r *routes) portsWithAddress(ctx context.Context, ip string) ([]*port, error) {
 	all, err := r.instances.ports.All(ctx, inventory.Query{MaxAge: routesMaxAge})
 	return slices.DeleteFunc(all, func(p *port) bool { return !p.hasAddress(ip) }), err
 }
 
-// foreign reports whether a route leads to an existing machine that was never seen as a node of this cluster.
-func (r *routes) foreign(ctx context.Context, one route) (bool, error) {
+// isForeign reports whether a route leads to an existing machine that was never seen as a node of this cluster.
+func (r *routes) isForeign(ctx context.Context, one route) (bool, error) {
 	r.mu.Lock()
 	known := r.known[one]
 	r.mu.Unlock()
 	if known {
 		return false, nil
 	}
-	holders, err := r.holders(ctx, one.NextHop)
+	holders, err := r.portsWithAddress(ctx, one.NextHop)
 	return len(holders) > 0, err
 }
 
@@ -201,8 +201,8 @@ func (r *routes) forget(one route) {
 	delete(r.known, one)
 }
 
-// passes reports whether the node's port accepts packets to the route's destination.
-func (r *routes) passes(ctx context.Context, node *v1.Node, one route) (bool, error) {
+// acceptsCIDR reports whether the node's port accepts packets to the route's destination.
+func (r *routes) acceptsRoute(ctx context.Context, node *v1.Node, one route) (bool, error) {
 	if has, err := r.api.hasExtension(ctx, extensionAddressPairs); err != nil || !has {
 		return true, err
 	}
@@ -210,10 +210,10 @@ func (r *routes) passes(ctx context.Context, node *v1.Node, one route) (bool, er
 	if err != nil || p == nil {
 		return true, err
 	}
-	return !p.secured() || p.passes(one.Destination), nil
+	return !p.hasPortSecurity() || p.acceptsCIDR(one.Destination), nil
 }
 
-func (p *port) passes(cidr string) bool {
+func (p *port) acceptsCIDR(cidr string) bool {
 	return slices.ContainsFunc(p.AddressPairs, func(a addressPair) bool { return a.Address == cidr })
 }
 
@@ -245,18 +245,18 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, wanted *cloudprov
 		return err
 	}
 	one := route{wanted.DestinationCIDR, hop}
-	if one, err = r.alone(ctx, node, one); err != nil {
+	if one, err = r.clearDestination(ctx, node, one); err != nil {
 		return err
 	}
-	if err := r.let(ctx, node, one, true); err != nil { // the port comes first, because it would drop the packets
+	if err := r.allowRoute(ctx, node, one, true); err != nil { // the port comes first, because it would drop the packets
 		return err
 	}
 	return r.change(ctx, one, true)
 }
 
-// alone prepares the router for a route, because two routes with the same destination would split the traffic. It keeps a route to another
-// address of the node. A route to a former node or a missing machine is removed; any other is an error.
-func (r *routes) alone(ctx context.Context, node *v1.Node, wanted route) (route, error) {
+// clearDestination prepares the router for a route, because two routes with the same destination would split the traffic. It keeps a route
+// to another address of the node. A route to a former node or a missing machine is removed; any other is an error.
+func (r *routes) clearDestination(ctx context.Context, node *v1.Node, wanted route) (route, error) {
 	at, err := r.read(ctx, routesMaxAge)
 	if err != nil {
 		return wanted, err
@@ -268,7 +268,7 @@ func (r *routes) alone(ctx context.Context, node *v1.Node, wanted route) (route,
 		if p, err := r.portOf(ctx, node, one.NextHop, updateMaxAge); err != nil || p != nil {
 			return one, err
 		}
-		foreign, err := r.foreign(ctx, one)
+		foreign, err := r.isForeign(ctx, one)
 		if err != nil {
 			return wanted, err
 		}
@@ -290,16 +290,16 @@ func (r *routes) remove(ctx context.Context, node *v1.Node, one route) error {
 	}
 	r.forget(one)
 	if node != nil {
-		return r.let(ctx, node, one, false)
+		return r.allowRoute(ctx, node, one, false)
 	}
 	if has, err := r.api.hasExtension(ctx, extensionAddressPairs); err != nil || !has {
 		return err
 	}
-	holders, err := r.holders(ctx, one.NextHop)
+	holders, err := r.portsWithAddress(ctx, one.NextHop)
 	if err != nil || len(holders) != 1 {
 		return err // the machine is gone, or several networks have the address
 	}
-	return r.open(ctx, holders[0], one, false)
+	return r.setAddressPair(ctx, holders[0], one, false)
 }
 
 // DeleteRoute implements cloudprovider.Routes. It uses the router's next hop, which may differ from that of a new route.
@@ -342,7 +342,7 @@ func (r *routes) nextHop(ctx context.Context, node *v1.Node, destination string)
 	if err != nil {
 		return "", fmt.Errorf("finding the next hop of node %s: %w", node.Name, cloudapi.NotAbsence(err))
 	}
-	reached, err := r.reached(ctx)
+	reached, err := r.connectedSubnets(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -403,8 +403,8 @@ func (r *routes) change(ctx context.Context, one route, add bool) error {
 	return nil
 }
 
-// let makes the node's port accept or reject packets of a route.
-func (r *routes) let(ctx context.Context, node *v1.Node, one route, through bool) error {
+// allowRoute makes the node's port accept or reject packets of a route.
+func (r *routes) allowRoute(ctx context.Context, node *v1.Node, one route, through bool) error {
 	if has, err := r.api.hasExtension(ctx, extensionAddressPairs); err != nil || !has {
 		return err
 	}
@@ -418,20 +418,20 @@ func (r *routes) let(ctx context.Context, node *v1.Node, one route, through bool
 		return nil
 	}
 	id := p.ID
-	err = r.open(ctx, p, one, through)
+	err = r.setAddressPair(ctx, p, one, through)
 	for range maxRounds { // after a conflict; once the route is gone, nothing would remove the pair later
 		if through || !errors.Is(err, cloudapi.ErrConflict) {
 			break
 		}
 		if p, err = r.instances.ports.Get(ctx, id, inventory.Query{}); err == nil {
-			err = r.open(ctx, p, one, through)
+			err = r.setAddressPair(ctx, p, one, through)
 		}
 	}
 	return err
 }
 
-func (r *routes) open(ctx context.Context, p *port, one route, through bool) error {
-	if !p.secured() || p.passes(one.Destination) == through {
+func (r *routes) setAddressPair(ctx context.Context, p *port, one route, through bool) error {
+	if !p.hasPortSecurity() || p.acceptsCIDR(one.Destination) == through {
 		return nil
 	}
 	pairs := slices.DeleteFunc(slices.Clone(p.AddressPairs), func(a addressPair) bool { return a.Address == one.Destination })

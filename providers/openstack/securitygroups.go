@@ -51,7 +51,7 @@ func newGroupInventory(a *api) *inventory.Inventory[string, securityGroup] {
 	return inventory.New(inventory.Source[string, securityGroup]{
 		Kind: "security group", ID: func(g securityGroup) string { return g.ID },
 		List: func(ctx context.Context) ([]securityGroup, int, error) {
-			return listAll[securityGroup](ctx, a, network, "security-groups", "security_groups", paged())
+			return listAll[securityGroup](ctx, a, network, "security-groups", "security_groups", pageQuery())
 		},
 		Get: func(ctx context.Context, id string) (securityGroup, error) {
 			g, err := get(ctx, a, network, "reading security group "+id, "security-groups/"+id, "security_group", func(g *securityGroup) bool { return g.ID == id })
@@ -73,9 +73,9 @@ func (l *loadBalancers) securityGroups(ctx context.Context, service *v1.Service,
 // groupChanges holds the changes of a Service's security groups. opens come before traffic reaches new ports, closes after it has stopped.
 type groupChanges struct{ opens, closes []change }
 
-// around wraps the changes of a load balancer in those of its security groups. After a failure nothing closes.
-func (c groupChanges) around(changes []change) []change {
-	return slices.Concat(c.opens, changes, []change{failure()}, c.closes)
+// wrap wraps the changes of a load balancer in those of its security groups. After a failure nothing closes.
+func (c groupChanges) wrap(changes []change) []change {
+	return slices.Concat(c.opens, changes, []change{failureChange()}, c.closes)
 }
 
 // groupsMaxAge is for security groups. They may be older if only our own changes can have happened since.
@@ -103,7 +103,7 @@ func (l *loadBalancers) planGroups(
 	if err != nil {
 		return g, err
 	}
-	if len(groups) == 0 && !o.isHeld(securityGroupName(service)) {
+	if len(groups) == 0 && !o.isBlocked(securityGroupName(service)) {
 		g.opens = []change{l.groupCreation(service)}
 	}
 	if len(groups) == 0 {
@@ -122,8 +122,8 @@ func (l *loadBalancers) planGroups(
 			}
 		}
 		for _, c := range (narrowing{s.sources, false}).rules(groups[0], service, o.parts, o.role) {
-			if what := "clients of " + texts(c.remove)[0]; !o.isHeld(what) {
-				g.opens = append(g.opens, holdUpOnly(l.ruleNarrowing(groups[0], c), what))
+			if what := "clients of " + texts(c.remove)[0]; !o.isBlocked(what) {
+				g.opens = append(g.opens, blockOnly(l.ruleNarrowing(groups[0], c), what))
 			}
 		}
 	} else {
@@ -145,7 +145,7 @@ func (l *loadBalancers) groupCreation(service *v1.Service) change {
 		Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 			err := l.createSecurityGroup(ctx, service)
 			r.Asked(err)
-			return o.withSetback(securityGroupName(service), nil, err)
+			return o.withFailure(securityGroupName(service), nil, err)
 		},
 	}
 }
@@ -177,7 +177,7 @@ func (l *loadBalancers) createSecurityGroup(ctx context.Context, service *v1.Ser
 func wantedRules(service *v1.Service, s settings, members, provider string) (rules []securityRule, err error) {
 	from := []string{members}
 	if provider == providerOVN {
-		from = s.sources.Texts(everybody(familyOf(service) == v1.IPv6Protocol))
+		from = s.sources.Texts(allAddresses(familyOf(service) == v1.IPv6Protocol))
 	}
 	add := func(protocol string, port int, prefix string) error {
 		p, err := netip.ParsePrefix(prefix)
@@ -212,8 +212,8 @@ func wantedRules(service *v1.Service, s settings, members, provider string) (rul
 // addRules adds the changes between a group's rules and the wanted ones.
 func (c *groupChanges) addRules(l *loadBalancers, g securityGroup, wanted []securityRule, o observation, service *v1.Service) {
 	for i, w := range wanted {
-		if !slices.ContainsFunc(g.Rules, w.equals) && !slices.ContainsFunc(wanted[:i], w.equals) && !o.isHeld(w.text()) {
-			c.opens = append(c.opens, holdUpOnly(l.ruleOpening(g, w), w.text(), o.waiting(service, w.Min)...))
+		if !slices.ContainsFunc(g.Rules, w.equals) && !slices.ContainsFunc(wanted[:i], w.equals) && !o.isBlocked(w.text()) {
+			c.opens = append(c.opens, blockOnly(l.ruleOpening(g, w), w.text(), o.unservedPorts(service, w.Min)...))
 		}
 	}
 	for _, have := range g.Rules {
@@ -223,18 +223,18 @@ func (c *groupChanges) addRules(l *loadBalancers, g securityGroup, wanted []secu
 	}
 }
 
-// holdUpOnly returns a change whose failure blocks only its dependants.
-func holdUpOnly(c change, what string, holds ...string) change {
+// blockOnly returns a change whose failure blocks only its dependants.
+func blockOnly(c change, what string, holds ...string) change {
 	carryOut := c.Make
 	c.Make = func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 		_, err := carryOut(ctx, r, o)
-		return o.withSetback(what, holds, err)
+		return o.withFailure(what, holds, err)
 	}
 	return c
 }
 
-// waiting returns the Service's ports that need a node port not yet used by their pools.
-func (o observation) waiting(service *v1.Service, nodePort int) (ports []string) {
+// unservedPorts returns the Service's ports that need a node port not yet used by their pools.
+func (o observation) unservedPorts(service *v1.Service, nodePort int) (ports []string) {
 	for _, p := range service.Spec.Ports {
 		key := listenerRequest{Protocol: string(p.Protocol), Port: int(p.Port)}.key()
 		leads := slices.ContainsFunc(o.parts.listeners, func(l listener) bool {
@@ -249,10 +249,10 @@ func (o observation) waiting(service *v1.Service, nodePort int) (ports []string)
 	return ports
 }
 
-// open removes backends whose port could not be opened, except present members.
-func (o observation) open(members []backend) []backend {
+// openBackends removes backends whose port could not be opened, except present members.
+func (o observation) openBackends(members []backend) []backend {
 	return slices.DeleteFunc(slices.Clone(members), func(b backend) bool {
-		return o.isHeld("server "+b.serverID) && !slices.ContainsFunc(o.parts.pools, func(p pool) bool {
+		return o.isBlocked("server "+b.serverID) && !slices.ContainsFunc(o.parts.pools, func(p pool) bool {
 			return slices.ContainsFunc(p.members.list(), func(m member) bool { return m.Address == b.address })
 		})
 	})
@@ -286,7 +286,7 @@ func (r securityRule) text() string {
 	if r.Min != 0 {
 		port = fmt.Sprint(" ", r.Min)
 	}
-	from := cmp.Or(r.Prefix, everybody(r.EtherType == etherTypeV6))
+	from := cmp.Or(r.Prefix, allAddresses(r.EtherType == etherTypeV6))
 	if r.Direction == "egress" {
 		return fmt.Sprintf("%s%s to %s", protocol, port, from)
 	}
@@ -339,14 +339,14 @@ func (c *groupChanges) addPorts(
 			return err
 		}
 		for _, p := range ports {
-			if p.secured() && p.hasAddress(m.address) {
+			if p.hasPortSecurity() && p.hasAddress(m.address) {
 				wanted[p.ID] = p
 			}
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(wanted)) {
-		if p := wanted[id]; !slices.Contains(p.SecurityGroups, g.ID) && !o.isHeld("port "+id) {
-			c.opens = append(c.opens, holdUpOnly(l.portChange(p, g, "add", (*port).groupsWith), "port "+id, "server "+p.DeviceID))
+		if p := wanted[id]; !slices.Contains(p.SecurityGroups, g.ID) && !o.isBlocked("port "+id) {
+			c.opens = append(c.opens, blockOnly(l.portChange(p, g, "add", (*port).groupsWith), "port "+id, "server "+p.DeviceID))
 		}
 	}
 	having, err := l.portsWith(ctx, g, updateMaxAge)

@@ -77,16 +77,16 @@ func (t *statusTree) pools(listed []listener) map[string]treePool {
 	return pools
 }
 
-// tells reports whether the tree suffices for a listed pool: it has the same members, and with a monitor at least one is online. It does
+// suffices reports whether the tree suffices for a listed pool: it has the same members, and with a monitor at least one is online. It does
 // not show the port of HTTP checks.
-func (t treePool) tells(p *pool) bool {
+func (t treePool) suffices(p *pool) bool {
 	all := make([]member, len(t.Members))
 	online := len(t.Members) == 0
 	for i, m := range t.Members {
 		all[i], online = m.member, online || m.Operating == operatingOnline
 	}
 	switch {
-	case slices.ContainsFunc(all, func(m member) bool { return m.ID == "" || m.Address == "" }), !p.MemberIDs.areThose(unpacked(all)):
+	case slices.ContainsFunc(all, func(m member) bool { return m.ID == "" || m.Address == "" }), !p.MemberIDs.matches(looseMemberSet(all)):
 		return false
 	case p.MonitorID == "":
 		return true
@@ -105,16 +105,16 @@ func timesOfChange(observed *inventory.Inventory[string, *loadBalancer]) map[str
 
 // partsAtStart returns a load balancer's parts from listings and its status tree; nil if these do not suffice.
 func (l *loadBalancers) partsAtStart(ctx context.Context, id string) (*details, error) {
-	if _, singly := l.singly.Load(id); singly || l.trees.isUnsupported() || l.partPages.tooLarge() || !l.several(ctx) {
+	if _, singly := l.singly.Load(id); singly || l.trees.isUnsupported() || l.partPages.tooLarge() || !l.hasSeveralServices(ctx) {
 		return nil, nil //nolint:nilnil // absence is an answer here
 	}
 	o, err := l.listedParts.Get(ctx, id, inventory.Query{MaxAge: firstPartsMaxAge, Expected: manyParts})
 	if err != nil || o.asOf == "" {
-		return nil, ignored(err) // it is then read alone
+		return nil, ignoreError(err) // it is then read alone
 	}
 	d := &details{loadBalancerID: id, listed: true, asOf: o.asOf, listeners: slices.Clone(o.listeners), pools: slices.Clone(o.pools)}
 	if err := waiting.Together(l.monitorReads(ctx, d, firstMonitorsMaxAge)...); err != nil {
-		return nil, ignored(err)
+		return nil, ignoreError(err)
 	}
 	var tree map[string]treePool
 	if len(d.pools) > 1 { // reading the members of a single pool takes one call too
@@ -124,13 +124,13 @@ func (l *loadBalancers) partsAtStart(ctx context.Context, id string) (*details, 
 		}
 		l.trees.learn(err)
 		if tree == nil {
-			return nil, ignored(err)
+			return nil, ignoreError(err)
 		}
 	}
 	var reads []func() error
 	for i := range d.pools {
 		p := &d.pools[i]
-		if t, shown := tree[p.ID]; shown && t.tells(p) {
+		if t, shown := tree[p.ID]; shown && t.suffices(p) {
 			shown := make([]member, len(t.Members))
 			for i, m := range t.Members {
 				shown[i] = m.member
@@ -147,8 +147,8 @@ func (l *loadBalancers) partsAtStart(ctx context.Context, id string) (*details, 
 // manyParts is the number of questions expected after a start, so that listings are used.
 const manyParts = 1000
 
-// several reports whether the cluster has more than one Service of type LoadBalancer.
-func (l *loadBalancers) several(ctx context.Context) bool {
+// hasSeveralServices reports whether the cluster has more than one Service of type LoadBalancer.
+func (l *loadBalancers) hasSeveralServices(ctx context.Context) bool {
 	all, err := l.cluster.Services(ctx)
 	n := 0
 	for _, s := range all {
@@ -159,18 +159,18 @@ func (l *loadBalancers) several(ctx context.Context) bool {
 	return err == nil && n > 1
 }
 
-// wholeParts returns a load balancer's parts with all details.
-func (l *loadBalancers) wholeParts(ctx context.Context, id string) (*details, error) {
+// readWholeParts returns a load balancer's parts with all details.
+func (l *loadBalancers) readWholeParts(ctx context.Context, id string) (*details, error) {
 	l.singly.Store(id, struct{}{})
 	d, err := l.parts.Get(ctx, id, inventory.Query{MaxAge: partsMaxAge})
 	if err == nil && d.listed {
-		d, err = l.readAgain(ctx, d)
+		d, err = l.rereadParts(ctx, d)
 	}
 	return d, cloudapi.NotAbsence(err)
 }
 
-// readAgain returns the current parts. Listed parts are dropped first, because they are older than their read.
-func (l *loadBalancers) readAgain(ctx context.Context, d *details) (*details, error) {
+// rereadParts returns the current parts. Listed parts are dropped first, because they are older than their read.
+func (l *loadBalancers) rereadParts(ctx context.Context, d *details) (*details, error) {
 	if d.listed {
 		l.parts.Invalidate(d.loadBalancerID)
 	}
@@ -180,7 +180,7 @@ func (l *loadBalancers) readAgain(ctx context.Context, d *details) (*details, er
 // partsForEnsure returns the parts of an idle load balancer. If listed parts show a change or do not suffice, they are read individually.
 func (l *loadBalancers) partsForEnsure(ctx context.Context, r *services.Request, o observation) (*details, error) {
 	var err error
-	if o.parts, err = l.glance(ctx, o.lb); err != nil || !o.parts.listed {
+	if o.parts, err = l.observeFromListings(ctx, o.lb); err != nil || !o.parts.listed {
 		return o.parts, err
 	}
 	s, err := l.settings(r.Service, o.lb)

@@ -66,8 +66,8 @@ func partsByLoadBalancer(listeners []listener, pools []pool) []*partsListing {
 	return all
 }
 
-// outline returns a load balancer's listed parts. If listings are too large, it is read alone.
-func (l *loadBalancers) outline(ctx context.Context, id string) (*partsListing, error) {
+// listParts returns a load balancer's listed parts. If listings are too large, it is read alone.
+func (l *loadBalancers) listParts(ctx context.Context, id string) (*partsListing, error) {
 	// A change by somebody else takes longer than one poll, so it began before this age. Callers woken by the same poll share a listing.
 	q := inventory.Query{MaxAge: pace.Least / 2, Expected: int(l.updating.Load())}
 	if !l.partPages.tooLarge() {
@@ -83,7 +83,7 @@ func (l *loadBalancers) outline(ctx context.Context, id string) (*partsListing, 
 // partsAfterChange reads the parts after our own changes, because somebody else may have changed them too. Concurrent callers share
 // listings. Members are read only if a pool's member IDs are unexpected.
 func (l *loadBalancers) partsAfterChange(ctx context.Context, lb *loadBalancer, d *details) (*details, error) {
-	o, err := l.outline(ctx, lb.ID)
+	o, err := l.listParts(ctx, lb.ID)
 	if errors.Is(err, cloudapi.ErrNotFound) { // it has no listeners and pools
 		return l.observe(ctx, lb)
 	}
@@ -95,7 +95,7 @@ func (l *loadBalancers) partsAfterChange(ctx context.Context, lb *loadBalancer, 
 	for i := range after.pools {
 		p := &after.pools[i]
 		known := slices.IndexFunc(d.pools, func(before pool) bool { return before.ID == p.ID })
-		if known >= 0 && p.MemberIDs.areThose(d.pools[known].members) {
+		if known >= 0 && p.MemberIDs.matches(d.pools[known].members) {
 			p.members = d.pools[known].members
 		} else if p.members, err = l.readMembers(ctx, p.ID); err != nil {
 			return nil, cloudapi.NotAbsence(err)

@@ -27,27 +27,27 @@ func (l *loadBalancers) Fixed(ctx context.Context, r services.Request, o observa
 	}
 	all = append(all, d.settings.fixedPlace(o.lb)...)
 	provider := o.lb.providerOr(l.config.LoadBalancer.Provider)
-	if r.Service.Annotations[annotationFlavorID] != "" && o.features.flavors(provider) {
+	if r.Service.Annotations[annotationFlavorID] != "" && o.features.hasFlavors(provider) {
 		all = append(all, services.Single(annotationFlavorID, d.settings.FlavorID, o.lb.FlavorID))
 	}
-	if r.Service.Annotations[annotationZone] != "" && o.features.zones(provider) {
+	if r.Service.Annotations[annotationZone] != "" && o.features.hasZones(provider) {
 		all = append(all, services.Single(annotationZone, d.settings.Zone, o.lb.Zone))
 	}
-	floating, err := l.fixedFloating(ctx, r, o.lb, d.settings)
+	floating, err := l.fixedFloatingIP(ctx, r, o.lb, d.settings)
 	return append(all, floating...), err
 }
 
-// chosen returns the value of an annotation or of the Service's class, whichever takes precedence. The class may have changed since the
-// creation.
-func (s settings) chosen(key, annotated, class, has string, classFirst bool) services.Fixed {
+// fixedSetting returns the value of an annotation or of the Service's class, whichever takes precedence. The class may have changed since
+// the creation.
+func (s settings) fixedSetting(key, annotated, class, has string, classFirst bool) services.Fixed {
 	if class != "" && (classFirst || annotated == "") {
-		return services.Single(annotationClass, s.ofClass(class), s.ofClass(has))
+		return services.Single(annotationClass, s.classValue(class), s.classValue(has))
 	}
 	return services.Single(key, annotated, has)
 }
 
-// ofClass names a value of the Service's class, which the operator may change.
-func (s settings) ofClass(value string) string { return s.ClassName + " with " + value }
+// classValue names a value of the Service's class, which the operator may change.
+func (s settings) classValue(value string) string { return s.ClassName + " with " + value }
 
 // fixedPlace returns the network, subnet or port of the VIP.
 func (s settings) fixedPlace(lb *loadBalancer) []services.Fixed {
@@ -55,23 +55,23 @@ func (s settings) fixedPlace(lb *loadBalancer) []services.Fixed {
 		return []services.Fixed{services.Single(annotationPortID, s.PortID, lb.VIPPortID)}
 	}
 	if _, subnetID := vipNetworks(s, loadBalancerConfig{}); subnetID != "" {
-		return []services.Fixed{s.chosen(annotationSubnetID, s.SubnetID, s.serviceClass.SubnetID, lb.VIPSubnetID, !s.internal)}
+		return []services.Fixed{s.fixedSetting(annotationSubnetID, s.SubnetID, s.serviceClass.SubnetID, lb.VIPSubnetID, !s.internal)}
 	}
-	return []services.Fixed{s.chosen(annotationNetworkID, s.NetworkID, s.serviceClass.NetworkID, lb.VIPNetworkID, !s.internal)}
+	return []services.Fixed{s.fixedSetting(annotationNetworkID, s.NetworkID, s.serviceClass.NetworkID, lb.VIPNetworkID, !s.internal)}
 }
 
-// fixedFloating returns the network and subnet of the floating address. Only Services that set them cause a read.
-func (l *loadBalancers) fixedFloating(ctx context.Context, r services.Request, lb *loadBalancer, s settings) ([]services.Fixed, error) {
+// fixedFloatingIP returns the network and subnet of the floating address. Only Services that set them cause a read.
+func (l *loadBalancers) fixedFloatingIP(ctx context.Context, r services.Request, lb *loadBalancer, s settings) ([]services.Fixed, error) {
 	c, choice := s.serviceClass, floatingSubnetChoice(s, loadBalancerConfig{})
 	addressDecides := r.Service.Spec.LoadBalancerIP != ""
 	if addressDecides || s.internal || (s.FloatingNetworkID == "" && c.FloatingNetworkID == "" && choice == subnetChoice{}) {
 		return nil, nil
 	}
-	f, err := l.attached(ctx, lb, attachedNow())
+	f, err := l.floatingIPOf(ctx, lb, attachmentQuery())
 	if err != nil || f == nil {
 		return nil, err
 	}
-	all := []services.Fixed{s.chosen(annotationFloatingNetworkID, s.FloatingNetworkID, c.FloatingNetworkID, f.NetworkID, true)}
+	all := []services.Fixed{s.fixedSetting(annotationFloatingNetworkID, s.FloatingNetworkID, c.FloatingNetworkID, f.NetworkID, true)}
 	subnets, err := l.networks.subnets.All(ctx, inventory.Query{MaxAge: networksMaxAge})
 	i := slices.IndexFunc(subnets, func(n subnet) bool { return n.NetworkID == f.NetworkID && n.contains(f.Address) })
 	if err != nil || i < 0 {
@@ -90,7 +90,7 @@ func (s settings) fixedSubnet(choice subnetChoice, has subnet) []services.Fixed 
 	case fromClass:
 		matches := choice.id == has.ID || choice.id == "" && byName && byTags
 		asked := strings.Trim(choice.id+" "+choice.name+" "+choice.tags, " ")
-		return []services.Fixed{services.Matching(annotationClass, s.ofClass(asked), s.ofClass(has.ID), matches)}
+		return []services.Fixed{services.Matching(annotationClass, s.classValue(asked), s.classValue(has.ID), matches)}
 	case choice.id != "":
 		return []services.Fixed{services.Single(annotationFloatingSubnetID, choice.id, has.ID)}
 	}

@@ -39,16 +39,16 @@ func (l *loadBalancers) Settle(ctx context.Context, r *services.Request, o obser
 	lb, err := l.observed.Get(ctx, o.lb.ID, inventory.Query{MaxAge: o.settleMaxAge(r.Purpose)})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		l.forget(o.lb.ID)
-		return l.afterLoss(r)
+		return l.handleLoss(r)
 	}
 	if err == nil {
-		lb, err = l.atRest(ctx, *r, lb, o.role)
+		lb, err = l.waitForRest(ctx, *r, lb, o.role)
 	}
 	switch {
 	case err != nil:
 		return o, err
 	case lb == nil:
-		return l.afterLoss(r)
+		return l.handleLoss(r)
 	}
 	o.lb, o.settled = lb, true
 	if d, known := l.parts.Peek(lb.ID); known {
@@ -75,23 +75,23 @@ func (o observation) settleMaxAge(purpose services.Purpose) time.Duration {
 	return ensureMaxAge
 }
 
-// afterLoss handles a vanished load balancer: it is created again, unless only nodes have changed.
-func (l *loadBalancers) afterLoss(r *services.Request) (observation, error) {
+// handleLoss handles a vanished load balancer: it is created again, unless only nodes have changed.
+func (l *loadBalancers) handleLoss(r *services.Request) (observation, error) {
 	if r.Purpose != services.Ensure {
 		return observation{}, nil
 	}
-	r.Service = recorded(r.Service, map[string]string{annotationID: "", annotationMade: ""})
+	r.Service = withAnnotations(r.Service, map[string]string{annotationID: "", annotationMade: ""})
 	return observation{}, services.ErrGone
 }
 
-// atRest waits until Octavia is idle; nil means that the load balancer is gone.
-func (l *loadBalancers) atRest(ctx context.Context, r services.Request, lb *loadBalancer, as role) (_ *loadBalancer, err error) {
+// waitForRest waits until Octavia is idle; nil means that the load balancer is gone.
+func (l *loadBalancers) waitForRest(ctx context.Context, r services.Request, lb *loadBalancer, as role) (_ *loadBalancer, err error) {
 	id := lb.ID
 	switch {
 	case lb.Status == statusPendingCreate && r.Purpose == services.Ensure:
-		lb, err = l.built(ctx, r.Service, lb, as)
-	case lb.pending():
-		lb, err = l.idle(ctx, lb.ID, lb.Status)
+		lb, err = l.waitUntilBuilt(ctx, r.Service, lb, as)
+	case lb.isPending():
+		lb, err = l.waitUntilIdle(ctx, lb.ID, lb.Status)
 	}
 	if err != nil || lb == nil || lb.Status != statusError {
 		return lb, err
@@ -101,15 +101,15 @@ func (l *loadBalancers) atRest(ctx context.Context, r services.Request, lb *load
 	case errors.Is(err, cloudapi.ErrNotFound):
 		l.forget(id)
 		return nil, nil //nolint:nilnil // absence is an answer here
-	case err == nil && lb.pending():
-		return l.idle(ctx, lb.ID, lb.Status)
+	case err == nil && lb.isPending():
+		return l.waitUntilIdle(ctx, lb.ID, lb.Status)
 	}
 	return lb, err
 }
 
-// idle waits until Octavia is idle; nil means that the load balancer is gone.
-func (l *loadBalancers) idle(ctx context.Context, id, doing string, with ...waiting.Option) (*loadBalancer, error) {
-	lb, err := l.room.Until(ctx, id, fmt.Sprintf("load balancer %s: %s", id, doing), func(b *loadBalancer) bool { return !b.pending() }, with...)
+// waitUntilIdle waits until Octavia is idle; nil means that the load balancer is gone.
+func (l *loadBalancers) waitUntilIdle(ctx context.Context, id, doing string, with ...waiting.Option) (*loadBalancer, error) {
+	lb, err := l.room.Until(ctx, id, fmt.Sprintf("load balancer %s: %s", id, doing), func(b *loadBalancer) bool { return !b.isPending() }, with...)
 	if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && lb.Status == statusDeleted) {
 		l.forget(id)
 		return nil, nil //nolint:nilnil // absence is an answer here
@@ -120,21 +120,21 @@ func (l *loadBalancers) idle(ctx context.Context, id, doing string, with ...wait
 // buildLooks is the number of polls skipped while Octavia starts machines, which takes at least a few seconds.
 const buildLooks = 4
 
-// built waits for a new load balancer, and meanwhile reads objects that the next steps need.
-func (l *loadBalancers) built(ctx context.Context, service *v1.Service, lb *loadBalancer, r role) (*loadBalancer, error) {
+// waitUntilBuilt waits for a new load balancer, and meanwhile reads objects that the next steps need.
+func (l *loadBalancers) waitUntilBuilt(ctx context.Context, service *v1.Service, lb *loadBalancer, r role) (*loadBalancer, error) {
 	var with []waiting.Option
 	if lb.providerOr(l.config.LoadBalancer.Provider) != providerOVN { // ovn starts no machines
 		with = append(with, waiting.SkipLooks(buildLooks))
 	}
 	after := lb
 	err := waiting.Together(
-		func() (err error) { after, err = l.idle(ctx, lb.ID, lb.Status, with...); return err },
+		func() (err error) { after, err = l.waitUntilIdle(ctx, lb.ID, lb.Status, with...); return err },
 		func() error {
 			if l.config.LoadBalancer.ManageSecurityGroups {
 				return nil // they are read immediately before their change
 			}
 			_, err := l.securityGroups(ctx, service, networksMaxAge)
-			return ignored(err)
+			return ignoreError(err)
 		},
 	)
 	if err != nil || after == nil || after.Status != statusActive || !r.owner {
@@ -142,12 +142,12 @@ func (l *loadBalancers) built(ctx context.Context, service *v1.Service, lb *load
 	}
 	return after, waiting.Together(
 		func() error { _, err := l.observe(ctx, after); return err },
-		func() error { _, err := l.attached(ctx, after, attachedNow()); return ignored(err) },
+		func() error { _, err := l.floatingIPOf(ctx, after, attachmentQuery()); return ignoreError(err) },
 	)
 }
 
-// ignored is for early reads: a later read reports the failure.
-func ignored(error) error { return nil }
+// ignoreError is for early reads: a later read reports the failure.
+func ignoreError(error) error { return nil }
 
 // partsForUpdate returns the parts for a change of members. After our own changes they are read once more, because somebody else may have
 // changed them right afterwards.

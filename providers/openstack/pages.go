@@ -58,7 +58,7 @@ func (p *partPages) list(ctx context.Context, filter ...string) (listeners []lis
 	var more int
 	err = waiting.Together(
 		func() (err error) {
-			listeners, calls, err = listAll[listener](ctx, p.api, loadBalancing, "lbaas/listeners", "listeners", paged(filter...))
+			listeners, calls, err = listAll[listener](ctx, p.api, loadBalancing, "lbaas/listeners", "listeners", pageQuery(filter...))
 			return err
 		},
 		func() (err error) {
@@ -108,7 +108,7 @@ func (p *partPages) pools(ctx context.Context, filter ...string) ([]pool, int, e
 	before := 0
 	for {
 		perPage, room := p.perPage(), listedIDs
-		query := paged(filter...)
+		query := pageQuery(filter...)
 		query.Set("limit", strconv.Itoa(perPage))
 		all, pages, err := listLarge(ctx, p.api, loadBalancing, "lbaas/pools", "pools", query, func(page []pool) {
 			for i := range page {
