@@ -22,8 +22,8 @@ import (
 // proofMaxAge lets questions about several machines share the listings that prove their absence.
 const proofMaxAge = 2 * time.Second
 
-// prove returns cloudapi.ErrNotFound if a complete listing lacks the machine too and nothing makes the listing doubtful.
-func (i *instances) prove(ctx context.Context, id string) error {
+// proveAbsence returns cloudapi.ErrNotFound if a complete listing lacks the machine too and nothing makes the listing doubtful.
+func (i *instances) proveAbsence(ctx context.Context, id string) error {
 	what := "looking for virtual machine " + id
 	_, err := i.inventory.All(ctx, inventory.Query{MaxAge: proofMaxAge})
 	all := i.lastListing()
@@ -31,7 +31,7 @@ func (i *instances) prove(ctx context.Context, id string) error {
 		err = errors.New("it is listed")
 	}
 	if err == nil {
-		err = i.doubt(ctx, id, all)
+		err = i.checkAbsence(ctx, id, all)
 	}
 	if err != nil {
 		return cloudapi.Unclear(what, "it is not shown, which does not prove that it is gone: %s", err)
@@ -43,17 +43,17 @@ func (i *instances) prove(ctx context.Context, id string) error {
 	return &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "there is none with this ID"}
 }
 
-// provedAbsent reports whether a machine was recently proved to be gone.
-func (i *instances) provedAbsent(id string) bool {
+// isProvedAbsent reports whether a machine was recently proved to be gone.
+func (i *instances) isProvedAbsent(id string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	at, known := i.absent[id]
 	return known && time.Since(at) <= absentMaxAge
 }
 
-// doubt returns why a listing without the machine does not prove that it is gone: the project may be wrong, or the user may see less than
-// before. So something of the cluster must be visible: another node's machine, a load balancer of its Services, or its network.
-func (i *instances) doubt(ctx context.Context, id string, all []vm) error {
+// checkAbsence returns why a listing without the machine does not prove that it is gone: the project may be wrong, or the user may see less
+// than before. So something of the cluster must be visible: another node's machine, a load balancer of its Services, or its network.
+func (i *instances) checkAbsence(ctx context.Context, id string, all []vm) error {
 	cluster := i.nodes.Nodes()
 	if i.listsNodeOf(cluster, all) || (len(cluster) == 0 && len(all) > 0) {
 		return nil
@@ -74,7 +74,7 @@ func (i *instances) doubt(ctx context.Context, id string, all []vm) error {
 	if err != nil {
 		return fmt.Errorf("no node of the cluster is listed, and its network cannot be: %w", err)
 	}
-	if slices.ContainsFunc(networks, func(n network) bool { return i.homeOf(cluster, id, n) }) {
+	if slices.ContainsFunc(networks, func(n network) bool { return i.isClusterNetwork(cluster, id, n) }) {
 		return nil
 	}
 	return errors.New("neither a node of the cluster nor its network is listed; " + checkAccount)
@@ -93,9 +93,9 @@ func (*instances) listsNodeOf(cluster []*v1.Node, all []vm) bool {
 	})
 }
 
-// homeOf reports whether a visible network is the cluster's: its nodes' machines were seen in it, or, after a start, the Node has an
-// address of it. Shared networks prove nothing, because other accounts see them too.
-func (i *instances) homeOf(cluster []*v1.Node, id string, n network) bool {
+// isClusterNetwork reports whether a visible network is the cluster's: its nodes' machines were seen in it, or, after a start, the Node has
+// an address of it. Shared networks prove nothing, because other accounts see them too.
+func (i *instances) isClusterNetwork(cluster []*v1.Node, id string, n network) bool {
 	if n.Type == typeShared {
 		return false
 	}
@@ -147,9 +147,9 @@ func (i *instances) lastListing() []vm {
 	return i.listed
 }
 
-// testimony tells which load balancers of the cluster are visible: expected is set if a Service records an address, found if an object is
-// visible. member is a machine behind a rule; CloudStack removes expunged machines from rules.
-type testimony struct {
+// clusterObjects tells which load balancers of the cluster are visible: expected is set if a Service records an address, found if an object
+// is visible. member is a machine behind a rule; CloudStack removes expunged machines from rules.
+type clusterObjects struct {
 	expected, found bool
 	member          string
 }
@@ -157,8 +157,8 @@ type testimony struct {
 // maxWitnesses bounds the rules whose members are read. Each has all nodes of the cluster.
 const maxWitnesses = 3
 
-// testify looks for objects of the cluster's Services: a rule with a Service's UID in its name, or a recorded address.
-func (r *reconciler) testify(ctx context.Context) (t testimony, err error) {
+// findClusterObjects looks for objects of the cluster's Services: a rule with a Service's UID in its name, or a recorded address.
+func (r *reconciler) findClusterObjects(ctx context.Context) (t clusterObjects, err error) {
 	services, err := r.cluster.Services(ctx)
 	if err != nil {
 		return t, err
@@ -197,6 +197,6 @@ func (r *reconciler) testify(ctx context.Context) (t testimony, err error) {
 		return t, nil
 	}
 	addresses, err := r.addresses.All(ctx, inventory.Query{MaxAge: proofMaxAge})
-	t.found = slices.ContainsFunc(addresses, func(a address) bool { return recorded[a.ID] && !a.free() })
+	t.found = slices.ContainsFunc(addresses, func(a address) bool { return recorded[a.ID] && !a.isFree() })
 	return t, err
 }

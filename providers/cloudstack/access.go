@@ -16,26 +16,26 @@ import (
 
 // This file opens and closes ports, in the firewall of an address or in the ACL list of a tier.
 
-// opening returns the changes that admit exactly the allowed clients to a port.
-func (r *reconciler) opening(lb *loadBalancer, d spec, w wantedRule) []lbChange {
+// accessOpening returns the changes that admit exactly the allowed clients to a port.
+func (r *reconciler) accessOpening(lb *loadBalancer, d spec, w wantedRule) []lbChange {
 	protocol := transport(w.Protocol)
 	switch lb.network.filter() {
 	case byFirewall:
 		if lb.address == nil {
-			return []lbChange{r.letIn(d, protocol, w.Port)}
+			return []lbChange{r.firewallRuleCreation(d, protocol, w.Port)}
 		}
 		missing, surplus := firewallOf(lb.firewall, lb.address.ID, protocol, w.Port, d.sources)
-		both := shared(surplus, missing)
+		both := sharedNetworks(surplus, missing)
 		missing = slices.DeleteFunc(missing, func(c string) bool { return slices.Contains(both, c) })
 		var list []lbChange
 		if d.sources = missing; len(missing) > 0 {
-			list = append(list, r.letIn(d, protocol, w.Port))
+			list = append(list, r.firewallRuleCreation(d, protocol, w.Port))
 		}
 		for _, f := range surplus {
-			list = append(list, r.shut(lb.network, f))
+			list = append(list, r.firewallRuleDeletion(lb.network, f))
 		}
 		if d.sources = both; len(both) > 0 {
-			list = append(list, r.letBackIn(d, protocol, w.Port, surplus))
+			list = append(list, r.firewallRuleReturn(d, protocol, w.Port, surplus))
 		}
 		return list
 	case byACL:
@@ -45,10 +45,10 @@ func (r *reconciler) opening(lb *loadBalancer, d spec, w wantedRule) []lbChange 
 		v := aclOf(lb.acl.items, d.name, protocol, w.Port, d.sources)
 		var list []lbChange
 		if v.missing {
-			list = append(list, r.allow(d, protocol, w.Port))
+			list = append(list, r.aclItemCreation(d, protocol, w.Port))
 		}
 		for _, i := range v.surplus {
-			list = append(list, r.disallow(lb.network, i))
+			list = append(list, r.aclItemDeletion(lb.network, i))
 		}
 		return list
 	case open:
@@ -56,30 +56,31 @@ func (r *reconciler) opening(lb *loadBalancer, d spec, w wantedRule) []lbChange 
 	return nil
 }
 
-// closing returns the changes that close the port of a rule to be deleted.
-func (r *reconciler) closing(lb *loadBalancer, gone rule) (list []lbChange) {
+// accessClosing returns the changes that close the port of a rule to be deleted.
+func (r *reconciler) accessClosing(lb *loadBalancer, gone rule) (list []lbChange) {
 	switch lb.network.filter() {
 	case byFirewall:
 		_, all := firewallOf(lb.firewall, gone.AddressID, gone.transport(), gone.port(), nil)
 		for _, f := range all {
-			list = append(list, r.shut(lb.network, f))
+			list = append(list, r.firewallRuleDeletion(lb.network, f))
 		}
 	case byACL:
 		if lb.acl.shared {
 			return nil
 		}
-		for _, i := range leaving(lb.acl.items, lb.name, gone, lb.others) {
-			list = append(list, r.disallow(lb.network, i))
+		for _, i := range itemsToDelete(lb.acl.items, lb.name, gone, lb.others) {
+			list = append(list, r.aclItemDeletion(lb.network, i))
 		}
 	case open:
 	}
 	return list
 }
 
-// letIn creates a firewall rule.
-func (r *reconciler) letIn(d spec, protocol string, port int) lbChange {
+// firewallRuleCreation creates a firewall rule.
+func (r *reconciler) firewallRuleCreation(d spec, protocol string, port int) lbChange {
 	what := fmt.Sprintf("firewall rule for %s port %d", protocol, port)
-	c := step(contract.PlanCreate, what, strings.Join(d.sources, ", "), func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+	sources := strings.Join(d.sources, ", ")
+	c := newChange(contract.PlanCreate, what, sources, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 		if lb.isRefused(port) {
 			return nil // its rule was refused
 		}
@@ -103,13 +104,13 @@ func (r *reconciler) letIn(d spec, protocol string, port int) lbChange {
 		return nil
 	})
 	c.Creates, c.Opens = true, what
-	return comparing(c, nil, map[string]any{"protocol": protocol, "startport": port, "endport": port, "cidrlist": d.sources})
+	return withCompare(c, nil, map[string]any{"protocol": protocol, "startport": port, "endport": port, "cidrlist": d.sources})
 }
 
-// letBackIn creates a rule with networks of rules deleted before, because two rules may not share a network. After a temporary failure the
-// first of these is created again.
-func (r *reconciler) letBackIn(d spec, protocol string, port int, former []firewallRule) lbChange {
-	c := r.letIn(d, protocol, port)
+// firewallRuleReturn creates a rule with networks of rules deleted before, because two rules may not share a network. After a temporary
+// failure the first of these is created again.
+func (r *reconciler) firewallRuleReturn(d spec, protocol string, port int, former []firewallRule) lbChange {
+	c := r.firewallRuleCreation(d, protocol, port)
 	c.Opens, c.Closes = "", c.Opens // it waits like the deletions
 	open := c.Make
 	c.Make = func(ctx context.Context, q *services.Request, lb *loadBalancer) (*loadBalancer, error) {
@@ -118,16 +119,16 @@ func (r *reconciler) letBackIn(d spec, protocol string, port int, former []firew
 			return lb, err
 		}
 		d.sources = cidrs(former[0].CIDRs)
-		lb, failed := r.letIn(d, protocol, port).Make(context.WithoutCancel(ctx), q, lb)
+		lb, failed := r.firewallRuleCreation(d, protocol, port).Make(context.WithoutCancel(ctx), q, lb)
 		return lb, errors.Join(err, failed)
 	}
 	return c
 }
 
-// shut deletes a firewall rule.
-func (r *reconciler) shut(n network, f firewallRule) lbChange {
+// firewallRuleDeletion deletes a firewall rule.
+func (r *reconciler) firewallRuleDeletion(n network, f firewallRule) lbChange {
 	what := fmt.Sprintf("firewall rule for %s port %d", f.Protocol, f.Start)
-	c := step(contract.PlanDelete, what, f.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+	c := newChange(contract.PlanDelete, what, f.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 		c := change{network: n.key(), owner: lb.name, what: "deleting the " + what, command: "deleteFirewallRule", params: params{"id": f.ID}}
 		err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
@@ -139,13 +140,14 @@ func (r *reconciler) shut(n network, f firewallRule) lbChange {
 		return nil
 	})
 	c.Closes = what
-	return comparing(c, f, nil)
+	return withCompare(c, f, nil)
 }
 
-// allow creates an item of an ACL list, with the reason that CloudStack's own controller will use in its next version.
-func (r *reconciler) allow(d spec, protocol string, port int) lbChange {
+// aclItemCreation creates an item of an ACL list, with the reason that CloudStack's own controller will use in its next version.
+func (r *reconciler) aclItemCreation(d spec, protocol string, port int) lbChange {
 	what := fmt.Sprintf("network ACL item for %s port %d", protocol, port)
-	c := step(contract.PlanCreate, what, strings.Join(d.sources, ", "), func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
+	sources := strings.Join(d.sources, ", ")
+	c := newChange(contract.PlanCreate, what, sources, func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
 		if lb.isRefused(port) {
 			return nil
 		}
@@ -173,21 +175,21 @@ func (r *reconciler) allow(d spec, protocol string, port int) lbChange {
 		return nil
 	})
 	c.Creates, c.Opens = true, what
-	return comparing(c, nil, map[string]any{"protocol": protocol, "startport": port, "endport": port, "cidrlist": d.sources})
+	return withCompare(c, nil, map[string]any{"protocol": protocol, "startport": port, "endport": port, "cidrlist": d.sources})
 }
 
-// disallow deletes an item of an ACL list.
-func (r *reconciler) disallow(n network, i aclItem) lbChange {
+// aclItemDeletion deletes an item of an ACL list.
+func (r *reconciler) aclItemDeletion(n network, i aclItem) lbChange {
 	what := fmt.Sprintf("network ACL item for %s port %s", strings.ToLower(i.Protocol), i.Start)
-	c := step(contract.PlanDelete, what, i.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
-		return r.api.jobs.runInNetwork(ctx, n.key(), func() error { return r.removeItem(ctx, n, lb, i) })
+	c := newChange(contract.PlanDelete, what, i.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+		return r.api.jobs.runInNetwork(ctx, n.key(), func() error { return r.deleteACLItem(ctx, n, lb, i) })
 	})
 	c.Closes = what
-	return comparing(c, i, nil)
+	return withCompare(c, i, nil)
 }
 
-// removeItem deletes an item of an ACL list. The caller holds the network's lock.
-func (r *reconciler) removeItem(ctx context.Context, n network, lb *loadBalancer, i aclItem) error {
+// deleteACLItem deletes an item of an ACL list. The caller holds the network's lock.
+func (r *reconciler) deleteACLItem(ctx context.Context, n network, lb *loadBalancer, i aclItem) error {
 	what := fmt.Sprintf("deleting the network ACL item for %s port %s", strings.ToLower(i.Protocol), i.Start)
 	err := r.api.jobs.run(ctx, change{
 		network: n.key(), owner: lb.name, what: what, command: "deleteNetworkACL", params: params{"id": i.ID},
@@ -205,30 +207,30 @@ func (r *reconciler) removeItem(ctx context.Context, n network, lb *loadBalancer
 	return nil
 }
 
-// closeLast deletes items that other rules needed at planning time but no longer do: Services deleted at the same time see each other's
-// rules. The caller holds the network's lock, so that the last one notices.
-func (r *reconciler) closeLast(ctx context.Context, lb *loadBalancer, gone rule) error {
+// deleteUnneededItems deletes items that other rules needed at planning time but no longer do: Services deleted at the same time see each
+// other's rules. The caller holds the network's lock, so that the last one notices.
+func (r *reconciler) deleteUnneededItems(ctx context.Context, lb *loadBalancer, gone rule) error {
 	if lb.acl == nil || lb.acl.shared {
 		return nil
 	}
-	last := leaving(lb.acl.items, lb.name, gone, nil)
-	if len(last) == len(leaving(lb.acl.items, lb.name, gone, lb.others)) {
+	last := itemsToDelete(lb.acl.items, lb.name, gone, nil)
+	if len(last) == len(itemsToDelete(lb.acl.items, lb.name, gone, lb.others)) {
 		return nil
 	}
-	others, err := r.othersOf(ctx, lb, inventory.Query{})
+	others, err := r.rulesOfSameACL(ctx, lb, inventory.Query{})
 	if err != nil {
 		return err
 	}
-	for _, i := range leaving(lb.acl.items, lb.name, gone, others) {
-		if err := r.removeItem(ctx, lb.network, lb, i); err != nil {
+	for _, i := range itemsToDelete(lb.acl.items, lb.name, gone, others) {
+		if err := r.deleteACLItem(ctx, lb.network, lb, i); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// othersOf returns other load balancers' rules in networks with the same ACL list.
-func (r *reconciler) othersOf(ctx context.Context, lb *loadBalancer, query inventory.Query) ([]rule, error) {
+// rulesOfSameACL returns other load balancers' rules in networks with the same ACL list.
+func (r *reconciler) rulesOfSameACL(ctx context.Context, lb *loadBalancer, query inventory.Query) ([]rule, error) {
 	all, err := r.rules.All(ctx, query)
 	if err != nil {
 		return nil, err

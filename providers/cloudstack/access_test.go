@@ -35,7 +35,7 @@ func TestSourceRanges(t *testing.T) {
 				}
 			}
 			slices.Sort(found)
-			assert.Equal(t, ranges(w.Current(s)), found)
+			assert.Equal(t, allowedNetworks(w.Current(s)), found)
 			w.requireNoWrites(s)
 		}
 		require.NoError(t, w.Remove(w.loadBalancers, "", s))

@@ -61,8 +61,10 @@ func (i aclItem) covers(protocol string, port int) bool {
 
 func (i aclItem) allows() bool { return strings.EqualFold(i.Action, "allow") }
 
-// everybodys reports whether an item allows all clients.
-func (i aclItem) everybodys() bool { return i.allows() && slices.Contains(cidrs(i.CIDRs), everybody) }
+// allowsEverybody reports whether an item allows all clients.
+func (i aclItem) allowsEverybody() bool {
+	return i.allows() && slices.Contains(cidrs(i.CIDRs), everybody)
+}
 
 // isMarked reports whether a controller created the item.
 func (i aclItem) isMarked() bool { return strings.HasPrefix(i.Reason, reasonPrefix) }
@@ -90,7 +92,7 @@ func aclOf(items []aclItem, name, protocol string, port int, sources []string) (
 		}
 	}
 	if v.hand != nil { // our own item stays unless it admits former clients
-		own = slices.DeleteFunc(own, func(i aclItem) bool { return within(cidrs(i.CIDRs), sources) })
+		own = slices.DeleteFunc(own, func(i aclItem) bool { return allWithin(cidrs(i.CIDRs), sources) })
 		v.missing = len(own) > 0
 	}
 	for _, i := range own {
@@ -107,14 +109,14 @@ func aclOf(items []aclItem, name, protocol string, port int, sources []string) (
 // clients.
 func (i aclItem) decides(protocol string, port int, before *aclItem) bool {
 	if i.opensPort(protocol, port) {
-		return before == nil || before.everybodys()
+		return before == nil || before.allowsEverybody()
 	}
-	return before == nil && i.everybodys() && i.covers(protocol, port)
+	return before == nil && i.allowsEverybody() && i.covers(protocol, port)
 }
 
-// leaving returns the items to delete with a rule: those created for its load balancer. For a rule without our marks, also the item
+// itemsToDelete returns the items to delete with a rule: those created for its load balancer. For a rule without our marks, also the item
 // without reason that CloudStack's own controller leaves behind, unless another rule needs the port.
-func leaving(items []aclItem, name string, r rule, others []rule) (list []aclItem) {
+func itemsToDelete(items []aclItem, name string, r rule, others []rule) (list []aclItem) {
 	needed := slices.ContainsFunc(others, func(o rule) bool {
 		return o.ID != r.ID && o.port() == r.port() && o.transport() == r.transport()
 	})
@@ -150,7 +152,7 @@ func (a *api) readACL(ctx context.Context, id string) (*acl, error) {
 	l := listing{what: "reading network ACL list " + id, command: "listNetworkACLLists", key: "networkacllist", scope: true}
 	lists, _, err := list[aclList](ctx, a, l, params{"id": id})
 	switch {
-	case denied(err): // the name shown by the network must suffice
+	case isDenied(err): // the name shown by the network must suffice
 	case err != nil:
 		return nil, err
 	case len(lists) == 1:
@@ -173,9 +175,9 @@ func (r *reconciler) aclOfNetwork(ctx context.Context, n network, q inventory.Qu
 	return &known, nil
 }
 
-// leftItems returns items created for the load balancer in lists other than its tier's: the tier got another list, or a lost creation took
-// effect late.
-func (r *reconciler) leftItems(ctx context.Context, lb *loadBalancer) (list []lbChange, err error) {
+// leftoverItems returns items created for the load balancer in lists other than its tier's: the tier got another list, or a lost creation
+// took effect late.
+func (r *reconciler) leftoverItems(ctx context.Context, lb *loadBalancer) (list []lbChange, err error) {
 	if len(lb.rules) > 0 && lb.acl == nil {
 		return nil, nil // in no tier
 	}
@@ -200,7 +202,7 @@ func (r *reconciler) leftItems(ctx context.Context, lb *loadBalancer) (list []lb
 			return nil, err
 		}
 		if !found.shared {
-			list = append(list, r.disallow(tiers[max(0, slices.IndexFunc(tiers, func(n network) bool { return n.ACL == i.List }))], i))
+			list = append(list, r.aclItemDeletion(tiers[max(0, slices.IndexFunc(tiers, func(n network) bool { return n.ACL == i.List }))], i))
 		}
 	}
 	return list, nil

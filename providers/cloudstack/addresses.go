@@ -23,15 +23,15 @@ import (
 // request, after it, and before the last rule is deleted. Only sealed records count. Releasing an address deletes all rules at it, so
 // nobody else may have any there.
 
-// obtaining acquires an address for a Service, or finds the requested one.
-func (r *reconciler) obtaining(_ services.Request, d spec) lbChange {
+// addressAcquisition acquires an address for a Service, or finds the requested one.
+func (r *reconciler) addressAcquisition(_ services.Request, d spec) lbChange {
 	what := "public address"
 	if d.wanted != "" {
 		what += " " + d.wanted
 	}
-	c := step(contract.PlanCreate, what, "in network "+d.network.ID, func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
+	c := newChange(contract.PlanCreate, what, "in network "+d.network.ID, func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
 		return r.api.jobs.runInNetwork(ctx, d.network.key(), func() error {
-			a, err := r.obtain(ctx, q, d)
+			a, err := r.acquireAddress(ctx, q, d)
 			if err != nil {
 				return err
 			}
@@ -40,39 +40,39 @@ func (r *reconciler) obtaining(_ services.Request, d spec) lbChange {
 		})
 	})
 	c.Replan = true
-	return comparing(c, nil, map[string]any{"ipaddress": cmp.Or(d.wanted, "any"), "networkid": d.network.ID})
+	return withCompare(c, nil, map[string]any{"ipaddress": cmp.Or(d.wanted, "any"), "networkid": d.network.ID})
 }
 
-// obtain needs the lock of the network.
-func (r *reconciler) obtain(ctx context.Context, q *services.Request, d spec) (*address, error) {
-	a, err := r.recorded(ctx, q, d.network)
+// acquireAddress needs the lock of the network.
+func (r *reconciler) acquireAddress(ctx context.Context, q *services.Request, d spec) (*address, error) {
+	a, err := r.recordedAddress(ctx, q, d.network)
 	switch {
 	case err != nil:
 		return nil, err
-	case a != nil && r.broughtBack(q.Service):
+	case a != nil && r.isAnsweredRequest(q.Service):
 		q.Report(services.Notice(eventAddressKept, "address %s is used, and stays when the Service goes: %s", a.IP, wasAnswered))
-		return a, r.noteText(ctx, q, r.sealed(q.Service, givenPrefix+a.ID, *a), false)
+		return a, r.noteText(ctx, q, r.withSeal(q.Service, givenPrefix+a.ID, *a), false)
 	case a != nil && (d.wanted == "" || d.wanted == a.IP): // otherwise the request has changed, and the former address is unused
 		return a, r.note(ctx, q, *a, d.wanted != "")
 	}
 	if d.wanted != "" {
-		found, err := r.findNamed(ctx, d)
+		found, err := r.findRequested(ctx, d)
 		if err != nil {
 			q.Report(services.Warning(eventAddress, "%v", err))
 			return nil, err
 		}
-		if !found.free() {
+		if !found.isFree() {
 			return found, nil
 		}
 	}
-	if err := r.noteText(ctx, q, r.sealed(q.Service, askedPrefix+r.cloudTime().UTC().Format(time.RFC3339), address{}), false); err != nil {
+	if err := r.noteText(ctx, q, r.withSeal(q.Service, askedPrefix+r.cloudTime().UTC().Format(time.RFC3339), address{}), false); err != nil {
 		return nil, err
 	}
-	made, err := r.associate(ctx, d)
+	made, err := r.associateAddress(ctx, d)
 	if err != nil {
-		return nil, r.notGiven(ctx, q, err)
+		return nil, r.explainRefusal(ctx, q, err)
 	}
-	if r.takenMeanwhile(ctx, q, made.ID) {
+	if r.hasOtherRecord(ctx, q, made.ID) {
 		c := change{
 			network: d.network.key(), owner: d.name, what: "releasing address " + made.IP, command: "disassociateIpAddress",
 			params: params{"id": made.ID},
@@ -84,8 +84,8 @@ func (r *reconciler) obtain(ctx context.Context, q *services.Request, d spec) (*
 	return made, r.note(ctx, q, *made, d.wanted != "")
 }
 
-// notGiven reports what the user can do about a failed request. A refused request is removed from the record.
-func (r *reconciler) notGiven(ctx context.Context, q *services.Request, err error) error {
+// explainRefusal reports what the user can do about a failed request. A refused request is removed from the record.
+func (r *reconciler) explainRefusal(ctx context.Context, q *services.Request, err error) error {
 	if cloudapi.Refused(err) && !errors.Is(err, cloudapi.ErrTransient) {
 		err = errors.Join(err, r.noteText(ctx, q, "", false))
 	}
@@ -98,9 +98,9 @@ func (r *reconciler) notGiven(ctx context.Context, q *services.Request, err erro
 // errTaken ends one of two processes that serve a Service at the same time.
 var errTaken = errors.New("another process has taken an address for this Service meanwhile; it is tried again")
 
-// takenMeanwhile reports whether the Service already records another address, written by a concurrent process. A failed read shows again
+// hasOtherRecord reports whether the Service already records another address, written by a concurrent process. A failed read shows again
 // when the address is recorded.
-func (r *reconciler) takenMeanwhile(ctx context.Context, q *services.Request, id string) bool {
+func (r *reconciler) hasOtherRecord(ctx context.Context, q *services.Request, id string) bool {
 	if r.kube == nil {
 		return false
 	}
@@ -118,9 +118,9 @@ func (r *reconciler) takenMeanwhile(ctx context.Context, q *services.Request, id
 }
 
 // cloudTime returns the time of the cloud's clock.
-func (r *reconciler) cloudTime() time.Time { return time.Now().Add(r.api.ahead()) }
+func (r *reconciler) cloudTime() time.Time { return time.Now().Add(r.api.clockOffset()) }
 
-func (r *reconciler) associate(ctx context.Context, d spec) (*address, error) {
+func (r *reconciler) associateAddress(ctx context.Context, d spec) (*address, error) {
 	project, err := r.api.project(ctx)
 	if err != nil {
 		return nil, err
@@ -145,8 +145,8 @@ func (r *reconciler) associate(ctx context.Context, d spec) (*address, error) {
 	return made, nil
 }
 
-// findNamed finds the requested address, whoever has it.
-func (r *reconciler) findNamed(ctx context.Context, d spec) (*address, error) {
+// findRequested finds the requested address, whoever has it.
+func (r *reconciler) findRequested(ctx context.Context, d spec) (*address, error) {
 	l := listing{what: "looking for address " + d.wanted, command: "listPublicIpAddresses", key: "publicipaddress", scope: true}
 	all, _, err := list[address](ctx, r.api, l, params{"ipaddress": d.wanted, "allocatedonly": "false"})
 	if err != nil {
@@ -158,8 +158,8 @@ func (r *reconciler) findNamed(ctx context.Context, d spec) (*address, error) {
 	}
 	a := all[0]
 	switch {
-	case a.free():
-	case !a.ready():
+	case a.isFree():
+	case !a.isReady():
 		return nil, cloudproviderapi.NewRetryError(fmt.Sprintf("address %s is %s", a.IP, a.State), lookAgain)
 	case a.StaticNAT:
 		return nil, &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: l.what, Message: "it is the static NAT address of a virtual machine; name another one"}
@@ -169,14 +169,14 @@ func (r *reconciler) findNamed(ctx context.Context, d spec) (*address, error) {
 	return &a, nil
 }
 
-// recorded returns the recorded address that is not used yet, or nil. If the response to a request was lost, it searches for the address
-// acquired since then.
-func (r *reconciler) recorded(ctx context.Context, q *services.Request, n network) (*address, error) {
+// recordedAddress returns the recorded address that is not used yet, or nil. If the response to a request was lost, it searches for the
+// address acquired since then.
+func (r *reconciler) recordedAddress(ctx context.Context, q *services.Request, n network) (*address, error) {
 	service := q.Service
 	s, _, _ := parseSettings(service)
 	if known := recordOf(s.Record); known.id != "" {
 		a, err := r.addresses.Get(ctx, known.id, inventory.Query{})
-		if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && (a.free() || a.StaticNAT || !a.belongsTo(n))) {
+		if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && (a.isFree() || a.StaticNAT || !a.belongsTo(n))) {
 			return nil, nil //nolint:nilnil // there is none
 		}
 		if err == nil && r.sealedRecord(service, a).id == "" {
@@ -189,11 +189,11 @@ func (r *reconciler) recorded(ctx context.Context, q *services.Request, n networ
 	if known.asked.IsZero() {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	return r.stray(ctx, service, known.asked, n.key(), s.requestedAddress(service))
+	return r.findLostAddress(ctx, service, known.asked, n.key(), s.requestedAddress(service))
 }
 
-// stray returns an address that was acquired since the given time in a network and is unused and unknown, or nil.
-func (r *reconciler) stray(ctx context.Context, service *v1.Service, since time.Time, key, wanted string) (*address, error) {
+// findLostAddress returns an address that was acquired since the given time in a network and is unused and unknown, or nil.
+func (r *reconciler) findLostAddress(ctx context.Context, service *v1.Service, since time.Time, key, wanted string) (*address, error) {
 	all, err := r.addresses.All(ctx, inventory.Query{})
 	if err != nil {
 		return nil, err
@@ -204,11 +204,11 @@ func (r *reconciler) stray(ctx context.Context, service *v1.Service, since time.
 	}
 	slices.SortFunc(all, func(a, b address) int { return strings.Compare(a.Allocated+a.ID, b.Allocated+b.ID) })
 	for _, a := range all {
-		known := func(s *v1.Service) bool { return s.UID != service.UID && speaksOf(s, a) }
-		if !a.mayBe(since, key, wanted) || slices.ContainsFunc(others, known) {
+		known := func(s *v1.Service) bool { return s.UID != service.UID && mentionsAddress(s, a) }
+		if !a.mayResultFrom(since, key, wanted) || slices.ContainsFunc(others, known) {
 			continue
 		}
-		if !a.ready() {
+		if !a.isReady() {
 			return nil, cloudproviderapi.NewRetryError(fmt.Sprintf("address %s is %s", a.IP, a.State), lookAgain)
 		}
 		return &a, nil
@@ -219,55 +219,55 @@ func (r *reconciler) stray(ctx context.Context, service *v1.Service, since time.
 	return nil, nil //nolint:nilnil // none was taken
 }
 
-// mayBe reports whether an address may result from a request at the given time. An empty key matches any network.
-func (a address) mayBe(since time.Time, key, wanted string) bool {
-	coming := a.NetworkID == "" && a.VPC == "" && !a.ready() // its network is not assigned yet
+// mayResultFrom reports whether an address may result from a request at the given time. An empty key matches any network.
+func (a address) mayResultFrom(since time.Time, key, wanted string) bool {
+	coming := a.NetworkID == "" && a.VPC == "" && !a.isReady() // its network is not assigned yet
 	switch {
-	case a.reserved(), a.HasRules == nil, *a.HasRules:
+	case a.isReserved(), a.HasRules == nil, *a.HasRules:
 		return false
-	case !a.since(since), a.since(since.Add(creationTakes)):
+	case !a.isAcquiredSince(since), a.isAcquiredSince(since.Add(creationTakes)):
 		return false
 	}
 	return (key == "" || coming || a.key() == key) && (wanted == "" || a.IP == wanted)
 }
 
-// speaksOf reports whether a Service records, requests or shows an address.
-func speaksOf(s *v1.Service, a address) bool {
+// mentionsAddress reports whether a Service records, requests or shows an address.
+func mentionsAddress(s *v1.Service, a address) bool {
 	set, _, _ := parseSettings(s)
 	return recordOf(set.Record).id == a.ID || set.requestedAddress(s) == a.IP || shows(s, a.IP)
 }
 
-// leftAddress returns the address acquired for a Service without rules, or nil.
-func (r *reconciler) leftAddress(ctx context.Context, service *v1.Service, s settings) (*address, error) {
+// unusedAddress returns the address acquired for a Service without rules, or nil.
+func (r *reconciler) unusedAddress(ctx context.Context, service *v1.Service, s settings) (*address, error) {
 	known := recordOf(s.Record)
 	if !r.sealedRecord(service, address{}).asked.IsZero() && !s.KeepIP {
 		key, err := r.keyOfNodes(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return r.stray(ctx, service, known.asked, key, s.requestedAddress(service))
+		return r.findLostAddress(ctx, service, known.asked, key, s.requestedAddress(service))
 	}
 	if known.id == "" {
 		return nil, nil //nolint:nilnil // there is none
 	}
 	a, err := r.addresses.Get(ctx, known.id, inventory.Query{MaxAge: observedMaxAge, MaxMissAge: observedMaxAge})
 	switch {
-	case errors.Is(err, cloudapi.ErrNotFound), err == nil && (a.free() || !r.wasTakenFor(service, s, nil, a)):
+	case errors.Is(err, cloudapi.ErrNotFound), err == nil && (a.isFree() || !r.isAcquiredFor(service, s, nil, a)):
 		return nil, nil //nolint:nilnil // there is none
 	case err != nil:
 		return nil, err
 	}
-	if late, err := r.leftovers(ctx, service, a); err != nil || len(late) > 0 {
+	if late, err := r.leftoverRules(ctx, service, a); err != nil || len(late) > 0 {
 		return &a, err
 	}
-	why, err := r.keeps(ctx, a)
+	why, err := r.reasonToKeep(ctx, a)
 	if err != nil || why == "" {
 		return &a, err
 	}
 	// The last rule may have been deleted since the address was read.
 	a, err = r.addresses.Get(ctx, a.ID, inventory.Query{})
 	if err == nil {
-		why, err = r.keeps(ctx, a)
+		why, err = r.reasonToKeep(ctx, a)
 	}
 	if err != nil || why != "" {
 		return nil, cloudapi.NotAbsence(err)
@@ -293,20 +293,20 @@ func (r *reconciler) keyOfNodes(ctx context.Context) (string, error) {
 	return n.key(), cloudapi.NotAbsence(err)
 }
 
-// releasing releases an acquired address, unless somebody else uses it by then.
-func (r *reconciler) releasing(a address) lbChange {
-	c := step(contract.PlanDelete, "public address "+a.IP, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
-		return r.api.jobs.runInNetwork(ctx, a.key(), func() error { return r.release(ctx, q, a) })
+// addressRelease releases an acquired address, unless somebody else uses it by then.
+func (r *reconciler) addressRelease(a address) lbChange {
+	c := newChange(contract.PlanDelete, "public address "+a.IP, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
+		return r.api.jobs.runInNetwork(ctx, a.key(), func() error { return r.releaseAddress(ctx, q, a) })
 	})
-	return comparing(c, a, nil)
+	return withCompare(c, a, nil)
 }
 
-func (r *reconciler) release(ctx context.Context, q *services.Request, a address) error {
-	if r.broughtBack(q.Service) {
+func (r *reconciler) releaseAddress(ctx context.Context, q *services.Request, a address) error {
+	if r.isAnsweredRequest(q.Service) {
 		q.Report(services.Notice(eventAddressKept, "address %s stays: %s", a.IP, wasAnswered))
 		return r.noteText(ctx, q, "", false)
 	}
-	late, err := r.leftovers(ctx, q.Service, a)
+	late, err := r.leftoverRules(ctx, q.Service, a)
 	if err != nil {
 		return err
 	}
@@ -322,14 +322,14 @@ func (r *reconciler) release(ctx context.Context, q *services.Request, a address
 	}
 	now, err := r.addresses.Get(ctx, a.ID, inventory.Query{})
 	switch {
-	case errors.Is(err, cloudapi.ErrNotFound), err == nil && now.free():
+	case errors.Is(err, cloudapi.ErrNotFound), err == nil && now.isFree():
 		return r.noteText(ctx, q, "", false)
 	case err != nil:
 		return err
 	case now.State == "Releasing":
 		return cloudproviderapi.NewRetryError("CloudStack is still releasing address "+a.IP, lookAgain)
 	}
-	why, err := r.keeps(ctx, now)
+	why, err := r.reasonToKeep(ctx, now)
 	if err != nil {
 		return err
 	}
@@ -365,7 +365,7 @@ func (r *reconciler) handOver(ctx context.Context, gone *v1.Service, a address) 
 		return false, err
 	}
 	heir := heirs[0]
-	if at := slices.IndexFunc(heirs, func(s *v1.Service) bool { return !leaves(s) }); at >= 0 {
+	if at := slices.IndexFunc(heirs, func(s *v1.Service) bool { return !isLeaving(s) }); at >= 0 {
 		heir = heirs[at]
 		if err := r.note(ctx, &services.Request{Purpose: services.Delete, Service: heir}, a, false); err != nil {
 			return false, err
@@ -373,7 +373,7 @@ func (r *reconciler) handOver(ctx context.Context, gone *v1.Service, a address) 
 		if heirs, err = r.ownersOf(ctx, rules, gone); err != nil {
 			return false, err
 		}
-		if slices.ContainsFunc(heirs, func(s *v1.Service) bool { return s.UID == heir.UID && !leaves(s) }) {
+		if slices.ContainsFunc(heirs, func(s *v1.Service) bool { return s.UID == heir.UID && !isLeaving(s) }) {
 			return true, nil
 		}
 	}
@@ -381,8 +381,8 @@ func (r *reconciler) handOver(ctx context.Context, gone *v1.Service, a address) 
 	return false, cloudproviderapi.NewRetryError(text, lookAgain)
 }
 
-// leaves reports whether a Service no longer needs a load balancer.
-func leaves(s *v1.Service) bool {
+// isLeaving reports whether a Service no longer needs a load balancer.
+func isLeaving(s *v1.Service) bool {
 	return s.DeletionTimestamp != nil || s.Spec.Type != v1.ServiceTypeLoadBalancer
 }
 
@@ -405,9 +405,9 @@ func (r *reconciler) ownersOf(ctx context.Context, rules []rule, gone *v1.Servic
 	return owners, nil
 }
 
-// leftovers returns firewall rules for the Service's ports at its address without a load balancer rule. They come from lost creations that
-// took effect late.
-func (r *reconciler) leftovers(ctx context.Context, service *v1.Service, a address) (list []firewallRule, err error) {
+// leftoverRules returns firewall rules for the Service's ports at its address without a load balancer rule. They come from lost creations
+// that took effect late.
+func (r *reconciler) leftoverRules(ctx context.Context, service *v1.Service, a address) (list []firewallRule, err error) {
 	if a.VPC != "" || a.HasRules == nil || !*a.HasRules {
 		now, err := r.addresses.Get(ctx, a.ID, inventory.Query{})
 		if err != nil || a.VPC != "" || now.HasRules == nil || !*now.HasRules {
@@ -434,8 +434,8 @@ func (r *reconciler) leftovers(ctx context.Context, service *v1.Service, a addre
 	return list, nil
 }
 
-// keeps returns why an address must stay, or "".
-func (r *reconciler) keeps(ctx context.Context, a address) (why string, err error) {
+// reasonToKeep returns why an address must stay, or "".
+func (r *reconciler) reasonToKeep(ctx context.Context, a address) (why string, err error) {
 	switch {
 	case a.SourceNAT:
 		return "it is the source NAT address of the network", nil
@@ -459,7 +459,7 @@ func (r *reconciler) keeps(ctx context.Context, a address) (why string, err erro
 		}
 		found, _, err := list[struct{}](ctx, r.api, l, params{key: a.ID})
 		switch {
-		case denied(err):
+		case isDenied(err):
 			return "the role of the user cannot tell whether others use it", nil
 		case err != nil:
 			return "", err

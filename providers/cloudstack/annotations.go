@@ -150,13 +150,13 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 		keep, illegal := strconv.ParseBool(text)
 		s.KeepIP = keep || illegal != nil // an invalid value releases nothing
 	}
-	warned, refused := unserved(service)
+	warned, refused := unsupportedSettings(service)
 	_, sticky := stickinessOf(service, s)
 	return s, errors.Join(warnings, warned), errors.Join(err, refused, sticky)
 }
 
-// unserved reports settings of a Service that CloudStack does not support.
-func unserved(service *v1.Service) (warnings, err error) {
+// unsupportedSettings reports settings of a Service that CloudStack does not support.
+func unsupportedSettings(service *v1.Service) (warnings, err error) {
 	spec := service.Spec
 	if len(spec.Ports) == 0 {
 		err = errors.Join(err, &schema.Problem{Place: "spec.ports", Reason: "requested load balancer with no ports"})
@@ -181,8 +181,8 @@ func checkService(_ registry.Inputs, service *v1.Service) (warnings, err error) 
 	return warnings, err
 }
 
-// ranges returns the networks that the firewall admits.
-func ranges(service *v1.Service) []string {
+// allowedNetworks returns the networks that the firewall admits.
+func allowedNetworks(service *v1.Service) []string {
 	var list []string
 	for _, r := range service.Spec.LoadBalancerSourceRanges {
 		list = append(list, strings.TrimSpace(r))

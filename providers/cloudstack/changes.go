@@ -15,8 +15,8 @@ import (
 
 type lbChange = services.Change[*loadBalancer]
 
-// step returns a change that is complete when do returns nil.
-func step(action, what, detail string, do func(ctx context.Context, q *services.Request, lb *loadBalancer) error) lbChange {
+// newChange returns a change that is complete when do returns nil.
+func newChange(action, what, detail string, do func(ctx context.Context, q *services.Request, lb *loadBalancer) error) lbChange {
 	return lbChange{
 		Planned: contract.Planned{Action: action, Object: what, Detail: detail},
 		Make: func(ctx context.Context, q *services.Request, lb *loadBalancer) (*loadBalancer, error) {
@@ -25,74 +25,74 @@ func step(action, what, detail string, do func(ctx context.Context, q *services.
 	}
 }
 
-// comparing adds the object before and after the change, for plan.
-func comparing(c lbChange, before, after any) lbChange {
+// withCompare adds the object before and after the change, for plan.
+func withCompare(c lbChange, before, after any) lbChange {
 	c.Compare = func() (any, any) { return before, after }
 	return c
 }
 
-// machines returns a rule's machines as the API names them.
-func machines(ids []string) map[string]any { return map[string]any{"virtualmachineids": ids} }
+// machineFields returns a rule's machines as the API names them.
+func machineFields(ids []string) map[string]any { return map[string]any{"virtualmachineids": ids} }
 
 // Changes implements services.Reconciler. Additions come before deletions.
 func (r *reconciler) Changes(q services.Request, lb *loadBalancer, d spec) ([]lbChange, error) {
 	var list []lbChange
 	addressID := ""
 	if lb.address == nil {
-		list = append(list, r.obtaining(q, d))
+		list = append(list, r.addressAcquisition(q, d))
 	} else {
 		addressID = lb.address.ID
 	}
-	serving, obsolete := matched(lb.rules, addressID, d.rules)
+	serving, obsolete := matchRules(lb.rules, addressID, d.rules)
 	for _, w := range d.rules {
 		if lb.isRefused(w.Port) {
 			continue
 		}
-		list = append(list, r.serving(lb, d, w, serving)...)
-		list = append(list, r.opening(lb, d, w)...)
+		list = append(list, r.ruleChanges(lb, d, w, serving)...)
+		list = append(list, r.accessOpening(lb, d, w)...)
 	}
 	for _, o := range obsolete {
 		if !slices.ContainsFunc(d.rules, func(w wantedRule) bool {
 			return w.Port == o.port() && transport(w.Protocol) == o.transport() && o.AddressID == addressID
 		}) {
-			list = append(list, r.closing(lb, o)...)
+			list = append(list, r.accessClosing(lb, o)...)
 		}
-		list = append(list, r.deleting(lb, o))
+		list = append(list, r.ruleDeletion(lb, o))
 	}
 	return list, nil
 }
 
-// serving returns the changes of one port's rule and of its machines.
-func (r *reconciler) serving(lb *loadBalancer, d spec, w wantedRule, serving map[int]rule) []lbChange {
+// ruleChanges returns the changes of one port's rule and of its machines.
+func (r *reconciler) ruleChanges(lb *loadBalancer, d spec, w wantedRule, serving map[int]rule) []lbChange {
 	found, there := serving[w.Port]
 	if !there {
-		return append([]lbChange{r.creating(d, w), r.assigning(w, d.backends.members)}, r.sticking(lb, d, w, "")...)
+		return append([]lbChange{r.ruleCreation(d, w), r.memberAssignment(w, d.backends.members)}, r.policyChanges(lb, d, w, "")...)
 	}
 	differs, again := found.fits(w, d.inPlace)
 	if again {
-		list := []lbChange{r.deleting(lb, found), r.creating(d, w), r.assigning(w, d.backends.members)}
-		return append(list, r.sticking(lb, d, w, "")...)
+		list := []lbChange{r.ruleDeletion(lb, found), r.ruleCreation(d, w), r.memberAssignment(w, d.backends.members)}
+		return append(list, r.policyChanges(lb, d, w, "")...)
 	}
 	var list []lbChange
 	if len(differs) > 0 {
-		list = append(list, r.updating(d, found, w, strings.Join(differs, ", ")))
+		list = append(list, r.ruleUpdate(d, found, w, strings.Join(differs, ", ")))
 	}
-	list = append(list, r.reassigning(lb, found, d.backends)...)
-	return append(list, r.sticking(lb, d, w, found.ID)...)
+	list = append(list, r.memberChanges(lb, found, d.backends)...)
+	return append(list, r.policyChanges(lb, d, w, found.ID)...)
 }
 
-// refusedPort reports whether CloudStack permanently refused something about one port. Other ports are still served.
-func refusedPort(err error) bool {
+// isPortRefused reports whether CloudStack permanently refused something about one port. Other ports are still served.
+func isPortRefused(err error) bool {
 	return errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrConflict)
 }
 
-// creating creates a rule. A refused port is reported at the end.
-func (r *reconciler) creating(d spec, w wantedRule) lbChange {
-	c := step(contract.PlanCreate, "load balancer rule "+w.Name, "", func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
-		made, err := r.create(ctx, lb, d, w)
+// ruleCreation creates a rule. A refused port is reported at the end.
+func (r *reconciler) ruleCreation(d spec, w wantedRule) lbChange {
+	c := newChange(contract.PlanCreate, "load balancer rule "+w.Name, "", func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
+		made, err := r.createRule(ctx, lb, d, w)
 		if err != nil {
 			r.rules.Invalidate("") // it may have been created
-			if refusedPort(err) {
+			if isPortRefused(err) {
 				q.Report(services.Warning(eventRefused, "port %d: %v", w.Port, err))
 				lb.failures[w.Port] = err
 				return nil
@@ -108,7 +108,7 @@ func (r *reconciler) creating(d spec, w wantedRule) lbChange {
 	return c
 }
 
-func (r *reconciler) create(ctx context.Context, lb *loadBalancer, d spec, w wantedRule) (made rule, err error) {
+func (r *reconciler) createRule(ctx context.Context, lb *loadBalancer, d spec, w wantedRule) (made rule, err error) {
 	if lb.address == nil {
 		return made, errors.New("there is no address yet")
 	}
@@ -131,8 +131,8 @@ func (r *reconciler) create(ctx context.Context, lb *loadBalancer, d spec, w wan
 	return made, nil
 }
 
-func (r *reconciler) updating(d spec, found rule, w wantedRule, detail string) lbChange {
-	c := step(contract.PlanChange, "load balancer rule "+found.Name, detail, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+func (r *reconciler) ruleUpdate(d spec, found rule, w wantedRule, detail string) lbChange {
+	c := newChange(contract.PlanChange, "load balancer rule "+found.Name, detail, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 		p := params{"id": found.ID, "name": w.Name, "algorithm": w.Algorithm, "protocol": w.Protocol}
 		if !slices.Equal(cidrs(found.CIDRs), w.CIDRs) {
 			p["cidrlist"] = strings.Join(w.CIDRs, ",")
@@ -154,7 +154,7 @@ func (r *reconciler) updating(d spec, found rule, w wantedRule, detail string) l
 			return cloudapi.Unclear(c.what, "%s did not change", strings.Join(differs, ", "))
 		}
 		r.rules.Put(after)
-		lb.replace(after)
+		lb.replaceRule(after)
 		return nil
 	})
 	c.Compare = func() (before, after any) {
@@ -178,15 +178,15 @@ func (r *reconciler) forgetMissing(id string, err error) error {
 	return err
 }
 
-// assigning adds machines to a new rule.
-func (r *reconciler) assigning(w wantedRule, ids []string) lbChange {
+// memberAssignment adds machines to a new rule.
+func (r *reconciler) memberAssignment(w wantedRule, ids []string) lbChange {
 	if len(ids) == 0 {
 		none := func(context.Context, *services.Request, *loadBalancer) error { return nil }
-		c := step(contract.PlanChange, "load balancer rule "+w.Name, "no virtual machines", none)
+		c := newChange(contract.PlanChange, "load balancer rule "+w.Name, "no virtual machines", none)
 		c.Wait = true
 		return c
 	}
-	c := step(contract.PlanChange, "load balancer rule "+w.Name, fmt.Sprintf("%d virtual machines behind it", len(ids)),
+	c := newChange(contract.PlanChange, "load balancer rule "+w.Name, fmt.Sprintf("%d virtual machines behind it", len(ids)),
 		func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 			at := slices.IndexFunc(lb.rules, func(found rule) bool {
 				return found.Name == w.Name && lb.address != nil && found.AddressID == lb.address.ID
@@ -194,31 +194,31 @@ func (r *reconciler) assigning(w wantedRule, ids []string) lbChange {
 			if lb.isRefused(w.Port) || at < 0 {
 				return nil // its creation was refused
 			}
-			return r.move(ctx, lb, lb.rules[at], "assignToLoadBalancerRule", ids)
+			return r.moveMembers(ctx, lb, lb.rules[at], "assignToLoadBalancerRule", ids)
 		})
-	return comparing(c, machines(nil), machines(ids))
+	return withCompare(c, machineFields(nil), machineFields(ids))
 }
 
-// reassigning updates the machines of a rule: additions come before removals.
-func (r *reconciler) reassigning(lb *loadBalancer, found rule, b backends) (list []lbChange) {
-	missing, surplus := b.changesTo(lb.members[found.ID])
+// memberChanges updates the machines of a rule: additions come before removals.
+func (r *reconciler) memberChanges(lb *loadBalancer, found rule, b backends) (list []lbChange) {
+	missing, surplus := b.memberDifference(lb.members[found.ID])
 	for _, part := range []struct {
 		command, detail string
 		ids             []string
 	}{{"assignToLoadBalancerRule", "%d virtual machines join", missing}, {"removeFromLoadBalancerRule", "%d virtual machines leave", surplus}} {
 		if len(part.ids) > 0 {
-			list = append(list, step(contract.PlanChange, "load balancer rule "+found.Name, fmt.Sprintf(part.detail, len(part.ids)),
+			list = append(list, newChange(contract.PlanChange, "load balancer rule "+found.Name, fmt.Sprintf(part.detail, len(part.ids)),
 				func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
-					return r.move(ctx, lb, found, part.command, part.ids)
+					return r.moveMembers(ctx, lb, found, part.command, part.ids)
 				}))
 		}
 	}
 	return list
 }
 
-// move adds machines to a rule or removes them. CloudStack refuses a whole batch because of one machine without naming it, so after a
-// failure the machines are read again.
-func (r *reconciler) move(ctx context.Context, lb *loadBalancer, found rule, command string, ids []string) error {
+// moveMembers adds machines to a rule or removes them. CloudStack refuses a whole batch because of one machine without naming it, so after
+// a failure the machines are read again.
+func (r *reconciler) moveMembers(ctx context.Context, lb *loadBalancer, found rule, command string, ids []string) error {
 	c := change{
 		network: lb.network.key(), owner: lb.name, what: "changing the virtual machines behind load balancer rule " + found.Name, command: command,
 		params: params{"id": found.ID, "virtualmachineids": strings.Join(ids, ",")},
@@ -236,9 +236,9 @@ func (r *reconciler) move(ctx context.Context, lb *loadBalancer, found rule, com
 	return nil
 }
 
-// deleting deletes a rule. The address is recorded before, because later no rule refers to it.
-func (r *reconciler) deleting(lb *loadBalancer, found rule) lbChange {
-	c := step(contract.PlanDelete, "load balancer rule "+found.Name, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
+// ruleDeletion deletes a rule. The address is recorded before, because later no rule refers to it.
+func (r *reconciler) ruleDeletion(lb *loadBalancer, found rule) lbChange {
+	c := newChange(contract.PlanDelete, "load balancer rule "+found.Name, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
 		if err := r.noteAddress(ctx, q, lb, found); err != nil {
 			return err
 		}
@@ -247,7 +247,7 @@ func (r *reconciler) deleting(lb *loadBalancer, found rule) lbChange {
 			command: "deleteLoadBalancerRule", params: params{"id": found.ID},
 		}
 		err := r.api.jobs.runInNetwork(ctx, c.network, func() error {
-			if err := r.closeLast(ctx, lb, found); err != nil {
+			if err := r.deleteUnneededItems(ctx, lb, found); err != nil {
 				return err
 			}
 			return r.api.jobs.run(ctx, c)
@@ -261,10 +261,10 @@ func (r *reconciler) deleting(lb *loadBalancer, found rule) lbChange {
 		lb.rules = slices.DeleteFunc(lb.rules, func(o rule) bool { return o.ID == found.ID })
 		return nil
 	})
-	return comparing(c, found, nil)
+	return withCompare(c, found, nil)
 }
 
-func (lb *loadBalancer) replace(after rule) {
+func (lb *loadBalancer) replaceRule(after rule) {
 	for n := range lb.rules {
 		if lb.rules[n].ID == after.ID {
 			lb.rules[n] = after
@@ -284,7 +284,7 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, lb *lo
 	b, findings := backendsOf(machines, unknown, lb.network.ID)
 	var list []lbChange
 	for _, found := range lb.rules {
-		list = append(list, r.reassigning(lb, found, b)...)
+		list = append(list, r.memberChanges(lb, found, b)...)
 	}
 	return list, findings, nil
 }
@@ -296,26 +296,26 @@ func (r *reconciler) Deletions(ctx context.Context, q services.Request, lb *load
 	if lb.foreign {
 		return nil, nil, nil
 	}
-	items, err := r.leftItems(ctx, lb)
+	items, err := r.leftoverItems(ctx, lb)
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(lb.rules) == 0 {
-		a, err := r.leftAddress(ctx, q.Service, s)
+		a, err := r.unusedAddress(ctx, q.Service, s)
 		if err != nil || a == nil {
 			return items, nil, err
 		}
-		return append(items, r.releasing(*a)), nil, nil
+		return append(items, r.addressRelease(*a)), nil, nil
 	}
 	list := services.EachTried(items)
 	for _, found := range lb.rules {
-		list = append(list, services.EachTried(r.closing(lb, found))...)
+		list = append(list, services.EachTried(r.accessClosing(lb, found))...)
 	}
 	for _, found := range lb.rules {
-		list = append(list, r.deleting(lb, found))
+		list = append(list, r.ruleDeletion(lb, found))
 	}
-	if r.wasTakenFor(q.Service, s, lb.rules, *lb.address) {
-		return append(list, r.releasing(*lb.address)), nil, nil
+	if r.isAcquiredFor(q.Service, s, lb.rules, *lb.address) {
+		return append(list, r.addressRelease(*lb.address)), nil, nil
 	}
 	if why := claimOf(q.Service, s, lb.rules, *lb.address); why != "" {
 		return list, []services.Finding{services.Notice(eventAddressKept, "address %s stays: %s", lb.address.IP, why)}, nil

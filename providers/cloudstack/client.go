@@ -115,7 +115,7 @@ func escape(v string) string {
 func (a *api) call(ctx context.Context, what, command string, p params, out any) error {
 	signed := params{
 		"command": command, "apiKey": a.config.APIKey.Reveal(), "response": "json", "signatureversion": "3",
-		"expires": time.Now().Add(a.ahead()).Add(signatureLife).UTC().Format("2006-01-02T15:04:05Z"),
+		"expires": time.Now().Add(a.clockOffset()).Add(signatureLife).UTC().Format("2006-01-02T15:04:05Z"),
 	}
 	for name, value := range p {
 		if value != "" {
@@ -144,7 +144,7 @@ func (a *api) call(ctx context.Context, what, command string, p params, out any)
 	if err != nil {
 		return cloudapi.Describe(err, what)
 	}
-	inner, err := read(answer, content, what, command, p["id"])
+	inner, err := readResponse(answer, content, what, command, p["id"])
 	if err != nil {
 		return err
 	}
@@ -154,8 +154,8 @@ func (a *api) call(ctx context.Context, what, command string, p params, out any)
 	return nil
 }
 
-// ahead returns how far the cloud's clock is ahead of ours. It affects the expiry of signatures.
-func (a *api) ahead() time.Duration {
+// clockOffset returns how far the cloud's clock is ahead of ours. It affects the expiry of signatures.
+func (a *api) clockOffset() time.Duration {
 	skew, known := a.http.ClockSkew()
 	if !known {
 		return 0
@@ -253,19 +253,19 @@ func (a *api) project(ctx context.Context) (string, error) {
 	if a.config.Project == "" || uuidForm.MatchString(a.config.Project) {
 		return a.config.Project, nil
 	}
-	s, err := a.remembered(ctx, settingProject)
+	s, err := a.cachedSetting(ctx, settingProject)
 	return s.value, err
 }
 
-// remembered reads a setting once. Demands on answers about nodes do not apply to it.
-func (a *api) remembered(ctx context.Context, name string) (setting, error) {
+// cachedSetting reads a setting once. Demands on answers about nodes do not apply to it.
+func (a *api) cachedSetting(ctx context.Context, name string) (setting, error) {
 	s, err := a.settings.Get(evidence.With(ctx, evidence.Demand{}), name, inventory.Query{MaxAge: settingsMaxAge})
 	return s, cloudapi.NotAbsence(err)
 }
 
 func (a *api) setting(ctx context.Context, name string) (setting, error) {
 	if name == settingProject {
-		return a.projectNamed(ctx, a.config.Project)
+		return a.findProject(ctx, a.config.Project)
 	}
 	var said struct {
 		Capability struct {
@@ -274,7 +274,7 @@ func (a *api) setting(ctx context.Context, name string) (setting, error) {
 	}
 	err := a.call(ctx, "reading the version of CloudStack", "listCapabilities", nil, &said)
 	switch {
-	case denied(err):
+	case isDenied(err):
 		klog.InfoS("The role of the user may not read the version of CloudStack; networks that may reach a load balancer change by making its rules again",
 			"option", "[Global] version")
 	case err != nil:
@@ -283,7 +283,7 @@ func (a *api) setting(ctx context.Context, name string) (setting, error) {
 	return setting{settingVersion, said.Capability.Version}, nil
 }
 
-func (a *api) projectNamed(ctx context.Context, name string) (setting, error) {
+func (a *api) findProject(ctx context.Context, name string) (setting, error) {
 	type project struct {
 		ID   string `json:"id"`
 		Name string `json:"name"`
@@ -304,7 +304,7 @@ func (a *api) projectNamed(ctx context.Context, name string) (setting, error) {
 func (a *api) changesNetworks(ctx context.Context) (bool, error) {
 	version := a.config.Version
 	if version == "" {
-		s, err := a.remembered(ctx, settingVersion)
+		s, err := a.cachedSetting(ctx, settingVersion)
 		if err != nil {
 			return false, err
 		}

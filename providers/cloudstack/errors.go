@@ -45,8 +45,8 @@ func codeOf(err error) int {
 	return r.Code
 }
 
-// denied reports whether the user's role lacks a command.
-func denied(err error) bool { return codeOf(err) == codeUnknown }
+// isDenied reports whether the user's role lacks a command.
+func isDenied(err error) bool { return codeOf(err) == codeUnknown }
 
 // class maps a code to an error class.
 func (r refusal) class() error {
@@ -65,14 +65,14 @@ func (r refusal) class() error {
 	return cloudapi.ErrTransient
 }
 
-// absent reports whether the object does not exist. The API says the same about malformed IDs, which the provider never sends.
-func (r refusal) absent(id string) bool {
+// isAbsent reports whether the object does not exist. The API says the same about malformed IDs, which the provider never sends.
+func (r refusal) isAbsent(id string) bool {
 	return r.Code == codeInvalid && id != "" && strings.Contains(r.Message, "value="+id+" ") && strings.Contains(r.Message, "entity does not exist")
 }
 
-// read extracts the document of a command from a response, or returns its error. A page comes from a proxy and proves nothing about an
-// object.
-func read(answer *http.Response, body []byte, what, command, id string) (json.RawMessage, error) {
+// readResponse extracts the document of a command from a response, or returns its error. A page comes from a proxy and proves nothing about
+// an object.
+func readResponse(answer *http.Response, body []byte, what, command, id string) (json.RawMessage, error) {
 	e := &cloudapi.Error{
 		Class: cloudapi.ClassOfStatus(answer.StatusCode), Operation: what, Status: answer.StatusCode,
 		RetryAfter: cloudapi.ParseRetryAfter(answer.Header, time.Now()),
@@ -80,7 +80,7 @@ func read(answer *http.Response, body []byte, what, command, id string) (json.Ra
 	var outer map[string]json.RawMessage
 	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) || json.Unmarshal(body, &outer) != nil {
 		e.Message = "a page instead of an answer of the API; " + checkAddress
-		return nil, unclear(e)
+		return nil, withoutProof(e)
 	}
 	name := strings.ToLower(command) + "response"
 	if answer.StatusCode == http.StatusOK {
@@ -95,11 +95,11 @@ func read(answer *http.Response, body []byte, what, command, id string) (json.Ra
 		}
 	}
 	e.Message = "the answer is not that of the API; " + checkAddress
-	return nil, unclear(e)
+	return nil, withoutProof(e)
 }
 
-// unclear makes an error prove nothing about an object, unless it concerns all calls.
-func unclear(e *cloudapi.Error) *cloudapi.Error {
+// withoutProof makes an error prove nothing about an object, unless it concerns all calls.
+func withoutProof(e *cloudapi.Error) *cloudapi.Error {
 	if !slices.Contains([]error{cloudapi.ErrUnauthorized, cloudapi.ErrRateLimited}, e.Class) || e.Status == http.StatusForbidden {
 		e.Class = cloudapi.ErrTransient
 	}
@@ -112,7 +112,7 @@ func (r refusal) describe(e *cloudapi.Error, id string) *cloudapi.Error {
 	// The API itself refused these; other calls may have taken effect.
 	e.Refused = !errors.Is(e.Class, cloudapi.ErrTransient)
 	switch {
-	case r.absent(id):
+	case r.isAbsent(id):
 		e.Class = cloudapi.ErrNotFound
 	case r.Code == http.StatusUnauthorized:
 		e.Message += "; check the keys and the clock of this machine: signatures expire"

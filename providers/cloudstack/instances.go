@@ -34,7 +34,7 @@ type instances struct {
 	nodes     *nodecount.Counter
 
 	// witness looks for objects of the cluster's Services.
-	witness func(ctx context.Context) (testimony, error)
+	witness func(ctx context.Context) (clusterObjects, error)
 
 	mu sync.Mutex
 	// homes holds networks in which nodes of the cluster were seen.
@@ -47,7 +47,7 @@ type instances struct {
 func newInstances(a *api) *instances {
 	i := &instances{
 		api: a, nodes: &nodecount.Counter{}, homes: map[string]bool{}, absent: map[string]time.Time{},
-		witness: func(context.Context) (testimony, error) { return testimony{}, nil },
+		witness: func(context.Context) (clusterObjects, error) { return clusterObjects{}, nil },
 	}
 	i.networks = inventory.New(inventory.Source[string, network]{
 		Kind: "network", ID: func(n network) string { return n.ID }, List: a.networks, Get: a.network,
@@ -80,7 +80,7 @@ func (i *instances) read(ctx context.Context, id string) (vm, error) {
 	found, _, err := list[vm](ctx, i.api, l, params{"id": id, "details": details})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound), err == nil && len(found) == 0:
-		return vm{}, i.prove(ctx, id)
+		return vm{}, i.proveAbsence(ctx, id)
 	case err != nil:
 		return vm{}, err
 	case len(found) != 1 || !strings.EqualFold(found[0].ID, id):

@@ -139,8 +139,8 @@ func (j *jobs) pendingOf(network string) pendingJob {
 	return j.pending[network]
 }
 
-// settle waits for a load balancer's earlier jobs and reports whether there were any. Their results show in its objects.
-func (j *jobs) settle(ctx context.Context, owner string) (waited bool, err error) {
+// waitForPending waits for a load balancer's earlier jobs and reports whether there were any. Their results show in its objects.
+func (j *jobs) waitForPending(ctx context.Context, owner string) (waited bool, err error) {
 	j.mu.Lock()
 	mine := maps.Clone(j.pending)
 	j.mu.Unlock()

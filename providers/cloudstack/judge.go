@@ -18,7 +18,7 @@ func judge(d *spec, lb *loadBalancer) (findings []services.Finding, err error) {
 		err := fmt.Errorf("network %s (%s), which the nodes are in, offers no load balancing; give it an offering with the service Lb", lb.network.Name, lb.network.ID)
 		return []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 	}
-	findings, err = d.withoutUDP(lb)
+	findings, err = d.removeUDP(lb)
 	if err != nil {
 		return findings, err
 	}
@@ -26,7 +26,7 @@ func judge(d *spec, lb *loadBalancer) (findings []services.Finding, err error) {
 	if findings = append(findings, sticky...); err != nil {
 		return findings, err
 	}
-	told, tooOpen := d.filtered(lb)
+	told, tooOpen := d.filterFindings(lb)
 	findings = append(findings, told...)
 	if tooOpen == "" {
 		return findings, nil
@@ -38,8 +38,8 @@ func judge(d *spec, lb *loadBalancer) (findings []services.Finding, err error) {
 	return append(findings, services.Warning(eventConfigError, "%v", problem)), problem
 }
 
-// withoutUDP removes UDP ports that virtual routers refuse.
-func (d *spec) withoutUDP(lb *loadBalancer) ([]services.Finding, error) {
+// removeUDP removes UDP ports that virtual routers refuse.
+func (d *spec) removeUDP(lb *loadBalancer) ([]services.Finding, error) {
 	if !lb.network.refusesUDP() {
 		return nil, nil
 	}
@@ -62,8 +62,8 @@ func (d *spec) withoutUDP(lb *loadBalancer) ([]services.Finding, error) {
 	return []services.Finding{services.Warning(eventRefused, "%v", problem)}, nil
 }
 
-// filtered reports how the network's filter differs from the request. tooOpen is set if it admits more than the source ranges.
-func (d *spec) filtered(lb *loadBalancer) (findings []services.Finding, tooOpen string) {
+// filterFindings reports how the network's filter differs from the request. tooOpen is set if it admits more than the source ranges.
+func (d *spec) filterFindings(lb *loadBalancer) (findings []services.Finding, tooOpen string) {
 	restricted := !slices.Equal(d.sources, []string{everybody})
 	switch lb.network.filter() {
 	case byFirewall:
@@ -84,9 +84,9 @@ func (d *spec) filtered(lb *loadBalancer) (findings []services.Finding, tooOpen 
 	for _, w := range d.rules {
 		v := aclOf(lb.acl.items, d.name, transport(w.Protocol), w.Port, d.sources)
 		switch {
-		case v.hand != nil && v.hand.everybodys() && restricted:
+		case v.hand != nil && v.hand.allowsEverybody() && restricted:
 			tooOpen = fmt.Sprintf("network ACL item %s lets everybody in; remove it, or use %s", v.hand.ID, annotationSourceCIDRs)
-		case v.hand != nil && !v.hand.everybodys():
+		case v.hand != nil && !v.hand.allowsEverybody():
 			findings = append(findings, services.Warning(eventBlocked, "port %d: network ACL item %s (%s %s) decides who gets in; it was made by hand and stays",
 				w.Port, v.hand.ID, strings.ToLower(v.hand.Action), v.hand.CIDRs))
 		case v.missing && lb.acl.shared:

@@ -49,7 +49,7 @@ type reconciler struct {
 	cluster   ownership.Cluster
 	kube      kubernetes.Interface
 	instances *instances
-	questions questions
+	questions requestRecords
 
 	rules     *inventory.Inventory[string, rule]
 	members   *inventory.Inventory[string, members]
@@ -62,7 +62,7 @@ type reconciler struct {
 
 func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
 	return &reconciler{
-		api: a, instances: i, adopt: adopt, questions: questions{records: map[types.UID]string{}},
+		api: a, instances: i, adopt: adopt, questions: requestRecords{records: map[types.UID]string{}},
 		rules: inventory.New(inventory.Source[string, rule]{
 			Kind: "load balancer rule", ID: func(r rule) string { return r.ID }, List: a.rules, Get: a.rule,
 			Indexes: map[string]func(rule) []string{
@@ -141,10 +141,10 @@ func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
 
 // Observe implements services.Reconciler. It finds rules by name, which contains the Service's UID, in the shared listing.
 func (r *reconciler) Observe(ctx context.Context, q services.Request) (*loadBalancer, error) {
-	r.questions.find(q.Service)
+	r.questions.noteFirst(q.Service)
 	lb := newLoadBalancer(loadBalancerName(q.Cluster, q.Service))
 	if q.Purpose != services.Plan && q.Purpose != services.Lookup {
-		waited, err := r.api.jobs.settle(ctx, lb.name)
+		waited, err := r.api.jobs.waitForPending(ctx, lb.name)
 		if waited {
 			r.forgetAll()
 		}
@@ -172,8 +172,8 @@ func (r *reconciler) ownership() ownership.Rules {
 	return ownership.Rules{Adopt: r.adopt, Names: func(s *v1.Service) []string { return []string{loadBalancerName("", s)} }}
 }
 
-// object returns the names, marks and addresses that identify the owner of rules of one name.
-func object(name string, rules []rule) ownership.Object {
+// objectOf returns the names, marks and addresses that identify the owner of rules of one name.
+func objectOf(name string, rules []rule) ownership.Object {
 	o := ownership.Object{Title: "load balancer " + name, ID: name, Name: name}
 	for _, found := range rules {
 		o.Marks = append(o.Marks, found.marks()...)
@@ -185,7 +185,7 @@ func object(name string, rules []rule) ownership.Object {
 // CheckOwner implements services.Reconciler, and reads the objects that belong to the rules.
 func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, lb *loadBalancer) (*loadBalancer, []services.Finding, error) {
 	if len(lb.rules) > 0 {
-		decision, err := r.cluster.Judge(ctx, q.Service, object(lb.name, lb.rules), r.ownership(), nil)
+		decision, err := r.cluster.Judge(ctx, q.Service, objectOf(lb.name, lb.rules), r.ownership(), nil)
 		if err != nil {
 			return lb, nil, err
 		}
@@ -199,11 +199,11 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, lb *loa
 	if q.Purpose == services.Lookup {
 		return lb, nil, nil
 	}
-	return lb, nil, r.details(ctx, q, lb)
+	return lb, nil, r.readDetails(ctx, q, lb)
 }
 
-// details reads the rules' address, network, filter and machines.
-func (r *reconciler) details(ctx context.Context, q services.Request, lb *loadBalancer) (err error) {
+// readDetails reads the rules' address, network, filter and machines.
+func (r *reconciler) readDetails(ctx context.Context, q services.Request, lb *loadBalancer) (err error) {
 	if len(lb.rules) == 0 {
 		return nil
 	}
@@ -247,7 +247,7 @@ func (r *reconciler) readFilter(ctx context.Context, lb *loadBalancer) (err erro
 		if lb.acl, err = r.aclOfNetwork(ctx, lb.network, query); err != nil {
 			return err
 		}
-		lb.others, err = r.othersOf(ctx, lb, query)
+		lb.others, err = r.rulesOfSameACL(ctx, lb, query)
 		return err
 	case open:
 	}
@@ -265,7 +265,7 @@ func (r *reconciler) Settle(_ context.Context, _ *services.Request, lb *loadBala
 			return lb, cloudproviderapi.NewRetryError("CloudStack is still deleting load balancer rule "+found.Name, lookAgain)
 		}
 	}
-	if lb.address != nil && !lb.address.ready() {
+	if lb.address != nil && !lb.address.isReady() {
 		r.addresses.Invalidate(lb.address.ID)
 		return lb, cloudproviderapi.NewRetryError(fmt.Sprintf("address %s is %s", lb.address.IP, lb.address.State), lookAgain)
 	}
@@ -281,13 +281,13 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, lb *loadBal
 	if err != nil {
 		return spec{}, nil, err
 	}
-	d := spec{name: lb.name, rules: desire(q.Service, s), sources: ranges(q.Service), wanted: s.requestedAddress(q.Service)}
+	d := spec{name: lb.name, rules: desire(q.Service, s), sources: allowedNetworks(q.Service), wanted: s.requestedAddress(q.Service)}
 	machines, unknown, err := r.instances.machinesOf(ctx, q.Nodes)
 	if err != nil {
 		return d, nil, err
 	}
 	if len(lb.rules) == 0 {
-		if err := r.choose(ctx, q, lb, machines); err != nil {
+		if err := r.chooseNetwork(ctx, q, lb, machines); err != nil {
 			return d, nil, err
 		}
 	}
@@ -317,8 +317,8 @@ func (*reconciler) Fixed(_ context.Context, q services.Request, lb *loadBalancer
 	return []services.Fixed{services.Single(place, d.wanted, lb.address.IP)}, nil
 }
 
-// choose selects the network of a new load balancer, and finds its recorded address.
-func (r *reconciler) choose(ctx context.Context, q services.Request, lb *loadBalancer, machines []machine) (err error) {
+// chooseNetwork selects the network of a new load balancer, and finds its recorded address.
+func (r *reconciler) chooseNetwork(ctx context.Context, q services.Request, lb *loadBalancer, machines []machine) (err error) {
 	if len(machines) == 0 { // nodes that are not ready show the network too
 		if machines, _, err = r.instances.machinesOf(ctx, r.instances.nodes.Nodes()); err != nil {
 			return err
@@ -337,7 +337,7 @@ func (r *reconciler) choose(ctx context.Context, q services.Request, lb *loadBal
 	}
 	s, _, _ := parseSettings(q.Service)
 	if lb.address == nil && recordOf(s.Record).id != "" { // one of unknown ID is found when an address is acquired
-		if lb.address, err = r.recorded(ctx, &q, lb.network); err != nil {
+		if lb.address, err = r.recordedAddress(ctx, &q, lb.network); err != nil {
 			return err
 		}
 	}
@@ -354,7 +354,7 @@ func (r *reconciler) description(ctx context.Context, service *v1.Service, rules
 	marks := append([]string{mark}, ownership.ServiceMarks(service)...)
 	s, _, _ := parseSettings(service)
 	s.KeepIP = false // keeping it does not affect whether it was acquired
-	if taken != nil && r.wasTakenFor(service, s, rules, *taken) {
+	if taken != nil && r.isAcquiredFor(service, s, rules, *taken) {
 		marks = append(marks, addressMark(taken.ID))
 	}
 	return strings.Join(slices.DeleteFunc(marks, func(m string) bool { return m == "" }), " "), nil
@@ -362,7 +362,7 @@ func (r *reconciler) description(ctx context.Context, service *v1.Service, rules
 
 // Complete implements services.Reconciler: refusals of single ports become the error.
 func (r *reconciler) Complete(ctx context.Context, q *services.Request, lb *loadBalancer, d spec) (*loadBalancer, error) {
-	problems := append(slices.Clone(lb.problems), r.forgetSticky(ctx, q, lb, d))
+	problems := append(slices.Clone(lb.problems), r.removeStickyAnnotation(ctx, q, lb, d))
 	for _, err := range lb.failures {
 		problems = append(problems, err)
 	}
@@ -385,11 +385,11 @@ func (r *reconciler) Exists(ctx context.Context, q services.Request, lb *loadBal
 	if lb.foreign {
 		return nil, false, nil
 	}
-	items, err := r.leftItems(ctx, lb)
+	items, err := r.leftoverItems(ctx, lb)
 	if err != nil {
 		return nil, false, err
 	}
-	left, err := r.leftAddress(ctx, q.Service, s)
+	left, err := r.unusedAddress(ctx, q.Service, s)
 	if err != nil || (left == nil && len(items) == 0) {
 		return nil, false, err
 	}

@@ -33,8 +33,8 @@ type vm struct {
 	NICs     []nic  `json:"nic"`
 }
 
-// destroyed reports whether a virtual machine no longer runs unless somebody recovers it.
-func (v vm) destroyed() bool {
+// isDestroyed reports whether a virtual machine no longer runs unless somebody recovers it.
+func (v vm) isDestroyed() bool {
 	return slices.Contains([]string{"Destroyed", "Expunging", "Expunged"}, v.State)
 }
 
@@ -59,7 +59,7 @@ func (v vm) isIn(network string) bool {
 
 // names returns the names for the index. A destroyed machine's name may be reused.
 func names(v vm) []string {
-	if v.destroyed() || v.Name == "" {
+	if v.isDestroyed() || v.Name == "" {
 		return nil
 	}
 	return []string{strings.ToLower(v.Name)}
@@ -70,7 +70,7 @@ func (v vm) state() (nodes.State, error) {
 	switch {
 	case v.State == "":
 		return nodes.Existing, cloudapi.Unclear("reading virtual machine "+v.ID, "the answer does not say its state")
-	case v.destroyed():
+	case v.isDestroyed():
 		return nodes.Terminated, nil
 	case v.State == "Stopped", v.State == "Shutdown":
 		return nodes.ShutDown, nil

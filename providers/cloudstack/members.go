@@ -67,14 +67,14 @@ const absentMaxAge = time.Minute
 func (i *instances) findMember(ctx context.Context, n *v1.Node, expected int) (vm, error) {
 	v, err := i.Find(ctx, n, inventory.Query{MaxAge: nodes.SweepMaxAge, MaxMissAge: nodes.SweepMaxAge, Expected: expected})
 	id, bad := parseProviderID(n.Spec.ProviderID)
-	if bad != nil || !errors.Is(err, cloudapi.ErrNotFound) || i.provedAbsent(id) {
+	if bad != nil || !errors.Is(err, cloudapi.ErrNotFound) || i.isProvedAbsent(id) {
 		return v, err
 	}
 	return i.Find(ctx, n, inventory.Query{MaxAge: nodes.SweepMaxAge})
 }
 
 // cannotServe reports states in which the API refuses a machine as member.
-func (v vm) cannotServe() bool { return v.destroyed() || v.State == "Error" || v.State == "Unknown" }
+func (v vm) cannotServe() bool { return v.isDestroyed() || v.State == "Error" || v.State == "Unknown" }
 
 // backendsOf returns the machines usable behind a network's rules. Machines in other networks are reported.
 func backendsOf(machines []machine, unknown []string, networkID string) (b backends, findings []services.Finding) {
@@ -95,13 +95,13 @@ func backendsOf(machines []machine, unknown []string, networkID string) (b backe
 	if len(outside) > 0 {
 		slices.Sort(outside)
 		findings = append(findings, services.Warning(eventOutside, "nodes %s are not in network %s of the load balancer and receive no traffic from it; "+
-			"connect their virtual machines to it", some(outside), networkID))
+			"connect their virtual machines to it", joinSome(outside), networkID))
 	}
 	return b, findings
 }
 
-// some shortens a list of names for a message.
-func some(list []string) string {
+// joinSome shortens a list of names for a message.
+func joinSome(list []string) string {
 	const most = 5
 	text := strings.Join(list[:min(len(list), most)], ", ")
 	if len(list) > most {

@@ -155,8 +155,8 @@ func (r rule) fits(w wantedRule, inPlace bool) (differs []string, again bool) {
 	return differs, false
 }
 
-// matched divides the rules into those that serve a wanted port at the address, by public port, and obsolete ones.
-func matched(rules []rule, addressID string, wanted []wantedRule) (serving map[int]rule, obsolete []rule) {
+// matchRules divides the rules into those that serve a wanted port at the address, by public port, and obsolete ones.
+func matchRules(rules []rule, addressID string, wanted []wantedRule) (serving map[int]rule, obsolete []rule) {
 	serving = map[int]rule{}
 	sorted := slices.Clone(rules)
 	// Rules with the right name come first; the order is stable.
@@ -302,7 +302,7 @@ func firewallOf(all []firewallRule, addressID, protocol string, port int, source
 		case f.AddressID != addressID || !f.opens(protocol, port) || f.State == stateDeleting:
 		case !slices.ContainsFunc(list, func(c string) bool { return !slices.Contains(sources, c) }):
 			missing = slices.DeleteFunc(missing, func(c string) bool { return slices.Contains(list, c) })
-		case within(list, sources):
+		case allWithin(list, sources):
 			parts = append(parts, f)
 		default:
 			surplus = append(surplus, f)
@@ -314,8 +314,8 @@ func firewallOf(all []firewallRule, addressID, protocol string, port int, source
 	return missing, surplus
 }
 
-// within reports whether each network lies in one of the sources.
-func within(list, sources []string) bool {
+// allWithin reports whether each network lies in one of the sources.
+func allWithin(list, sources []string) bool {
 	return !slices.ContainsFunc(list, func(text string) bool {
 		inner, err := netip.ParsePrefix(text)
 		return err != nil || !slices.ContainsFunc(sources, func(source string) bool {
@@ -325,8 +325,8 @@ func within(list, sources []string) bool {
 	})
 }
 
-// shared returns networks that also occur in firewall rules: the API refuses two rules of one port with the same network.
-func shared(rules []firewallRule, list []string) (both []string) {
+// sharedNetworks returns networks that also occur in firewall rules: the API refuses two rules of one port with the same network.
+func sharedNetworks(rules []firewallRule, list []string) (both []string) {
 	for _, f := range rules {
 		both = append(both, slices.DeleteFunc(cidrs(f.CIDRs), func(c string) bool { return !slices.Contains(list, c) })...)
 	}
@@ -339,8 +339,8 @@ type backends struct {
 	members, doubtful []string
 }
 
-// changesTo compares a rule's members with the desired ones.
-func (b backends) changesTo(members []string) (missing, surplus []string) {
+// memberDifference compares a rule's members with the desired ones.
+func (b backends) memberDifference(members []string) (missing, surplus []string) {
 	for _, id := range b.members {
 		if !slices.Contains(members, id) {
 			missing = append(missing, id)
@@ -401,19 +401,19 @@ type address struct {
 	HasRules *bool `json:"hasrules"`
 }
 
-// free reports whether nobody has acquired an address.
-func (a address) free() bool { return a.Allocated == "" && (a.State == "" || a.State == "Free") }
+// isFree reports whether nobody has acquired an address.
+func (a address) isFree() bool { return a.Allocated == "" && (a.State == "" || a.State == "Free") }
 
-func (a address) ready() bool { return a.State == "" || a.State == "Allocated" }
+func (a address) isReady() bool { return a.State == "" || a.State == "Allocated" }
 
-// since reports whether an address was acquired at or after a time.
-func (a address) since(t time.Time) bool {
+// isAcquiredSince reports whether an address was acquired at or after a time.
+func (a address) isAcquiredSince(t time.Time) bool {
 	at, err := time.Parse(timeForm, a.Allocated)
 	return err == nil && !at.Before(t.Truncate(time.Second))
 }
 
-// reserved reports whether an address has another purpose than rules.
-func (a address) reserved() bool { return a.SourceNAT || a.StaticNAT || a.System }
+// isReserved reports whether an address has another purpose than rules.
+func (a address) isReserved() bool { return a.SourceNAT || a.StaticNAT || a.System }
 
 // key identifies the lock of the address's network.
 func (a address) key() string { return cmp.Or(a.VPC, a.NetworkID, a.ID) }
@@ -459,8 +459,8 @@ func recordOf(text string) (r record) {
 	return r
 }
 
-// sealedBy reports whether a record has a valid seal for the Service and, unless it is a request, for the address as last acquired.
-func (r record) sealedBy(key string, service *v1.Service, a address) bool {
+// isSealedBy reports whether a record has a valid seal for the Service and, unless it is a request, for the address as last acquired.
+func (r record) isSealedBy(key string, service *v1.Service, a address) bool {
 	return r.seal != "" && hmac.Equal([]byte(r.seal), []byte(seal(key, service, r.text, a)))
 }
 
@@ -490,9 +490,9 @@ const takenWith = 10 * time.Minute
 // clockDoubt allows for a difference between the clocks of the cloud and the API server.
 const clockDoubt = 30 * time.Second
 
-// wasTakenFor decides whether an address was acquired for the Service and is released with it. A release deletes everybody's rules, so
+// isAcquiredFor decides whether an address was acquired for the Service and is released with it. A release deletes everybody's rules, so
 // nothing that users can write may cause it. sealed is our own record; ahead is how far the cloud's clock is ahead.
-func wasTakenFor(service *v1.Service, s settings, sealed record, rules []rule, a address, ahead time.Duration) bool {
+func isAcquiredFor(service *v1.Service, s settings, sealed record, rules []rule, a address, ahead time.Duration) bool {
 	created := service.CreationTimestamp.Add(ahead)
 	switch {
 	case s.KeepIP, a.ID == "":
@@ -503,7 +503,7 @@ func wasTakenFor(service *v1.Service, s settings, sealed record, rules []rule, a
 		return true
 	case s.requestedAddress(service) != "":
 		return false // only an annotation says that it was acquired
-	case !a.since(created.Add(-clockDoubt)) || a.since(created.Add(takenWith)):
+	case !a.isAcquiredSince(created.Add(-clockDoubt)) || a.isAcquiredSince(created.Add(takenWith)):
 		return false
 	}
 	// That controller records nothing if it acquires any address; we always do.

@@ -102,7 +102,7 @@ func TestTook(t *testing.T) {
 	} {
 		s := &v1.Service{Spec: v1.ServiceSpec{LoadBalancerIP: c.wanted}}
 		s.CreationTimestamp = metav1.NewTime(created)
-		assert.Equal(t, c.want, wasTakenFor(s, c.s, c.sealed, c.rules, address{ID: someID, IP: "192.0.2.1", Allocated: at(c.age)}, c.ahead), name)
+		assert.Equal(t, c.want, isAcquiredFor(s, c.s, c.sealed, c.rules, address{ID: someID, IP: "192.0.2.1", Allocated: at(c.age)}, c.ahead), name)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestSeals(t *testing.T) {
 		"asked for, and answered since":      {sealed("key", asked, address{}), serviceOf("mine", "192.0.2.1"), address{}, false},
 		"asked for at another time":          {recordOf(askedPrefix + "2026-01-02T00:00:00Z" + sealMark + sealed("key", asked, address{}).seal), mine, address{}, false},
 	} {
-		assert.Equal(t, c.want, c.r.sealedBy("key", c.service, c.a), name)
+		assert.Equal(t, c.want, c.r.isSealedBy("key", c.service, c.a), name)
 	}
 }
 
@@ -189,7 +189,7 @@ func TestLeavingItems(t *testing.T) {
 	other.ID, other.Reason = "other", reasonPrefix+"other"
 	items := []aclItem{plain, own, other}
 	ids := func(r rule, others ...rule) (list []string) {
-		for _, i := range leaving(items, "lb", r, others) {
+		for _, i := range itemsToDelete(items, "lb", r, others) {
 			list = append(list, i.ID)
 		}
 		return list

@@ -27,7 +27,7 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, lb *load
 	asked, _ := sources.Parse(sources.Field, q.Service.Spec.LoadBalancerSourceRanges)
 	var whole []string // all desired networks, if the Service is valid
 	if q.Purpose != services.Narrow {
-		whole = ranges(q.Service)
+		whole = allowedNetworks(q.Service)
 	}
 	seen := map[string]bool{}
 	for _, found := range lb.rules {
@@ -59,7 +59,7 @@ func (r *reconciler) narrowPort(lb *loadBalancer, found rule, asked sources.Set,
 	behindFirewall := lb.network.filter() == byFirewall
 	have, closing, hasRule := r.listOpenings(lb, found)
 	if behindFirewall && !hasRule && wanted && len(d.sources) > 0 {
-		return r.opening(lb, d, w)
+		return r.accessOpening(lb, d, w)
 	}
 	texts, narrower := narrow(asked, have, whole)
 	switch {
@@ -67,14 +67,14 @@ func (r *reconciler) narrowPort(lb *loadBalancer, found rule, asked sources.Set,
 		return nil
 	case len(texts) == 0 && behindFirewall:
 		d.sources = []string{nobody} // shows that the port stays closed
-		c := r.letIn(d, found.transport(), found.port())
+		c := r.firewallRuleCreation(d, found.transport(), found.port())
 		c.Opens = ""
 		return append(closing, c)
 	case len(texts) == 0:
 		return closing
 	}
 	d.sources = texts
-	return r.opening(lb, d, w)
+	return r.accessOpening(lb, d, w)
 }
 
 // listOpenings returns the clients that the filter admits to a rule's port, the changes that close it, and whether the firewall has a rule
@@ -86,7 +86,7 @@ func (r *reconciler) listOpenings(lb *loadBalancer, found rule) (have []string, 
 		for _, f := range all {
 			if f.CIDRs != nobody {
 				have = append(have, cidrs(f.CIDRs)...)
-				closing = append(closing, r.shut(lb.network, f))
+				closing = append(closing, r.firewallRuleDeletion(lb.network, f))
 			}
 		}
 		hasRule = len(all) > 0
@@ -98,7 +98,7 @@ func (r *reconciler) listOpenings(lb *loadBalancer, found rule) (have []string, 
 		for _, i := range v.surplus {
 			if i.allows() {
 				have = append(have, cidrs(i.CIDRs)...)
-				closing = append(closing, r.disallow(lb.network, i))
+				closing = append(closing, r.aclItemDeletion(lb.network, i))
 			}
 		}
 	case open:
@@ -130,7 +130,7 @@ func (r *reconciler) narrowRules(ctx context.Context, q services.Request, lb *lo
 		w := wantedRule{
 			Name: found.Name, Protocol: found.Protocol, Algorithm: found.Algorithm, Port: found.port(), NodePort: nodePort, CIDRs: texts,
 		}
-		list = append(list, r.updating(spec{name: lb.name, network: lb.network, inPlace: true}, found, w, "networks that may reach it"))
+		list = append(list, r.ruleUpdate(spec{name: lb.name, network: lb.network, inPlace: true}, found, w, "networks that may reach it"))
 	}
 	return list, nil
 }

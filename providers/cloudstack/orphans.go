@@ -35,7 +35,7 @@ func (r *reconciler) orphans(ctx context.Context, list []*v1.Service) (map[strin
 	}
 	maps.DeleteFunc(byName, func(name string, rules []rule) bool {
 		marked := slices.ContainsFunc(rules, func(found rule) bool { return slices.Contains(found.marks(), mark) })
-		held := slices.ContainsFunc(list, func(s *v1.Service) bool { return ownership.Holds(s, object(name, rules), r.ownership()) })
+		held := slices.ContainsFunc(list, func(s *v1.Service) bool { return ownership.Holds(s, objectOf(name, rules), r.ownership()) })
 		return !marked || held
 	})
 	return byName, nil
@@ -77,21 +77,21 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	lb := newLoadBalancer(o.ID)
 	slices.SortFunc(rules, byName)
 	lb.rules = rules
-	if err := r.details(ctx, q, lb); err != nil {
+	if err := r.readDetails(ctx, q, lb); err != nil {
 		return err
 	}
-	changes, err := r.leftItems(ctx, lb)
+	changes, err := r.leftoverItems(ctx, lb)
 	if err != nil {
 		return err
 	}
 	for _, gone := range rules {
-		changes = append(changes, r.closing(lb, gone)...)
+		changes = append(changes, r.accessClosing(lb, gone)...)
 	}
 	for _, gone := range rules {
-		changes = append(changes, r.deleting(lb, gone))
+		changes = append(changes, r.ruleDeletion(lb, gone))
 	}
-	if lb.address != nil && wasTakenFor(q.Service, settings{}, record{}, rules, *lb.address, 0) {
-		changes = append(changes, r.releasing(*lb.address))
+	if lb.address != nil && isAcquiredFor(q.Service, settings{}, record{}, rules, *lb.address, 0) {
+		changes = append(changes, r.addressRelease(*lb.address))
 	}
 	for _, change := range changes {
 		if lb, err = change.Make(ctx, &q, lb); err != nil {

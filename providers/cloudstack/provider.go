@@ -58,7 +58,7 @@ type cloud struct {
 func buildCloud(_ Config, a *api, in registry.Inputs) (*cloud, error) {
 	c := &cloud{api: a, instances: newInstances(a)}
 	c.reconciler = newReconciler(a, c.instances, in.Adopt)
-	c.instances.witness = c.reconciler.testify
+	c.instances.witness = c.reconciler.findClusterObjects
 	c.loadBalancers = newLoadBalancers(c.reconciler)
 	c.Name, c.HTTP, c.NodeAPI, c.ServiceAPI = Name, a.http, c.instances, c.loadBalancers
 	c.Begin, c.Inform = c.begin, c.inform

@@ -23,14 +23,14 @@ func (r *reconciler) key() string { return r.api.config.SecretKey.Reveal() }
 // match any address.
 func (r *reconciler) sealedRecord(service *v1.Service, a address) record {
 	s, _, _ := parseSettings(service)
-	if known := recordOf(s.Record); (known.id == "" || known.id == a.ID) && known.sealedBy(r.key(), service, a) {
+	if known := recordOf(s.Record); (known.id == "" || known.id == a.ID) && known.isSealedBy(r.key(), service, a) {
 		return known
 	}
 	return record{}
 }
 
-func (r *reconciler) wasTakenFor(service *v1.Service, s settings, rules []rule, a address) bool {
-	return wasTakenFor(service, s, r.sealedRecord(service, a), rules, a, r.api.ahead())
+func (r *reconciler) isAcquiredFor(service *v1.Service, s settings, rules []rule, a address) bool {
+	return isAcquiredFor(service, s, r.sealedRecord(service, a), rules, a, r.api.clockOffset())
 }
 
 // note records the acquired address. named also sets the annotation of CloudStack's own controller, for a requested address.
@@ -38,11 +38,11 @@ func (r *reconciler) note(ctx context.Context, q *services.Request, a address, n
 	if known := r.sealedRecord(q.Service, a); known.given {
 		return nil
 	}
-	return r.noteText(ctx, q, r.sealed(q.Service, a.ID, a), named)
+	return r.noteText(ctx, q, r.withSeal(q.Service, a.ID, a), named)
 }
 
-// sealed adds the seal to a record.
-func (r *reconciler) sealed(service *v1.Service, text string, a address) string {
+// withSeal adds the seal to a record.
+func (r *reconciler) withSeal(service *v1.Service, text string, a address) string {
 	return text + sealMark + seal(r.key(), service, text, a)
 }
 
@@ -55,27 +55,27 @@ func (r *reconciler) noteAddress(ctx context.Context, q *services.Request, lb *l
 	rest := slices.DeleteFunc(slices.Clone(lb.rules), func(o rule) bool { return o.ID == gone.ID })
 	text := givenPrefix + lb.address.ID
 	switch {
-	case r.sealedRecord(q.Service, *lb.address).id != "", r.wasTakenFor(q.Service, s, rest, *lb.address):
+	case r.sealedRecord(q.Service, *lb.address).id != "", r.isAcquiredFor(q.Service, s, rest, *lb.address):
 		return nil
-	case r.wasTakenFor(q.Service, s, lb.rules, *lb.address):
+	case r.isAcquiredFor(q.Service, s, lb.rules, *lb.address):
 		text = lb.address.ID
 	case len(rest) > 0:
 		return nil
 	case q.Purpose == services.Delete:
 		return nil // it stays, and nobody asks for it any more
 	}
-	return r.noteText(ctx, q, r.sealed(q.Service, text, *lb.address), false)
+	return r.noteText(ctx, q, r.withSeal(q.Service, text, *lb.address), false)
 }
 
-// questions holds the requests that count, by Service UID: what this process last wrote or first found. Users could restore an older
+// requestRecords holds the requests that count, by Service UID: what this process last wrote or first found. Users could restore an older
 // record.
-type questions struct {
+type requestRecords struct {
 	mu      sync.Mutex
 	records map[types.UID]string
 }
 
-// find remembers the record that this process finds first.
-func (q *questions) find(service *v1.Service) {
+// noteFirst remembers the record that this process finds first.
+func (q *requestRecords) noteFirst(service *v1.Service) {
 	s, _, _ := parseSettings(service)
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -85,14 +85,14 @@ func (q *questions) find(service *v1.Service) {
 }
 
 // note remembers the record that this process writes.
-func (q *questions) note(uid types.UID, text string) {
+func (q *requestRecords) note(uid types.UID, text string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.records[uid] = text
 }
 
-// broughtBack reports whether a Service's record is an old request that was already answered.
-func (r *reconciler) broughtBack(service *v1.Service) bool {
+// isAnsweredRequest reports whether a Service's record is an old request that was already answered.
+func (r *reconciler) isAnsweredRequest(service *v1.Service) bool {
 	s, _, _ := parseSettings(service)
 	r.questions.mu.Lock()
 	defer r.questions.mu.Unlock()

@@ -75,8 +75,8 @@ func parametersOf(method string) map[string]kind {
 	return map[string]kind{"tablesize": size, "expire": duration}
 }
 
-// legal returns what is wrong with a value, or "".
-func (k kind) legal(value string) string {
+// problemWith returns what is wrong with a value, or "".
+func (k kind) problemWith(value string) string {
 	unit := strings.TrimLeft(value, "0123456789")
 	number := len(unit) < len(value)
 	switch {
@@ -111,8 +111,8 @@ func parseParameters(method, text string) (map[string]string, error) {
 			return nil, fmt.Errorf("holds %q without a value; write %s=value", name, name)
 		case strings.ContainsAny(value, " \t=&\"'\\#"):
 			return nil, fmt.Errorf("holds %q, in whose value blanks and = & \" ' \\ # are not allowed", name)
-		case k.legal(value) != "":
-			return nil, fmt.Errorf("holds %q, which %s", name, k.legal(value))
+		case k.problemWith(value) != "":
+			return nil, fmt.Errorf("holds %q, which %s", name, k.problemWith(value))
 		}
 		if _, twice := found[name]; twice {
 			return nil, fmt.Errorf("holds %q twice", name)
@@ -224,7 +224,7 @@ func (r *reconciler) readPolicies(ctx context.Context, q services.Request, lb *l
 	}
 	for _, found := range lb.rules {
 		p, err := r.policies.Get(ctx, found.ID, inventory.Query{MaxAge: observedMaxAge})
-		if denied(err) {
+		if isDenied(err) {
 			lb.noPolicies = true
 			return nil
 		}
@@ -236,8 +236,8 @@ func (r *reconciler) readPolicies(ctx context.Context, q services.Request, lb *l
 	return nil
 }
 
-// sticking returns the changes of a rule's policies. Policies created by hand stay, and none are added to them.
-func (r *reconciler) sticking(lb *loadBalancer, d spec, w wantedRule, ruleID string) (list []lbChange) {
+// policyChanges returns the changes of a rule's policies. Policies created by hand stay, and none are added to them.
+func (r *reconciler) policyChanges(lb *loadBalancer, d spec, w wantedRule, ruleID string) (list []lbChange) {
 	want, asked := d.sticky[w.Port]
 	found := lb.policies[ruleID]
 	if lb.noPolicies || (asked && len(found.selectBy(false)) > 0) {
@@ -248,18 +248,18 @@ func (r *reconciler) sticking(lb *loadBalancer, d spec, w wantedRule, ruleID str
 			asked = false // duplicates are deleted
 			continue
 		}
-		list = append(list, r.unsticking(d, ruleID, p))
+		list = append(list, r.policyDeletion(d, ruleID, p))
 	}
 	if asked {
-		list = append(list, r.sticky(d, w, want))
+		list = append(list, r.policyCreation(d, w, want))
 	}
 	return list
 }
 
-// sticky creates a policy. Its rule may be new.
-func (r *reconciler) sticky(d spec, w wantedRule, want stickiness) lbChange {
+// policyCreation creates a policy. Its rule may be new.
+func (r *reconciler) policyCreation(d spec, w wantedRule, want stickiness) lbChange {
 	what := "stickiness policy of load balancer rule " + w.Name
-	c := step(contract.PlanCreate, what, want.Method, func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
+	c := newChange(contract.PlanCreate, what, want.Method, func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
 		at := slices.IndexFunc(lb.rules, func(found rule) bool {
 			return found.port() == w.Port && lb.address != nil && found.AddressID == lb.address.ID
 		})
@@ -277,11 +277,11 @@ func (r *reconciler) sticky(d spec, w wantedRule, want stickiness) lbChange {
 		c := change{network: d.network.key(), owner: d.name, what: "creating the " + what, command: "createLBStickinessPolicy", params: p}
 		err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
 		r.policies.Invalidate(lb.rules[at].ID)
-		if denied(err) {
+		if isDenied(err) {
 			q.Report(services.Warning(eventIgnored, "annotation %s has no effect at port %d: %v", annotationStickiness, w.Port, err))
 			return nil
 		}
-		if refusedPort(err) {
+		if isPortRefused(err) {
 			q.Report(services.Warning(eventRefused, "port %d has no stickiness: %v", w.Port, err))
 			lb.problems = append(lb.problems, err)
 			return nil
@@ -289,13 +289,13 @@ func (r *reconciler) sticky(d spec, w wantedRule, want stickiness) lbChange {
 		return err
 	})
 	c.Creates = true
-	return comparing(c, nil, want)
+	return withCompare(c, nil, want)
 }
 
-// unsticking deletes a policy.
-func (r *reconciler) unsticking(d spec, ruleID string, p policy) lbChange {
+// policyDeletion deletes a policy.
+func (r *reconciler) policyDeletion(d spec, ruleID string, p policy) lbChange {
 	what := "stickiness policy " + p.Name
-	c := step(contract.PlanDelete, what, p.Method, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+	c := newChange(contract.PlanDelete, what, p.Method, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 		c := change{network: d.network.key(), owner: d.name, what: "deleting the " + what, command: "deleteLBStickinessPolicy", params: params{"id": p.ID}}
 		err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
 		r.policies.Invalidate(ruleID)
@@ -307,11 +307,11 @@ func (r *reconciler) unsticking(d spec, ruleID string, p policy) lbChange {
 		lb.policies[ruleID] = left
 		return nil
 	})
-	return comparing(c, p.stickiness, nil)
+	return withCompare(c, p.stickiness, nil)
 }
 
-// forgetSticky removes the annotation from a Service whose rules have no more policies of ours.
-func (r *reconciler) forgetSticky(ctx context.Context, q *services.Request, lb *loadBalancer, d spec) error {
+// removeStickyAnnotation removes the annotation from a Service whose rules have no more policies of ours.
+func (r *reconciler) removeStickyAnnotation(ctx context.Context, q *services.Request, lb *loadBalancer, d spec) error {
 	s, _, _ := parseSettings(q.Service)
 	if q.Purpose != services.Ensure || !s.Sticky || len(d.sticky) > 0 || lb.noPolicies {
 		return nil
