@@ -30,7 +30,7 @@ func (b *reconciler) desireAddress(ctx context.Context, service *v1.Service, o o
 	}
 	asked := service.Spec.LoadBalancerIP
 	if asked != "" {
-		if err := b.desireAsked(ctx, asked, o, d); err != nil {
+		if err := b.desireRequested(ctx, asked, o, d); err != nil {
 			return []services.Finding{services.Warning(eventConfigError, "%s", err)}, err
 		}
 	}
@@ -50,8 +50,8 @@ func (b *reconciler) desireAddress(ctx context.Context, service *v1.Service, o o
 	return nil, nil
 }
 
-// desireAsked checks the requested address first, so that nothing is removed for an address that the cloud would refuse.
-func (b *reconciler) desireAsked(ctx context.Context, asked string, o observation, d *spec) error {
+// desireRequested checks the requested address first, so that nothing is removed for an address that the cloud would refuse.
+func (b *reconciler) desireRequested(ctx context.Context, asked string, o observation, d *spec) error {
 	reserved, err := b.api.stores.addresses.Find(ctx, indexIP, asked, ensureQuery)
 	if err != nil {
 		return cloudapi.NotAbsence(err)
@@ -71,7 +71,7 @@ func (b *reconciler) desireAsked(ctx context.Context, asked string, o observatio
 		return refuse("is neither reserved nor the load balancer's; reserve it in the region, or remove it")
 	}
 	if d.ipIsUsers {
-		if why := d.unfit(reserved[0]); why != "" {
+		if why := d.unfitReason(reserved[0]); why != "" {
 			return refuse("%s", why)
 		}
 	}
@@ -82,8 +82,8 @@ func (b *reconciler) desireAsked(ctx context.Context, asked string, o observatio
 	return err
 }
 
-// unfit explains why the load balancer cannot use a user's address, "" if it can.
-func (d *spec) unfit(a *compute.Address) string {
+// unfitReason explains why the load balancer cannot use a user's address, "" if it can.
+func (d *spec) unfitReason(a *compute.Address) string {
 	switch {
 	case d.internal && a.AddressType != schemeInternal:
 		return "is an external address; use one of the subnet"
@@ -115,7 +115,7 @@ func (b *reconciler) keepReserved(ctx context.Context, service *v1.Service, o ob
 	if err != nil {
 		return cloudapi.NotAbsence(err)
 	}
-	if len(reserved) == 0 || isOwn(reserved[0], d) || d.unfit(reserved[0]) != "" {
+	if len(reserved) == 0 || isOwn(reserved[0], d) || d.unfitReason(reserved[0]) != "" {
 		return nil
 	}
 	user, err := b.userOf(ctx, ip, reserved, d)
@@ -141,15 +141,15 @@ func (b *reconciler) userOf(ctx context.Context, ip string, reserved []*compute.
 		return "", cloudapi.NotAbsence(err)
 	}
 	for _, r := range rules {
-		if r.Name != d.name && (!shared || (r.IPProtocol == d.protocol && portsMeet(r, d))) {
+		if r.Name != d.name && (!shared || (r.IPProtocol == d.protocol && sharePorts(r, d))) {
 			return "forwarding rule " + r.Name, nil
 		}
 	}
 	return "", nil
 }
 
-// portsMeet reports whether a forwarding rule and the load balancer have ports in common.
-func portsMeet(r *compute.ForwardingRule, d *spec) bool {
+// sharePorts reports whether a forwarding rule and the load balancer have ports in common.
+func sharePorts(r *compute.ForwardingRule, d *spec) bool {
 	all := slices.DeleteFunc(append(slices.Clone(r.Ports), r.PortRange), func(p string) bool { return p == "" })
 	theirs, mine := numbersOf(all), numbersOf([]string{d.portRange})
 	if r.AllPorts || len(theirs) == 0 {
@@ -171,8 +171,8 @@ func (d *spec) heldAddress(rule *compute.ForwardingRule) string {
 	return rule.IPAddress
 }
 
-// holdable refuses to replace the forwarding rule if a user's address has the name under which its address would be reserved.
-func (d *spec) holdable(o observation) error {
+// checkReservable refuses to replace the forwarding rule if a user's address has the name under which its address would be reserved.
+func (d *spec) checkReservable(o observation) error {
 	if o.rule == nil || o.address == nil || isOwn(o.address, d) || d.legacy || d.ipIsUsers || d.heldAddress(o.rule) == "" {
 		return nil
 	}
@@ -193,17 +193,17 @@ func (d *spec) holdable(o observation) error {
 // missing subnet, tier or address before the old forwarding rule is deleted.
 func (b *reconciler) addressChanges(o observation, d spec, replace bool) []change {
 	held, wanted := isOwn(o.address, &d), d.heldAddress(o.rule)
-	fits := held && !d.ipIsUsers && d.unfit(o.address) == "" && (wanted == "" || o.address.Address == wanted)
+	fits := held && !d.ipIsUsers && d.unfitReason(o.address) == "" && (wanted == "" || o.address.Address == wanted)
 	// The forwarding rule's own address is released after all other changes.
 	released := o.rule != nil && !replace && o.address != nil && o.address.Address == o.rule.IPAddress
 	useless := !fits || (o.rule != nil && !replace) // another address is wanted or in use
 	switch {
 	case held && useless && !released:
-		return []change{comparing(b.step(contract.PlanDelete, "address "+d.name, "it is not the wanted one", b.deleteAddress), described(o.address), nil)}
+		return []change{withCompare(b.step(contract.PlanDelete, "address "+d.name, "it is not the wanted one", b.deleteAddress), planFields(o.address), nil)}
 	case !replace || d.ipIsUsers || o.address != nil:
 		return nil
 	}
-	return []change{comparing(b.step(contract.PlanCreate, "address "+d.name, cmp.Or(wanted, "a new one")+", while the forwarding rule is replaced",
+	return []change{withCompare(b.step(contract.PlanCreate, "address "+d.name, cmp.Or(wanted, "a new one")+", while the forwarding rule is replaced",
 		b.holdAddress(d, wanted)), nil, field("address", wanted))}
 }
 
@@ -212,17 +212,17 @@ func (b *reconciler) addressRelease(o observation, d spec, replaced bool) []chan
 	if d.ipIsUsers || !replaced && (!held || o.address.Address != o.rule.IPAddress) || replaced && !held && o.address != nil {
 		return nil
 	}
-	return []change{comparing(
+	return []change{withCompare(
 		b.step(contract.PlanDelete, "address "+d.name, "the forwarding rule keeps it", b.deleteAddress), field("address", o.rule.IPAddress), nil)}
 }
 
-func (b *reconciler) holdAddress(d spec, ip string) doing {
+func (b *reconciler) holdAddress(d spec, ip string) writeFunc {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 		a := &compute.Address{Name: d.name, Description: serviceDescription(d.service), Address: ip, NetworkTier: d.tier}
 		if d.internal {
 			a.AddressType, a.Subnetwork, a.NetworkTier = schemeInternal, d.subnet, ""
 		}
-		o.address, err = storeMade(ctx, b.api, b.api.stores.addresses, a, at.regional("addresses", d.name), "holding address "+cmp.Or(ip, d.name),
+		o.address, err = putOne(ctx, b.api, b.api.stores.addresses, a, at.regional("addresses", d.name), "holding address "+cmp.Or(ip, d.name),
 			func(id string) (*compute.Operation, error) {
 				return b.api.sdk.Addresses.Insert(at.project, at.region, a).RequestId(id).Context(ctx).Do()
 			})
@@ -245,7 +245,7 @@ func (b *reconciler) holdAddress(d spec, ip string) doing {
 }
 
 func (b *reconciler) deleteAddress(ctx context.Context, _ *services.Request, at place, o *observation) error {
-	err := removed(ctx, b.api, b.api.stores.addresses, at.regional("addresses", o.name), "releasing address "+o.name,
+	err := deleteOne(ctx, b.api, b.api.stores.addresses, at.regional("addresses", o.name), "releasing address "+o.name,
 		func(id string) (*compute.Operation, error) {
 			return b.api.sdk.Addresses.Delete(at.project, at.region, o.name).RequestId(id).Context(ctx).Do()
 		})

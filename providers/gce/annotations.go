@@ -124,8 +124,8 @@ func checkOneIPv4(v string) error {
 	return nil
 }
 
-// internal reports whether a Service asks for an internal load balancer. Its class outweighs the annotations.
-func internal(service *v1.Service) bool {
+// isInternal reports whether a Service asks for an internal load balancer. Its class outweighs the annotations.
+func isInternal(service *v1.Service) bool {
 	switch defaults.ClassOf(service) {
 	case classExternal:
 		return false
@@ -139,14 +139,14 @@ func internal(service *v1.Service) bool {
 	return strings.EqualFold(kind, typeInternal)
 }
 
-// leaves implements registry.Provider.LeavesAlone.
-func leaves(in registry.Inputs) func(*v1.Service) bool {
+// leavesAlone implements registry.Provider.LeavesAlone.
+func leavesAlone(in registry.Inputs) func(*v1.Service) bool {
 	c, _, _ := parseConfig(in) // errors in it are reported elsewhere
-	return func(s *v1.Service) bool { return leftAlone(s, c) }
+	return func(s *v1.Service) bool { return isLeftAlone(s, c) }
 }
 
-// leftAlone reports whether ingress-gce or another Google controller serves the Service.
-func leftAlone(service *v1.Service, c Config) bool {
+// isLeftAlone reports whether ingress-gce or another Google controller serves the Service.
+func isLeftAlone(service *v1.Service, c Config) bool {
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(service.Finalizers, n) })
 	}
@@ -157,7 +157,7 @@ func leftAlone(service *v1.Service, c Config) bool {
 		return false
 	case has(finalizerNetLBv2, finalizerNetLBv3, finalizerILBv2):
 		return true
-	case internal(service):
+	case isInternal(service):
 		return slices.Contains(c.AlphaFeatures, featureSubsets)
 	case service.Annotations[annotationRBS] == rbsEnabled:
 		return true
@@ -184,7 +184,7 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 			problems = append(problems, &schema.Problem{Place: "spec.loadBalancerIP", Value: ip, Reason: err.Error()})
 		}
 	}
-	if mixed(service) {
+	if hasMixedProtocols(service) {
 		problems = append(problems, &schema.Problem{Place: "spec.ports", Reason: "are of TCP and of UDP, which one load balancer cannot serve; use TCP or UDP for all ports, and two Services for both"})
 	}
 	told, refused := serviceFields.Judge(service, nil)
@@ -211,8 +211,8 @@ func sourceRanges(place string, list []string) ([]string, error) {
 	return slices.Compact(ranges), nil
 }
 
-// mixed reports whether the ports of a Service have several protocols.
-func mixed(service *v1.Service) bool {
+// hasMixedProtocols reports whether the ports of a Service have several protocols.
+func hasMixedProtocols(service *v1.Service) bool {
 	return slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return p.Protocol != service.Spec.Ports[0].Protocol })
 }
 
@@ -220,12 +220,12 @@ func mixed(service *v1.Service) bool {
 func checkService(_ registry.Inputs, service *v1.Service) (warnings, err error) {
 	_, warnings, err = parseSettings(service)
 	if class := defaults.ClassOf(service); class == classExternal && strings.EqualFold(service.Annotations[annotationType], typeInternal) {
-		warnings = errors.Join(warnings, conflicting(service))
+		warnings = errors.Join(warnings, typeIgnored(service))
 	}
 	return warnings, err
 }
 
-func conflicting(service *v1.Service) error {
+func typeIgnored(service *v1.Service) error {
 	return &schema.Problem{
 		Place: "annotation " + annotationType, Value: service.Annotations[annotationType], Warning: true,
 		Reason: fmt.Sprintf("has no effect with the load balancer class %s; remove it", classExternal),

@@ -70,8 +70,8 @@ func (m *metadata) text(ctx context.Context, key string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// last returns the last part of a value that is a path.
-func (m *metadata) last(ctx context.Context, key string) (string, error) {
+// lastPathPart returns the last part of a value that is a path.
+func (m *metadata) lastPathPart(ctx context.Context, key string) (string, error) {
 	text, err := m.text(ctx, key)
 	return text[strings.LastIndex(text, "/")+1:], err
 }
@@ -94,7 +94,7 @@ func newTokens(c Config, in registry.Inputs, m *metadata) *tokens {
 	case tokenURLDefault:
 		t.fetch = fromFile(c.CredentialsFile, in)
 	default:
-		t.fetch = alternate(c, in, m)
+		t.fetch = fromTokenURL(c, in, m)
 	}
 	return t
 }
@@ -146,7 +146,7 @@ func fromFile(path string, in registry.Inputs) func(context.Context) (*oauth2.To
 		ctx = context.WithValue(ctx, oauth2.HTTPClient, client.Client)
 		credentials, err := google.CredentialsFromJSONWithType(ctx, data, kind.Type, scope)
 		if err != nil {
-			return nil, errors.New("the file of GOOGLE_APPLICATION_CREDENTIALS cannot be used: " + kindOnly(err))
+			return nil, errors.New("the file of GOOGLE_APPLICATION_CREDENTIALS cannot be used: " + errorType(err))
 		}
 		token, err := credentials.TokenSource.Token()
 		if err != nil {
@@ -156,8 +156,8 @@ func fromFile(path string, in registry.Inputs) func(context.Context) (*oauth2.To
 	}
 }
 
-// kindOnly returns the type of a parser's error, because its text quotes the file, which may hold secrets.
-func kindOnly(err error) string {
+// errorType returns the type of a parser's error, because its text quotes the file, which may hold secrets.
+func errorType(err error) string {
 	text := err.Error()
 	if i := strings.IndexAny(text, "{\"'"); i >= 0 {
 		return strings.TrimSpace(text[:i])
@@ -165,8 +165,8 @@ func kindOnly(err error) string {
 	return text
 }
 
-// alternate requests tokens at the configured URL with the machine's own token.
-func alternate(c Config, in registry.Inputs, m *metadata) func(context.Context) (*oauth2.Token, error) {
+// fromTokenURL requests tokens at the configured URL with the machine's own token.
+func fromTokenURL(c Config, in registry.Inputs, m *metadata) func(context.Context) (*oauth2.Token, error) {
 	client := tokenClient(in)
 	const what = "asking token-url for a token"
 	return func(ctx context.Context) (*oauth2.Token, error) {
@@ -209,7 +209,7 @@ func (t *tokens) token(ctx context.Context, refused string) (string, error) {
 	defer func() { <-t.turn }()
 	now := time.Now()
 	usable := t.current != nil && refused != t.current.AccessToken && (t.current.Expiry.IsZero() || now.Before(t.current.Expiry))
-	if !t.stale(refused, now) || (usable && now.Sub(t.failed) < refusedPause) {
+	if !t.isStale(refused, now) || (usable && now.Sub(t.failed) < refusedPause) {
 		return t.current.AccessToken, nil
 	}
 	token, err := t.fetch(ctx)
@@ -224,8 +224,8 @@ func (t *tokens) token(ctx context.Context, refused string) (string, error) {
 	return t.current.AccessToken, nil
 }
 
-// stale reports whether a token must be renewed: it expires soon or was refused.
-func (t *tokens) stale(refused string, now time.Time) bool {
+// isStale reports whether a token must be renewed: it expires soon or was refused.
+func (t *tokens) isStale(refused string, now time.Time) bool {
 	if t.current == nil {
 		return true
 	}
@@ -250,7 +250,7 @@ func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := a.next.RoundTrip(bearing(r, token))
+	answer, err := a.next.RoundTrip(withToken(r, token))
 	if err != nil || answer.StatusCode != http.StatusUnauthorized || (r.Body != nil && r.GetBody == nil) {
 		return answer, err
 	}
@@ -258,7 +258,7 @@ func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !ok {
 		return answer, nil
 	}
-	again := bearing(r, another)
+	again := withToken(r, another)
 	if r.GetBody != nil {
 		if again.Body, err = r.GetBody(); err != nil {
 			return nil, fmt.Errorf("repeating a call with another token: %w", err)
@@ -274,7 +274,7 @@ func (a *authorized) anotherToken(ctx context.Context, refused string) (string, 
 	return token, err == nil && token != refused
 }
 
-func bearing(r *http.Request, token string) *http.Request {
+func withToken(r *http.Request, token string) *http.Request {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+token)
 	return r

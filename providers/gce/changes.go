@@ -33,11 +33,11 @@ func (p place) firewall(name string) string {
 	return "projects/" + p.networkProject + "/global/firewalls/" + name
 }
 
-// doing carries out one change.
-type doing func(ctx context.Context, r *services.Request, at place, o *observation) error
+// writeFunc carries out one change.
+type writeFunc func(ctx context.Context, r *services.Request, at place, o *observation) error
 
 // step is a change after which the remaining changes are computed again.
-func (b *reconciler) step(action, object, detail string, do doing) change {
+func (b *reconciler) step(action, object, detail string, do writeFunc) change {
 	return change{
 		Planned: contract.Planned{Action: action, Object: object, Detail: detail}, Replan: true, Creates: action == contract.PlanCreate,
 		Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
@@ -63,16 +63,16 @@ func (b *reconciler) step(action, object, detail string, do doing) change {
 	}
 }
 
-// comparing adds the object before and after the change to the output of plan.
-func comparing(c change, before, after any) change {
+// withCompare adds the object before and after the change to the output of plan.
+func withCompare(c change, before, after any) change {
 	c.Compare = func() (any, any) { return before, after }
 	return c
 }
 
 func field(name string, value any) map[string]any { return map[string]any{name: value} }
 
-// described returns the fields of a deleted object for plan, without those that the API fills in.
-func described(object any) any {
+// planFields returns the fields of a deleted object for plan, without those that the API fills in.
+func planFields(object any) any {
 	fields := map[string]any{}
 	text, _ := json.Marshal(object)   // it came from JSON
 	_ = json.Unmarshal(text, &fields) // likewise
@@ -91,14 +91,14 @@ func namedLinks(name string, links []string) map[string]any {
 	return field(name, parts)
 }
 
-// madeRule and madePool return the objects to create, with names instead of links, for plan.
-func (d spec) madeRule() any {
+// ruleToCreate and poolToCreate return the objects to create, with names instead of links, for plan.
+func (d spec) ruleToCreate() any {
 	return map[string]any{
 		"name": d.name, "IPProtocol": d.protocol, "portRange": d.portRange, "networkTier": d.tier, "IPAddress": d.ip, "target": d.name,
 	}
 }
 
-func (d spec) madePool(name string) any {
+func (d spec) poolToCreate(name string) any {
 	made := namedLinks("instances", d.members)
 	made["name"], made["sessionAffinity"], made["healthChecks"] = name, d.affinity, []string{d.checkName()}
 	return made
@@ -106,7 +106,7 @@ func (d spec) madePool(name string) any {
 
 // Changes implements services.Reconciler.
 func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]change, error) {
-	if err := d.holdable(o); err != nil {
+	if err := d.checkReservable(o); err != nil {
 		return nil, err
 	}
 	if d.internal {
@@ -129,16 +129,16 @@ func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]chang
 	list = append(list, b.addressChanges(o, d, replace)...)
 	if replace {
 		again := b.step(contract.PlanDelete, "forwarding rule "+d.name, "to be made again: "+ruleChange(o.rule, d), b.deleteRule)
-		list = append(list, comparing(again, described(o.rule), nil))
+		list = append(list, withCompare(again, planFields(o.rule), nil))
 	}
 	list = append(list, b.poolChanges(o, d)...)
 	if made {
-		list = append(list, comparing(
-			b.step(contract.PlanCreate, "forwarding rule "+d.name, d.protocol+" "+d.portRange, b.createRule(d)), nil, d.madeRule()))
+		list = append(list, withCompare(
+			b.step(contract.PlanCreate, "forwarding rule "+d.name, d.protocol+" "+d.portRange, b.createRule(d)), nil, d.ruleToCreate()))
 		o.rule = d.expectedRule(o)
 	}
 	list = append(list, b.denyChanges(o)...)
-	list = append(list, b.firewallChanges(o.firewall, d.traffic(o))...)
+	list = append(list, b.firewallChanges(o.firewall, d.trafficFirewall(o))...)
 	if made {
 		list = append(list, b.checkFirewallChanges(o, d)...)
 	}
@@ -146,7 +146,7 @@ func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]chang
 	if made {
 		return list, nil
 	}
-	return b.marking(o, d, list), nil
+	return b.addMarkChange(o, d, list), nil
 }
 
 // expectedRule returns the address of a forwarding rule that does not exist yet, for the changes that depend on it.
@@ -166,8 +166,8 @@ func (b *reconciler) checkFirewallChanges(o observation, d spec) []change {
 	return b.firewallChanges(o.sharedFirewall, d.desiredCheckFirewall(""))
 }
 
-// traffic lets clients in. It needs a higher priority than a deny rule, which wins at equal priority.
-func (d *spec) traffic(o observation) *compute.Firewall {
+// trafficFirewall lets clients in. It needs a higher priority than a deny rule, which wins at equal priority.
+func (d *spec) trafficFirewall(o observation) *compute.Firewall {
 	want := d.desiredFirewall(o.rule.IPAddress)
 	if o.deny != nil {
 		want.Priority = max(o.deny.Priority-1, 0)
@@ -203,16 +203,16 @@ func (b *reconciler) checkChanges(have *compute.HttpHealthCheck, d spec) []chang
 	want := d.desiredCheck(have)
 	switch {
 	case have == nil:
-		return []change{comparing(b.step(contract.PlanCreate, "health check "+want.Name, fmt.Sprint("port ", want.Port), b.putCheck(want, d)), nil, want)}
+		return []change{withCompare(b.step(contract.PlanCreate, "health check "+want.Name, fmt.Sprint("port ", want.Port), b.putCheck(want, d)), nil, want)}
 	case !sameCheck(have, want):
-		return []change{comparing(
+		return []change{withCompare(
 			b.step(contract.PlanChange, "health check "+want.Name, fmt.Sprint("port ", want.Port), b.putCheck(want, d)), services.Within(have, want), want)}
 	}
 	return nil
 }
 
 // putCheck creates or replaces a health check. Another Service may have created the shared one meanwhile.
-func (b *reconciler) putCheck(want *compute.HttpHealthCheck, d spec) doing {
+func (b *reconciler) putCheck(want *compute.HttpHealthCheck, d spec) writeFunc {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) error {
 		unlock, err := b.lock(ctx, "health check "+want.Name)
 		if err != nil {
@@ -225,7 +225,7 @@ func (b *reconciler) putCheck(want *compute.HttpHealthCheck, d spec) doing {
 		}
 		if have == nil || !sameCheck(have, d.desiredCheck(have)) {
 			sdk, what := b.api.sdk.HttpHealthChecks, "making health check "+want.Name
-			have, err = storeMade(ctx, b.api, b.api.stores.checks, want, at.httpCheck(want.Name), what, func(id string) (*compute.Operation, error) {
+			have, err = putOne(ctx, b.api, b.api.stores.checks, want, at.httpCheck(want.Name), what, func(id string) (*compute.Operation, error) {
 				if have == nil {
 					return sdk.Insert(at.project, want).RequestId(id).Context(ctx).Do()
 				}
@@ -246,7 +246,7 @@ func (b *reconciler) putCheck(want *compute.HttpHealthCheck, d spec) doing {
 }
 
 func (b *reconciler) deleteRule(ctx context.Context, _ *services.Request, at place, o *observation) error {
-	err := removed(ctx, b.api, b.api.stores.rules, at.regional("forwardingRules", o.name), "deleting forwarding rule "+o.name,
+	err := deleteOne(ctx, b.api, b.api.stores.rules, at.regional("forwardingRules", o.name), "deleting forwarding rule "+o.name,
 		func(id string) (*compute.Operation, error) {
 			return b.api.sdk.ForwardingRules.Delete(at.project, at.region, o.name).RequestId(id).Context(ctx).Do()
 		})
@@ -256,7 +256,7 @@ func (b *reconciler) deleteRule(ctx context.Context, _ *services.Request, at pla
 	return err
 }
 
-func (b *reconciler) createRule(d spec) doing {
+func (b *reconciler) createRule(d spec) writeFunc {
 	return func(ctx context.Context, r *services.Request, at place, o *observation) (err error) {
 		rule := &compute.ForwardingRule{
 			Name: d.name, Description: serviceDescription(d.service), IPProtocol: d.protocol, PortRange: d.portRange, NetworkTier: d.tier,
@@ -268,7 +268,7 @@ func (b *reconciler) createRule(d spec) doing {
 		if rule.IPAddress == "" && isOwn(o.address, &d) {
 			rule.IPAddress = o.address.Address
 		}
-		o.rule, err = storeMade(ctx, b.api, b.api.stores.rules, rule, at.regional("forwardingRules", d.name), "creating forwarding rule "+d.name,
+		o.rule, err = putOne(ctx, b.api, b.api.stores.rules, rule, at.regional("forwardingRules", d.name), "creating forwarding rule "+d.name,
 			func(id string) (*compute.Operation, error) {
 				return b.api.sdk.ForwardingRules.Insert(at.project, at.region, rule).RequestId(id).Context(ctx).Do()
 			})
@@ -284,14 +284,15 @@ func (b *reconciler) poolChanges(o observation, d spec) []change {
 	pool, next := "target pool "+d.name, "target pool "+nextPoolName(d.name)
 	right := o.pool != nil && o.pool.SessionAffinity == d.affinity
 	onNext := o.rule != nil && lastPart(o.rule.Target) == nextPoolName(d.name)
-	create := comparing(b.step(contract.PlanCreate, pool, fmt.Sprint(len(d.members), " instances"), b.createPool(d, d.name)), nil, d.madePool(d.name))
+	creation := b.step(contract.PlanCreate, pool, fmt.Sprint(len(d.members), " instances"), b.createPool(d, d.name))
+	create := withCompare(creation, nil, d.poolToCreate(d.name))
 	again := func() change {
-		return comparing(b.step(contract.PlanDelete, pool, "to be made again with affinity "+d.affinity, b.deletePool(d.name)), described(o.pool), nil)
+		return withCompare(b.step(contract.PlanDelete, pool, "to be made again with affinity "+d.affinity, b.deletePool(d.name)), planFields(o.pool), nil)
 	}
 	point := func(name string) change {
-		return comparing(b.step(contract.PlanChange, "forwarding rule "+d.name, "target pool "+name, b.setTarget(name)), nil, field("target", name))
+		return withCompare(b.step(contract.PlanChange, "forwarding rule "+d.name, "target pool "+name, b.setTarget(name)), nil, field("target", name))
 	}
-	unneeded := comparing(b.step(contract.PlanDelete, next, "it is not needed any more", b.deletePool(nextPoolName(d.name))),
+	unneeded := withCompare(b.step(contract.PlanDelete, next, "it is not needed any more", b.deletePool(nextPoolName(d.name))),
 		field("name", nextPoolName(d.name)), nil)
 	switch {
 	case o.pool == nil && onNext:
@@ -302,8 +303,8 @@ func (b *reconciler) poolChanges(o observation, d spec) []change {
 		return []change{again(), create}
 	case !right:
 		list := []change{
-			comparing(b.step(contract.PlanCreate, next, "it serves while the pool is made again", b.createPool(d, nextPoolName(d.name))),
-				nil, d.madePool(nextPoolName(d.name))),
+			withCompare(b.step(contract.PlanCreate, next, "it serves while the pool is made again", b.createPool(d, nextPoolName(d.name))),
+				nil, d.poolToCreate(nextPoolName(d.name))),
 			point(nextPoolName(d.name)), again(), create, point(d.name), unneeded,
 		}
 		switch {
@@ -325,14 +326,14 @@ func (b *reconciler) poolChanges(o observation, d spec) []change {
 	return list
 }
 
-func (b *reconciler) createPool(d spec, name string) doing {
+func (b *reconciler) createPool(d spec, name string) writeFunc {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) error {
 		first := d.members[:min(len(d.members), gcelimits.PoolCreation.Max)]
 		pool := &compute.TargetPool{
 			Name: name, Description: serviceDescription(d.service), SessionAffinity: d.affinity, Instances: links(first),
 			HealthChecks: []string{at.httpCheck(d.checkName())},
 		}
-		have, err := storeMade(ctx, b.api, b.api.stores.pools, pool, at.regional("targetPools", name), "creating target pool "+name,
+		have, err := putOne(ctx, b.api, b.api.stores.pools, pool, at.regional("targetPools", name), "creating target pool "+name,
 			func(id string) (*compute.Operation, error) {
 				return b.api.sdk.TargetPools.Insert(at.project, at.region, pool).RequestId(id).Context(ctx).Do()
 			})
@@ -350,9 +351,9 @@ func (b *reconciler) createPool(d spec, name string) doing {
 	}
 }
 
-func (b *reconciler) deletePool(name string) doing {
+func (b *reconciler) deletePool(name string) writeFunc {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) error {
-		err := removed(ctx, b.api, b.api.stores.pools, at.regional("targetPools", name), "deleting target pool "+name, func(id string) (*compute.Operation, error) {
+		err := deleteOne(ctx, b.api, b.api.stores.pools, at.regional("targetPools", name), "deleting target pool "+name, func(id string) (*compute.Operation, error) {
 			return b.api.sdk.TargetPools.Delete(at.project, at.region, name).RequestId(id).Context(ctx).Do()
 		})
 		switch {
@@ -366,10 +367,10 @@ func (b *reconciler) deletePool(name string) doing {
 	}
 }
 
-func (b *reconciler) setTarget(pool string) doing {
+func (b *reconciler) setTarget(pool string) writeFunc {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 		target := &compute.TargetReference{Target: at.regional("targetPools", pool)}
-		o.rule, err = storeMade(ctx, b.api, b.api.stores.rules, o.rule, at.regional("forwardingRules", o.name), "pointing forwarding rule "+o.name+" at "+pool,
+		o.rule, err = putOne(ctx, b.api, b.api.stores.rules, o.rule, at.regional("forwardingRules", o.name), "pointing forwarding rule "+o.name+" at "+pool,
 			func(id string) (*compute.Operation, error) {
 				return b.api.sdk.ForwardingRules.SetTarget(at.project, at.region, o.name, target).RequestId(id).Context(ctx).Do()
 			})
@@ -382,14 +383,14 @@ func (b *reconciler) memberChanges(pool *compute.TargetPool, members []string) (
 	add, remove := membersDiff(pool, members)
 	object := "target pool " + pool.Name
 	for chunk := range slices.Chunk(add, gcelimits.PoolChange.Max) {
-		list = append(list, comparing(b.step(contract.PlanChange, object, fmt.Sprint("add ", len(chunk), " instances"),
+		list = append(list, withCompare(b.step(contract.PlanChange, object, fmt.Sprint("add ", len(chunk), " instances"),
 			func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 				o.pool, err = b.addMembers(ctx, at, o.pool, chunk)
 				return err
 			}), nil, namedLinks("instances", chunk)))
 	}
 	for chunk := range slices.Chunk(remove, gcelimits.PoolChange.Max) {
-		list = append(list, comparing(b.step(contract.PlanChange, object, fmt.Sprint("remove ", len(chunk), " instances"),
+		list = append(list, withCompare(b.step(contract.PlanChange, object, fmt.Sprint("remove ", len(chunk), " instances"),
 			func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 				o.pool, err = b.removeMembers(ctx, at, o.pool, chunk)
 				return err
@@ -452,7 +453,7 @@ func (b *reconciler) poolCheckChanges(pool *compute.TargetPool, name string) (li
 			found = true
 			continue
 		}
-		list = append(list, comparing(b.step(contract.PlanChange, "target pool "+pool.Name, "health check instead of "+lastPart(l),
+		list = append(list, withCompare(b.step(contract.PlanChange, "target pool "+pool.Name, "health check instead of "+lastPart(l),
 			func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 				body := &compute.TargetPoolsRemoveHealthCheckRequest{HealthChecks: []*compute.HealthCheckReference{{HealthCheck: l}}}
 				after := *o.pool
@@ -466,7 +467,7 @@ func (b *reconciler) poolCheckChanges(pool *compute.TargetPool, name string) (li
 	if found {
 		return list
 	}
-	return append(list, comparing(b.step(contract.PlanChange, "target pool "+pool.Name, "health check "+name,
+	return append(list, withCompare(b.step(contract.PlanChange, "target pool "+pool.Name, "health check "+name,
 		func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 			link := at.httpCheck(name)
 			body := &compute.TargetPoolsAddHealthCheckRequest{HealthChecks: []*compute.HealthCheckReference{{HealthCheck: link}}}
@@ -484,7 +485,7 @@ func (b *reconciler) obsoleteChanges(o observation, d spec) (list []change) {
 	if !d.local {
 		return b.localCheckDeletions(o)
 	}
-	if b.sharedIsFree(o) {
+	if b.isSharedCheckUnused(o) {
 		list = append(list, b.sharedDeletions(o)...)
 	}
 	return list
@@ -492,7 +493,7 @@ func (b *reconciler) obsoleteChanges(o observation, d spec) (list []change) {
 
 func (b *reconciler) localCheckDeletions(o observation) (list []change) {
 	if o.local != nil {
-		list = append(list, comparing(b.step(contract.PlanDelete, "health check "+o.name, "", b.deleteCheck(o.name)), described(o.local), nil))
+		list = append(list, withCompare(b.step(contract.PlanDelete, "health check "+o.name, "", b.deleteCheck(o.name)), planFields(o.local), nil))
 	}
 	if o.localFirewall != nil {
 		list = append(list, b.firewallDeletion(localFirewallName(o.name)))
@@ -500,8 +501,8 @@ func (b *reconciler) localCheckDeletions(o observation) (list []change) {
 	return list
 }
 
-// sharedIsFree reports whether no other known target pool uses the shared health check.
-func (b *reconciler) sharedIsFree(o observation) bool {
+// isSharedCheckUnused reports whether no other known target pool uses the shared health check.
+func (b *reconciler) isSharedCheckUnused(o observation) bool {
 	if !o.identified || (o.shared == nil && o.sharedFirewall == nil) {
 		return false
 	}
@@ -517,7 +518,7 @@ func (b *reconciler) sharedIsFree(o observation) bool {
 func (b *reconciler) sharedDeletions(o observation) (list []change) {
 	if o.shared != nil {
 		unused := b.step(contract.PlanDelete, "health check "+sharedCheckName(o.cluster), "no load balancer uses it", b.deleteCheck(sharedCheckName(o.cluster)))
-		list = append(list, comparing(unused, described(o.shared), nil))
+		list = append(list, withCompare(unused, planFields(o.shared), nil))
 	}
 	if o.sharedFirewall != nil {
 		list = append(list, b.firewallDeletion(sharedFirewallName(o.cluster)))
@@ -525,14 +526,14 @@ func (b *reconciler) sharedDeletions(o observation) (list []change) {
 	return list
 }
 
-func (b *reconciler) deleteCheck(name string) doing {
+func (b *reconciler) deleteCheck(name string) writeFunc {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) error {
 		unlock, err := b.lock(ctx, "health check "+name)
 		if err != nil {
 			return err
 		}
 		defer unlock()
-		err = removed(ctx, b.api, b.api.stores.checks, at.httpCheck(name), "deleting health check "+name, func(id string) (*compute.Operation, error) {
+		err = deleteOne(ctx, b.api, b.api.stores.checks, at.httpCheck(name), "deleting health check "+name, func(id string) (*compute.Operation, error) {
 			return b.api.sdk.HttpHealthChecks.Delete(at.project, name).RequestId(id).Context(ctx).Do()
 		})
 		if inUse(err) && name != o.name {
@@ -630,7 +631,7 @@ func (b *reconciler) externalDeletions(r services.Request, o observation) (list 
 	if o.next != nil {
 		list = append(list, b.step(contract.PlanDelete, "target pool "+nextPoolName(o.name), "", b.deletePool(nextPoolName(o.name))))
 	}
-	shared := b.sharedIsFree(o)
+	shared := b.isSharedCheckUnused(o)
 	if o.pool != nil {
 		list = append(list, b.step(contract.PlanDelete, "target pool "+o.name, "", b.deletePool(o.name)))
 	}

@@ -95,8 +95,8 @@ func untilMinute(now time.Time) time.Duration {
 	return now.Truncate(time.Minute).Add(time.Minute + time.Second).Sub(now)
 }
 
-// forbidden reports whether a permission is missing, as opposed to an exceeded limit or a disabled API.
-func forbidden(err error) bool {
+// isForbidden reports whether a permission is missing, as opposed to an exceeded limit or a disabled API.
+func isForbidden(err error) bool {
 	said, ok := errors.AsType[*googleapi.Error](err)
 	return ok && said.Code == http.StatusForbidden && len(said.Errors) > 0 && said.Errors[0].Reason == reasonForbidden
 }
@@ -130,8 +130,8 @@ func operationError(o *compute.Operation, what string) error {
 	}
 }
 
-// aboutInstance reports whether an error says that this instance does not exist, not its zone or project.
-func aboutInstance(err error, id instanceID) bool {
+// isAboutInstance reports whether an error says that this instance does not exist, not its zone or project.
+func isAboutInstance(err error, id instanceID) bool {
 	said, ok := errors.AsType[*googleapi.Error](err)
 	return ok && strings.Contains(said.Message, "/zones/"+id.zone+"/instances/"+id.name+"'")
 }

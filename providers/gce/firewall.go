@@ -15,14 +15,14 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// told remembers messages for each Service, so that each is written once.
-type told struct {
+// reportedMessages remembers messages for each Service, so that each is written once.
+type reportedMessages struct {
 	mu       sync.Mutex
 	commands map[types.UID]map[string]string
 }
 
-// first reports whether a message about a rule is new for a Service.
-func (t *told) first(uid types.UID, rule, command string) bool {
+// isNew reports whether a message about a rule is new for a Service.
+func (t *reportedMessages) isNew(uid types.UID, rule, command string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.commands == nil {
@@ -40,7 +40,7 @@ func (t *told) first(uid types.UID, rule, command string) bool {
 func (b *reconciler) firewallChanges(have, want *compute.Firewall) []change {
 	object := "firewall rule " + want.Name
 	if have == nil {
-		return []change{comparing(b.step(contract.PlanCreate, object, strings.Join(want.SourceRanges, ", "), b.putFirewall(want)), nil, want)}
+		return []change{withCompare(b.step(contract.PlanCreate, object, strings.Join(want.SourceRanges, ", "), b.putFirewall(want)), nil, want)}
 	}
 	differs := firewallChange(have, want)
 	if differs == "" {
@@ -50,12 +50,12 @@ func (b *reconciler) firewallChanges(have, want *compute.Firewall) []change {
 	if resource(have.Network) == resource(want.Network) {
 		before.Network = want.Network // ignore the notation
 	}
-	return []change{comparing(b.step(contract.PlanChange, object, differs, b.putFirewall(want)), services.Within(&before, want), want)}
+	return []change{withCompare(b.step(contract.PlanChange, object, differs, b.putFirewall(want)), services.Within(&before, want), want)}
 }
 
 // putFirewall creates or changes a firewall rule. Another Service may have created a shared one meanwhile. In a shared network an
 // administrator may have to do it.
-func (b *reconciler) putFirewall(want *compute.Firewall) doing {
+func (b *reconciler) putFirewall(want *compute.Firewall) writeFunc {
 	return func(ctx context.Context, r *services.Request, at place, o *observation) error {
 		unlock, err := b.lock(ctx, "firewall rule "+want.Name)
 		if err != nil {
@@ -68,11 +68,11 @@ func (b *reconciler) putFirewall(want *compute.Firewall) doing {
 		}
 		sdk, body, verb := b.api.sdk.Firewalls, want, "create"
 		if have != nil {
-			body, verb = merged(have, want), "update"
+			body, verb = mergeFirewall(have, want), "update"
 		}
 		after := have
 		if have == nil || firewallChange(have, want) != "" {
-			after, err = storeMade(ctx, b.api, b.api.stores.firewalls, body, at.firewall(want.Name), "writing firewall rule "+want.Name,
+			after, err = putOne(ctx, b.api, b.api.stores.firewalls, body, at.firewall(want.Name), "writing firewall rule "+want.Name,
 				func(id string) (*compute.Operation, error) {
 					if have == nil {
 						return sdk.Insert(at.networkProject, body).RequestId(id).Context(ctx).Do()
@@ -80,8 +80,8 @@ func (b *reconciler) putFirewall(want *compute.Firewall) doing {
 					return sdk.Patch(at.networkProject, want.Name, body).RequestId(id).Context(ctx).Do()
 				})
 		}
-		if err != nil && at.shared() && forbidden(err) {
-			b.byHand(r, want.Name, gcloud(verb, at, body))
+		if err != nil && at.isSharedVPC() && isForbidden(err) {
+			b.requestManualChange(r, want.Name, gcloud(verb, at, body))
 			after, err = want, nil // assume it exists: the load balancer works once the administrator creates it
 		}
 		b.noteFirewall(o, want.Name, after)
@@ -89,9 +89,9 @@ func (b *reconciler) putFirewall(want *compute.Firewall) doing {
 	}
 }
 
-// byHand asks an administrator for a change, once.
-func (b *reconciler) byHand(r *services.Request, rule, command string) {
-	if b.told.first(r.Service.UID, rule, command) {
+// requestManualChange asks an administrator for a change, once.
+func (b *reconciler) requestManualChange(r *services.Request, rule, command string) {
+	if b.told.isNew(r.Service.UID, rule, command) {
 		r.Report(services.Notice(eventByHand, "Firewall change required by security admin: `%s`", command))
 	}
 }
@@ -114,8 +114,8 @@ func (*reconciler) noteFirewall(o *observation, name string, f *compute.Firewall
 }
 
 func (b *reconciler) firewallDeletion(name string) change {
-	return comparing(b.step(contract.PlanDelete, "firewall rule "+name, "", func(ctx context.Context, r *services.Request, at place, o *observation) error {
-		unlock, needed, err := b.needed(ctx, name, *o)
+	deletion := func(ctx context.Context, r *services.Request, at place, o *observation) error {
+		unlock, needed, err := b.lockIfNeeded(ctx, name, *o)
 		defer unlock()
 		if err != nil {
 			return err
@@ -124,34 +124,36 @@ func (b *reconciler) firewallDeletion(name string) change {
 			b.noteFirewall(o, name, nil)
 			return nil
 		}
-		err = removed(ctx, b.api, b.api.stores.firewalls, at.firewall(name), "deleting firewall rule "+name, func(id string) (*compute.Operation, error) {
+		err = deleteOne(ctx, b.api, b.api.stores.firewalls, at.firewall(name), "deleting firewall rule "+name, func(id string) (*compute.Operation, error) {
 			return b.api.sdk.Firewalls.Delete(at.networkProject, name).RequestId(id).Context(ctx).Do()
 		})
-		if err != nil && at.shared() && forbidden(err) {
-			b.byHand(r, name, gcloud("delete", at, &compute.Firewall{Name: name}))
+		if err != nil && at.isSharedVPC() && isForbidden(err) {
+			b.requestManualChange(r, name, gcloud("delete", at, &compute.Firewall{Name: name}))
 			err = nil
 		}
 		if err == nil {
 			b.noteFirewall(o, name, nil)
 		}
 		return err
-	}), field("name", name), nil)
+	}
+	return withCompare(b.step(contract.PlanDelete, "firewall rule "+name, "", deletion), field("name", name), nil)
 }
 
-// needed reports whether a shared firewall rule must stay, because its health check exists. Until unlock, no other Service can create that.
-func (b *reconciler) needed(ctx context.Context, name string, o observation) (unlock func(), needed bool, err error) {
+// lockIfNeeded reports whether a shared firewall rule must stay, because its health check exists. Until unlock, no other Service can create
+// that.
+func (b *reconciler) lockIfNeeded(ctx context.Context, name string, o observation) (unlock func(), needed bool, err error) {
 	check := sharedCheckName(o.cluster)
 	switch name {
 	case sharedFirewallName(o.cluster):
-		return lockedLook(ctx, b, b.api.stores.checks, "health check "+check, check, o.sharedFirewall == nil)
+		return lockAndFind(ctx, b, b.api.stores.checks, "health check "+check, check, o.sharedFirewall == nil)
 	case nodeCheckFirewallName(o.cluster):
-		return lockedLook(ctx, b, b.api.stores.nodeChecks, "node health check "+check, check, o.nodeCheckFirewall == nil)
+		return lockAndFind(ctx, b, b.api.stores.nodeChecks, "node health check "+check, check, o.nodeCheckFirewall == nil)
 	}
 	return func() {}, false, nil
 }
 
-// lockedLook reports whether a shared health check exists. Until unlock, no other Service can create it.
-func lockedLook[T any](
+// lockAndFind reports whether a shared health check exists. Until unlock, no other Service can create it.
+func lockAndFind[T any](
 	ctx context.Context, b *reconciler, s *store[T], key, check string, gone bool,
 ) (unlock func(), there bool, err error) {
 	if gone {

@@ -15,13 +15,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// nodesSeen remembers the instances that were nodes of this cluster since the program started.
-type nodesSeen struct {
+// knownNodes remembers the instances that were nodes of this cluster since the program started.
+type knownNodes struct {
 	mu    sync.Mutex
 	paths map[string]bool
 }
 
-func (s *nodesSeen) add(paths ...string) {
+func (s *knownNodes) add(paths ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.paths == nil {
@@ -32,14 +32,14 @@ func (s *nodesSeen) add(paths ...string) {
 	}
 }
 
-func (s *nodesSeen) contains(path string) bool {
+func (s *knownNodes) contains(path string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.paths[path]
 }
 
-// seeNodes records all nodes of the cluster, including those without load balancer traffic.
-func (b *reconciler) seeNodes(ctx context.Context, list []instance) error {
+// recordNodes records all nodes of the cluster, including those without load balancer traffic.
+func (b *reconciler) recordNodes(ctx context.Context, list []instance) error {
 	for _, i := range list {
 		b.seen.add(i.id.path())
 	}
@@ -55,9 +55,9 @@ func (b *reconciler) seeNodes(ctx context.Context, list []instance) error {
 	return nil
 }
 
-// strangers returns the existing members of a group that were never seen as nodes. They stay: a cluster restored from the same backup has
-// the same ID and thus the same group names.
-func (b *reconciler) strangers(ctx context.Context, g desiredGroup) (list []string, err error) {
+// unknownMembers returns the existing members of a group that were never seen as nodes. They stay: a cluster restored from the same backup
+// has the same ID and thus the same group names.
+func (b *reconciler) unknownMembers(ctx context.Context, g desiredGroup) (list []string, err error) {
 	if g.have == nil {
 		return nil, nil
 	}

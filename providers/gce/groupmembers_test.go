@@ -164,9 +164,9 @@ func TestGooglesClasses(t *testing.T) {
 		assert.Contains(t, strings.Join(w.Events(), "\n"), "has no effect with the load balancer class "+classExternal)
 		foreign := testService("else", conformance.Port("a", 80, 30080))
 		foreign.Finalizers = []string{finalizerNetLBv2}
-		assert.True(t, leftAlone(foreign, Config{}))
+		assert.True(t, isLeftAlone(foreign, Config{}))
 		foreign.Spec.LoadBalancerClass = new(classExternal)
-		assert.False(t, leftAlone(foreign, Config{}), "the class says whose it is")
+		assert.False(t, isLeftAlone(foreign, Config{}), "the class says whose it is")
 	})
 }
 

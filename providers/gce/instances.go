@@ -141,7 +141,7 @@ func newInstances(c Config, a *api) *instances {
 		Kind: "instance", ID: func(i instance) instanceID { return i.id },
 		List: func(ctx context.Context) ([]instance, int, error) {
 			all, pages, err := a.instances(ctx)
-			i.arrivals.see(all...)
+			i.arrivals.record(all...)
 			if err == nil {
 				i.arrivals.trim(len(all), i.nodes.Nodes())
 			}
@@ -150,7 +150,7 @@ func newInstances(c Config, a *api) *instances {
 		Get: func(ctx context.Context, id instanceID) (instance, error) {
 			one, err := a.instance(ctx, id)
 			if err == nil {
-				i.arrivals.see(one)
+				i.arrivals.record(one)
 			}
 			return one, err
 		},
@@ -230,7 +230,7 @@ func (a *api) instance(ctx context.Context, id instanceID) (instance, error) {
 	}
 	if err != nil {
 		mapped := apiError(err, what)
-		if !aboutInstance(err, id) {
+		if !isAboutInstance(err, id) {
 			mapped = cloudapi.NotAbsence(mapped) // the zone or the project may be missing instead
 		}
 		return instance{}, mapped

@@ -185,7 +185,7 @@ func TestRateLimitIsNoMissingRight(t *testing.T) {
 		_, err = w.api.instance(t.Context(), instanceID{"my-project", "us-central1-a", "n1"})
 		require.ErrorIs(t, err, cloudapi.ErrUnauthorized)
 		require.ErrorContains(t, err, "permission")
-		assert.True(t, forbidden(err))
+		assert.True(t, isForbidden(err))
 	})
 }
 

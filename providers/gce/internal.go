@@ -26,7 +26,7 @@ func (b *reconciler) observeInternal(ctx context.Context, r services.Request, q 
 	if r.Purpose != services.UpdateNodes {
 		reads = append(reads, readInto(ctx, s.nodeChecks, o.name, q, &o.ownCheck))
 		if o.identified {
-			left := func() error { return b.findLeftBackends(ctx, q, o) }
+			left := func() error { return b.findObsoleteBackends(ctx, q, o) }
 			reads = append(reads, left, readInto(ctx, s.nodeChecks, sharedCheckName(o.cluster), q, &o.nodeCheck))
 		}
 	}
@@ -42,7 +42,7 @@ func (b *reconciler) observeInternal(ctx context.Context, r services.Request, q 
 	if o.rule != nil {
 		o.usedBackend, _ = s.backends.Peek(lastPart(o.rule.BackendService))
 	}
-	goes := r.Purpose == services.Delete || r.Purpose == services.Lookup || !internal(r.Service)
+	goes := r.Purpose == services.Delete || r.Purpose == services.Lookup || !isInternal(r.Service)
 	if !goes || r.Purpose == services.UpdateNodes {
 		return nil
 	}
@@ -55,21 +55,22 @@ func (b *reconciler) observeInternal(ctx context.Context, r services.Request, q 
 
 // findUnusedGroups records the zones whose instance group only this Service needs.
 func (b *reconciler) findUnusedGroups(ctx context.Context, at place, o *observation) error {
-	if !o.identified || b.othersUse(*o, indexCheck, sharedCheckName(o.cluster)) {
+	if !o.identified || b.hasOtherUser(*o, indexCheck, sharedCheckName(o.cluster)) {
 		return nil
 	}
 	zones, err := b.api.groupsNamed(ctx, at, groupName(o.cluster))
 	for _, zone := range zones {
-		if !b.othersUse(*o, indexGroup, at.group(groupID{zone, groupName(o.cluster)})) {
+		if !b.hasOtherUser(*o, indexGroup, at.group(groupID{zone, groupName(o.cluster)})) {
 			o.groupZones = append(o.groupZones, zone)
 		}
 	}
 	return err
 }
 
-// othersUse reports whether a known backend service of another Service refers to an object.
-func (b *reconciler) othersUse(o observation, index, key string) bool {
-	return slices.ContainsFunc(b.api.stores.backends.PeekIndex(index, key), func(v *compute.BackendService) bool { return !b.alone(o, v) })
+// hasOtherUser reports whether a known backend service of another Service refers to an object.
+func (b *reconciler) hasOtherUser(o observation, index, key string) bool {
+	users := b.api.stores.backends.PeekIndex(index, key)
+	return slices.ContainsFunc(users, func(v *compute.BackendService) bool { return !b.isOnlyUser(o, v) })
 }
 
 // desireInternal sets the fields of internal load balancers.
@@ -154,14 +155,14 @@ func (b *reconciler) internalChanges(r services.Request, o observation, d spec) 
 	}
 	if replace {
 		why := "to be made again: " + internalRuleChange(o.rule, d, d.backend)
-		list = append(list, comparing(b.step(contract.PlanDelete, "forwarding rule "+d.name, why, b.deleteRule), described(o.rule), nil))
+		list = append(list, withCompare(b.step(contract.PlanDelete, "forwarding rule "+d.name, why, b.deleteRule), planFields(o.rule), nil))
 	}
 	list = append(list, b.backendChanges(o, d)...)
 	if made {
 		what := "internal, " + d.protocol + " " + strings.Join(d.rulePorts(), ", ")
 		rule := &compute.ForwardingRule{Name: d.name, IPProtocol: d.protocol, IPAddress: d.ip}
 		b.internalRule(rule, d.at, d)
-		list = append(list, comparing(b.step(contract.PlanCreate, "forwarding rule "+d.name, what, b.createRule(d)), nil, rule))
+		list = append(list, withCompare(b.step(contract.PlanCreate, "forwarding rule "+d.name, what, b.createRule(d)), nil, rule))
 		o.rule = d.expectedRule(o)
 	}
 	list = append(list, b.firewallChanges(o.firewall, d.desiredFirewall(o.rule.IPAddress))...)
@@ -173,7 +174,7 @@ func (b *reconciler) internalChanges(r services.Request, o observation, d spec) 
 	if made {
 		return list
 	}
-	return b.marking(o, d, list)
+	return b.addMarkChange(o, d, list)
 }
 
 // desiredNodeCheckFirewall lets the health check reach the nodes.
@@ -229,10 +230,10 @@ func (b *reconciler) nodeCheckChanges(o observation, d spec) []change {
 		return nil
 	}
 	put := b.step(action, "health check "+want.Name, fmt.Sprint("port ", d.checkPort), b.putNodeCheck(want.Name, d))
-	return []change{comparing(put, before, want)}
+	return []change{withCompare(put, before, want)}
 }
 
-func (b *reconciler) putNodeCheck(name string, d spec) doing {
+func (b *reconciler) putNodeCheck(name string, d spec) writeFunc {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) error {
 		unlock, err := b.lock(ctx, "node health check "+name)
 		if err != nil {
@@ -245,7 +246,7 @@ func (b *reconciler) putNodeCheck(name string, d spec) doing {
 		}
 		if want := d.desiredNodeCheck(have); have == nil || !sameNodeCheck(have, want) {
 			sdk := b.api.sdk.HealthChecks
-			have, err = storeMade(ctx, b.api, b.api.stores.nodeChecks, want, at.healthCheck(name), "making health check "+name,
+			have, err = putOne(ctx, b.api, b.api.stores.nodeChecks, want, at.healthCheck(name), "making health check "+name,
 				func(id string) (*compute.Operation, error) {
 					if have == nil {
 						return sdk.Insert(at.project, want).RequestId(id).Context(ctx).Do()
@@ -270,7 +271,7 @@ func (b *reconciler) putNodeCheck(name string, d spec) doing {
 func (b *reconciler) backendChanges(o observation, d spec) []change {
 	if o.backend == nil {
 		put := b.step(contract.PlanCreate, "backend service "+d.backend, fmt.Sprint(len(d.zones()), " instance groups"), b.putBackend(d))
-		return []change{comparing(put, nil, map[string]any{
+		return []change{withCompare(put, nil, map[string]any{
 			"name": d.backend, "protocol": d.protocol, "sessionAffinity": d.affinity, "zones": d.zones(), "healthChecks": []string{d.checkName()},
 		})}
 	}
@@ -279,7 +280,7 @@ func (b *reconciler) backendChanges(o observation, d spec) []change {
 		return nil
 	}
 	put := b.step(contract.PlanChange, "backend service "+d.backend, differs, b.putBackend(d))
-	return []change{comparing(put, services.Within(o.backend, patch), patch)}
+	return []change{withCompare(put, services.Within(o.backend, patch), patch)}
 }
 
 // backendPatch returns the patch that a backend service needs, and a description of the differences.
@@ -336,7 +337,7 @@ func (d *spec) zones() (zones []string) {
 	return zones
 }
 
-func (b *reconciler) putBackend(d spec) doing {
+func (b *reconciler) putBackend(d spec) writeFunc {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 		unlock, err := b.lock(ctx, "backend service "+d.backend)
 		if err != nil {
@@ -356,7 +357,7 @@ func (b *reconciler) putBackend(d spec) doing {
 			LoadBalancingScheme: schemeInternal, HealthChecks: []string{at.healthCheck(d.checkName())}, Backends: backends,
 		}
 		path := at.backend(d.backend)
-		o.backend, err = storeMade(ctx, b.api, b.api.stores.backends, body, path, what, func(id string) (*compute.Operation, error) {
+		o.backend, err = putOne(ctx, b.api, b.api.stores.backends, body, path, what, func(id string) (*compute.Operation, error) {
 			if have == nil {
 				return sdk.Insert(at.project, at.region, body).RequestId(id).Context(ctx).Do()
 			}
@@ -375,7 +376,7 @@ func (b *reconciler) obsoleteNodeChecks(o observation, d spec) (list []change) {
 	if !d.local {
 		return b.ownCheckDeletions(o)
 	}
-	if o.identified && !b.othersUse(o, indexCheck, sharedCheckName(o.cluster)) {
+	if o.identified && !b.hasOtherUser(o, indexCheck, sharedCheckName(o.cluster)) {
 		list = append(list, b.nodeCheckDeletions(o)...)
 	}
 	return list
@@ -383,7 +384,7 @@ func (b *reconciler) obsoleteNodeChecks(o observation, d spec) (list []change) {
 
 func (b *reconciler) ownCheckDeletions(o observation) (list []change) {
 	if o.ownCheck != nil {
-		list = append(list, comparing(b.step(contract.PlanDelete, "health check "+o.name, "", b.deleteNodeCheck(o.name)), described(o.ownCheck), nil))
+		list = append(list, withCompare(b.step(contract.PlanDelete, "health check "+o.name, "", b.deleteNodeCheck(o.name)), planFields(o.ownCheck), nil))
 	}
 	if o.ownCheckFirewall != nil {
 		list = append(list, b.firewallDeletion(ownCheckFirewallName(o.name)))
@@ -395,7 +396,7 @@ func (b *reconciler) nodeCheckDeletions(o observation) (list []change) {
 	if o.nodeCheck != nil {
 		name := sharedCheckName(o.cluster)
 		gone := b.step(contract.PlanDelete, "health check "+name, "no internal load balancer uses it", b.deleteNodeCheck(name))
-		list = append(list, comparing(gone, described(o.nodeCheck), nil))
+		list = append(list, withCompare(gone, planFields(o.nodeCheck), nil))
 	}
 	if o.nodeCheckFirewall != nil {
 		list = append(list, b.firewallDeletion(nodeCheckFirewallName(o.cluster)))
@@ -403,14 +404,14 @@ func (b *reconciler) nodeCheckDeletions(o observation) (list []change) {
 	return list
 }
 
-func (b *reconciler) deleteNodeCheck(name string) doing {
+func (b *reconciler) deleteNodeCheck(name string) writeFunc {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) error {
 		unlock, err := b.lock(ctx, "node health check "+name)
 		if err != nil {
 			return err
 		}
 		defer unlock()
-		err = removed(ctx, b.api, b.api.stores.nodeChecks, at.healthCheck(name), "deleting health check "+name,
+		err = deleteOne(ctx, b.api, b.api.stores.nodeChecks, at.healthCheck(name), "deleting health check "+name,
 			func(id string) (*compute.Operation, error) {
 				return b.api.sdk.HealthChecks.Delete(at.project, name).RequestId(id).Context(ctx).Do()
 			})
@@ -436,11 +437,11 @@ func (b *reconciler) internalDeletions(r services.Request, o observation) (list 
 		if o.firewall != nil {
 			list = append(list, b.firewallDeletion(firewallName(o.name)))
 		}
-		list = append(list, comparing(b.step(contract.PlanDelete, "forwarding rule "+o.name, "", b.deleteRule), described(o.rule), nil))
+		list = append(list, withCompare(b.step(contract.PlanDelete, "forwarding rule "+o.name, "", b.deleteRule), planFields(o.rule), nil))
 	}
 	list = append(list, b.backendDeletions(o, append(o.leftBackends, o.backend)...)...)
 	list = append(list, b.ownCheckDeletions(o)...)
-	if o.identified && !b.othersUse(o, indexCheck, sharedCheckName(o.cluster)) {
+	if o.identified && !b.hasOtherUser(o, indexCheck, sharedCheckName(o.cluster)) {
 		list = append(list, b.nodeCheckDeletions(o)...)
 	}
 	for _, zone := range o.groupZones {
@@ -452,15 +453,15 @@ func (b *reconciler) internalDeletions(r services.Request, o observation) (list 
 				}
 				return err
 			})
-		list = append(list, comparing(gone, field("zone", zone), nil))
+		list = append(list, withCompare(gone, field("zone", zone), nil))
 	}
 	return append(list, b.finalizerChanges(r, finalizerILB, false)...)
 }
 
-// internalLeft reports whether any object of an internal load balancer exists.
-func (b *reconciler) internalLeft(r services.Request, o observation) bool {
+// hasInternalParts reports whether any object of an internal load balancer exists.
+func (b *reconciler) hasInternalParts(r services.Request, o observation) bool {
 	shared := o.nodeCheck != nil || o.nodeCheckFirewall != nil
-	if shared && o.identified && !b.othersUse(o, indexCheck, sharedCheckName(o.cluster)) {
+	if shared && o.identified && !b.hasOtherUser(o, indexCheck, sharedCheckName(o.cluster)) {
 		return true
 	}
 	backends := b.backendDeletions(o, append(o.leftBackends, o.backend)...)

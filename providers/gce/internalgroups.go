@@ -31,7 +31,7 @@ func (b *reconciler) groupNodeChanges(ctx context.Context, o observation, at pla
 }
 
 // patchGroups updates the groups of a backend service.
-func (b *reconciler) patchGroups(d spec) doing {
+func (b *reconciler) patchGroups(d spec) writeFunc {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 		unlock, err := b.lock(ctx, "backend service "+d.backend)
 		if err != nil {
@@ -49,7 +49,7 @@ func (b *reconciler) patchGroups(d spec) doing {
 		after := *have
 		after.Backends = backends
 		patch := &compute.BackendService{Fingerprint: have.Fingerprint, Backends: after.Backends}
-		o.backend, err = storeMade(ctx, b.api, b.api.stores.backends, &after, at.backend(d.backend), "changing the groups of backend service "+d.backend,
+		o.backend, err = putOne(ctx, b.api, b.api.stores.backends, &after, at.backend(d.backend), "changing the groups of backend service "+d.backend,
 			func(id string) (*compute.Operation, error) {
 				return b.api.sdk.RegionBackendServices.Patch(at.project, at.region, d.backend, patch).RequestId(id).Context(ctx).Do()
 			})
@@ -97,7 +97,7 @@ func (g desiredGroup) diff() (add, remove []string) {
 func (b *reconciler) desiredGroups(
 	ctx context.Context, o observation, name string, at place, m membership,
 ) (groups []desiredGroup, err error) {
-	if err := b.seeNodes(ctx, m.known); err != nil {
+	if err := b.recordNodes(ctx, m.known); err != nil {
 		return nil, err
 	}
 	zones := map[string][]string{}
@@ -109,13 +109,13 @@ func (b *reconciler) desiredGroups(
 		served = append(served, zonesOf(v, name)...)
 	}
 	for _, zone := range served {
-		if err := m.lacks(instanceID{project: at.project, zone: zone}); err != nil && zones[zone] == nil && !m.waiting(zone) {
+		if err := m.lacks(instanceID{project: at.project, zone: zone}); err != nil && zones[zone] == nil && !m.isWaiting(zone) {
 			m.waits[zone] = err // without nodes, and the cloud does not say whether its instances still exist
 		}
 	}
 	for _, zone := range slices.Sorted(maps.Keys(zones)) {
 		g, err := b.desiredGroup(ctx, groupID{zone, name}, zones[zone])
-		if b.waits(ctx, instanceID{project: at.project, zone: zone}, err) {
+		if b.isUnreachable(ctx, instanceID{project: at.project, zone: zone}, err) {
 			m.waits[zone] = err
 			continue
 		}
@@ -143,7 +143,7 @@ func (b *reconciler) desiredGroup(ctx context.Context, id groupID, want []string
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		return g, err
 	}
-	if g.strangers, err = b.strangers(ctx, g); err != nil {
+	if g.strangers, err = b.unknownMembers(ctx, g); err != nil {
 		return g, err
 	}
 	g.limit()
@@ -172,17 +172,17 @@ func (b *reconciler) groupChanges(groups []desiredGroup) (list []change) {
 		case g.waits:
 		case g.have == nil:
 			put := b.step(contract.PlanCreate, object, fmt.Sprint(len(g.want), " instances"), b.putGroup(g))
-			list = append(list, comparing(put, nil, namedLinks("instances", g.want)))
+			list = append(list, withCompare(put, nil, namedLinks("instances", g.want)))
 		case len(add)+len(remove) > 0:
 			put := b.step(contract.PlanChange, object, fmt.Sprintf("add %d, remove %d instances", len(add), len(remove)), b.putGroup(g))
-			list = append(list, comparing(put, namedLinks("instances", g.have.members), namedLinks("instances", g.want)))
+			list = append(list, withCompare(put, namedLinks("instances", g.have.members), namedLinks("instances", g.want)))
 		}
 	}
 	return list
 }
 
 // putGroup updates a group, unless another Service just did.
-func (b *reconciler) putGroup(g desiredGroup) doing {
+func (b *reconciler) putGroup(g desiredGroup) writeFunc {
 	return func(ctx context.Context, _ *services.Request, at place, _ *observation) error {
 		unlock, err := b.lock(ctx, "instance group "+g.id.zone+"/"+g.id.name)
 		if err != nil {
@@ -194,7 +194,7 @@ func (b *reconciler) putGroup(g desiredGroup) doing {
 			g.have, err = nil, b.createGroup(ctx, at, g.id)
 		}
 		if err == nil {
-			g.strangers, err = b.strangers(ctx, g)
+			g.strangers, err = b.unknownMembers(ctx, g)
 		}
 		if err != nil {
 			return cloudapi.NotAbsence(err)
@@ -257,7 +257,7 @@ func (b *reconciler) dropGroups(ctx context.Context, at place, o observation, be
 	for _, g := range before.Backends {
 		parts := strings.Split(resource(g.Group), "/") // projects/p/zones/z/instanceGroups/n
 		if len(parts) != 6 || parts[5] != groupName(d.cluster) || slices.Contains(d.zones(), parts[3]) ||
-			b.othersUse(o, indexGroup, resource(g.Group)) {
+			b.hasOtherUser(o, indexGroup, resource(g.Group)) {
 			continue
 		}
 		if err := b.deleteGroup(ctx, at, groupID{parts[3], parts[5]}); err != nil {

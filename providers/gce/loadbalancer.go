@@ -79,9 +79,9 @@ type reconciler struct {
 	// unmarked: the credential may not label forwarding rules.
 	unmarked atomic.Bool
 	networks networks
-	told     told
+	told     reportedMessages
 	// seen are the instances that were nodes: this program may remove them from instance groups.
-	seen nodesSeen
+	seen knownNodes
 }
 
 type change = services.Change[observation]
@@ -107,14 +107,14 @@ func newLoadBalancers(c Config, a *api, i *instances, adopt registry.Adoption) *
 
 // Validate implements services.Reconciler.
 func (b *reconciler) Validate(r services.Request) ([]services.Finding, error) {
-	if leftAlone(r.Service, b.config) {
+	if isLeftAlone(r.Service, b.config) {
 		return nil, cloudprovider.ImplementedElsewhere
 	}
 	warnings, err := checkService(registry.Inputs{}, r.Service)
 	findings := services.Judged(warnings, err)
-	if mixed(r.Service) {
+	if hasMixedProtocols(r.Service) {
 		findings = services.Judged(warnings, nil)
-		if !portsRefused(r.Service) { // else it was reported when the condition was written
+		if !arePortsRefused(r.Service) { // else it was reported when the condition was written
 			findings = append(findings, services.Warning(eventMixed, "The load balancer serves TCP or UDP, and the Service has ports of both: make two Services."))
 		}
 	}
@@ -127,7 +127,7 @@ func (b *reconciler) Validate(r services.Request) ([]services.Finding, error) {
 // Observe implements services.Reconciler.
 func (b *reconciler) Observe(ctx context.Context, r services.Request) (o observation, err error) {
 	o.name = loadBalancerName(r.Cluster, r.Service)
-	if r.Purpose != services.Ensure && r.Purpose != services.Plan && leftAlone(r.Service, b.config) {
+	if r.Purpose != services.Ensure && r.Purpose != services.Plan && isLeftAlone(r.Service, b.config) {
 		return observation{}, nil // another controller serves it, so nothing is written
 	}
 	q := ensureQuery
@@ -182,7 +182,7 @@ func kinds(r services.Request, o observation) (external, private bool) {
 		external, private = external || !is, private || is
 	}
 	if r.Purpose == services.Ensure || r.Purpose == services.Plan || (!external && !private) {
-		is := internal(r.Service)
+		is := isInternal(r.Service)
 		external, private = external || !is, private || is
 	}
 	return external, private
@@ -260,10 +260,10 @@ func (b *reconciler) Settle(ctx context.Context, r *services.Request, o observat
 	}
 	waited := false
 	for _, path := range b.pathsOf(at, o.name, o.backendName) {
-		if b.api.operations.under(path) == "" {
+		if b.api.operations.pendingOn(path) == "" {
 			continue
 		}
-		if err := b.api.operations.settle(ctx, path, "waiting for "+lastPart(path)); err != nil {
+		if err := b.api.operations.waitForPending(ctx, path, "waiting for "+lastPart(path)); err != nil {
 			return o, err
 		}
 		waited = true
@@ -328,7 +328,7 @@ func (b *reconciler) Desire(ctx context.Context, r services.Request, o observati
 	if len(m.known) == 0 && r.Purpose == services.Ensure {
 		return d, nil, errNoInstance
 	}
-	if internal(r.Service) {
+	if isInternal(r.Service) {
 		if findings, err = b.desireInternal(ctx, o, &d, at, m); err != nil {
 			return d, findings, err
 		}
@@ -351,7 +351,7 @@ func (b *reconciler) Desire(ctx context.Context, r services.Request, o observati
 
 // planEnd reports what a plan cannot show: the objects deleted and created by a change of kind have the same names.
 func planEnd(r services.Request, o observation) []services.Finding {
-	isInternal := internal(r.Service)
+	isInternal := isInternal(r.Service)
 	if r.Purpose != services.Plan || o.rule == nil || (o.rule.LoadBalancingScheme == schemeInternal) == isInternal {
 		return nil
 	}
@@ -382,6 +382,6 @@ func statusOf(rule *compute.ForwardingRule) *v1.LoadBalancerStatus {
 // Exists implements services.Reconciler. Shared objects are ignored if no load balancer uses them.
 func (b *reconciler) Exists(_ context.Context, r services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
 	left := o.name != "" && (o.rule != nil || o.pool != nil || o.next != nil || o.firewall != nil || o.localFirewall != nil || o.deny != nil ||
-		o.local != nil || slices.Contains(r.Service.Finalizers, finalizerNetLB) || b.sharedIsFree(o) || b.internalLeft(r, o))
+		o.local != nil || slices.Contains(r.Service.Finalizers, finalizerNetLB) || b.isSharedCheckUnused(o) || b.hasInternalParts(r, o))
 	return statusOf(o.rule), left, nil
 }

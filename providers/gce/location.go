@@ -17,8 +17,8 @@ type place struct {
 	network, subnet string
 }
 
-// shared reports whether the network belongs to another project.
-func (p place) shared() bool { return p.networkProject != p.project }
+// isSharedVPC reports whether the network belongs to another project.
+func (p place) isSharedVPC() bool { return p.networkProject != p.project }
 
 // places determines the cluster's location from the cloud config and the metadata server. That is asked at the first use only, so never by
 // a replica that does not lead.
@@ -62,7 +62,7 @@ func (p *places) find(ctx context.Context) (found place, err error) {
 		}
 	}
 	if found.zone == "" {
-		if found.zone, err = m.last(ctx, "instance/zone"); err != nil {
+		if found.zone, err = m.lastPathPart(ctx, "instance/zone"); err != nil {
 			return found, err
 		}
 	}
@@ -77,7 +77,7 @@ func (p *places) find(ctx context.Context) (found place, err error) {
 	}
 	network := c.Network
 	if network == "" {
-		if network, err = m.last(ctx, "instance/network-interfaces/0/network"); err != nil {
+		if network, err = m.lastPathPart(ctx, "instance/network-interfaces/0/network"); err != nil {
 			return found, err
 		}
 	}

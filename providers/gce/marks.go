@@ -19,7 +19,7 @@ func (d *spec) lacksMark(rule *compute.ForwardingRule) bool {
 }
 
 // markRule labels a forwarding rule with the cluster's identity. The API takes no labels at creation.
-func (b *reconciler) markRule(d spec) doing {
+func (b *reconciler) markRule(d spec) writeFunc {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) error {
 		labels := maps.Clone(o.rule.Labels)
 		if labels == nil {
@@ -27,11 +27,11 @@ func (b *reconciler) markRule(d spec) doing {
 		}
 		labels[labelCluster] = strings.TrimPrefix(d.mark, markPrefix)
 		body := &compute.RegionSetLabelsRequest{LabelFingerprint: o.rule.LabelFingerprint, Labels: labels}
-		rule, err := storeMade(ctx, b.api, b.api.stores.rules, o.rule, at.regional("forwardingRules", d.name), "labelling forwarding rule "+d.name,
+		rule, err := putOne(ctx, b.api, b.api.stores.rules, o.rule, at.regional("forwardingRules", d.name), "labelling forwarding rule "+d.name,
 			func(id string) (*compute.Operation, error) {
 				return b.api.sdk.ForwardingRules.SetLabels(at.project, at.region, d.name, body).RequestId(id).Context(ctx).Do()
 			})
-		if forbidden(err) { // the load balancer works without
+		if isForbidden(err) { // the load balancer works without
 			klog.ErrorS(err, "Grant compute.forwardingRules.setLabels, so that the forwarding rule shows which cluster made it", "forwardingRule", d.name)
 			b.unmarked.Store(true)
 			return nil
@@ -43,13 +43,13 @@ func (b *reconciler) markRule(d spec) doing {
 	}
 }
 
-// marking adds the mark to a forwarding rule that changes anyway, because its creation may have been interrupted. Unchanged ones of
+// addMarkChange adds the mark to a forwarding rule that changes anyway, because its creation may have been interrupted. Unchanged ones of
 // Google's own controller, which does not mark, are not written.
-func (b *reconciler) marking(o observation, d spec, list []change) []change {
+func (b *reconciler) addMarkChange(o observation, d spec, list []change) []change {
 	inCloud := func(c change) bool { return !strings.HasPrefix(c.Object, objectService) }
 	if !o.narrowed && !slices.ContainsFunc(list, inCloud) || !d.lacksMark(o.rule) || b.unmarked.Load() {
 		return list
 	}
 	mark := b.step(contract.PlanChange, "forwarding rule "+d.name, "label "+labelCluster, b.markRule(d))
-	return append([]change{comparing(mark, nil, field(labelCluster, strings.TrimPrefix(d.mark, markPrefix)))}, list...)
+	return append([]change{withCompare(mark, nil, field(labelCluster, strings.TrimPrefix(d.mark, markPrefix)))}, list...)
 }

@@ -33,24 +33,24 @@ type membership struct {
 	gone []instanceID
 }
 
-// waiting reports whether the members of a zone are left unchanged.
-func (m *membership) waiting(zone string) bool { return m.waits[zone] != nil }
+// isWaiting reports whether the members of a zone are left unchanged.
+func (m *membership) isWaiting(zone string) bool { return m.waits[zone] != nil }
 
 // keep returns the wanted members outside waiting zones, and the present ones in them. It adds zones to waits.
 func (m *membership) keep(want, have []string) []string {
 	all := slices.DeleteFunc(slices.Clone(want), func(path string) bool {
 		id, ok := instanceAt(path)
-		return ok && m.waiting(id.zone)
+		return ok && m.isWaiting(id.zone)
 	})
 	for _, path := range have {
 		id, ok := instanceAt(path)
 		if !ok {
 			continue
 		}
-		if err := m.lacks(id); err != nil && !m.waiting(id.zone) && !slices.Contains(want, path) {
+		if err := m.lacks(id); err != nil && !m.isWaiting(id.zone) && !slices.Contains(want, path) {
 			m.waits[id.zone] = err // without nodes, and the cloud does not say whether its instances still exist
 		}
-		if m.waiting(id.zone) {
+		if m.isWaiting(id.zone) {
 			all = append(all, path)
 		}
 	}
@@ -84,7 +84,7 @@ func (b *reconciler) waitFindings(r services.Request, m membership) []services.F
 	slices.Sort(zones)
 	slices.Sort(why)
 	text := strings.Join(zones, ", ")
-	first := r.Purpose == services.Plan || b.told.first(r.Service.UID, eventZoneWaits, text)
+	first := r.Purpose == services.Plan || b.told.isNew(r.Service.UID, eventZoneWaits, text)
 	var list []services.Finding
 	if len(m.gone) > 0 {
 		list = append(list, services.Finding{Again: goneAgain, When: b.instances.arrivals.await(m.gone)})
@@ -105,7 +105,7 @@ func (b *reconciler) waitFindings(r services.Request, m membership) []services.F
 // no instance is known and a zone is unknown.
 func (b *reconciler) members(ctx context.Context, nodes []*v1.Node, at place) (m membership, err error) {
 	q := inventory.Query{MaxAge: memberMaxAge, MaxMissAge: memberMaxAge, Expected: len(nodes)}
-	m = membership{waits: map[string]error{}, lacks: func(id instanceID) error { return b.lacking(ctx, id) }}
+	m = membership{waits: map[string]error{}, lacks: func(id instanceID) error { return b.explainMissing(ctx, id) }}
 	var unknown error
 	for _, n := range nodes {
 		id, err := b.config.parseProviderID(n.Spec.ProviderID)
@@ -120,7 +120,7 @@ func (b *reconciler) members(ctx context.Context, nodes []*v1.Node, at place) (m
 				m.gone = append(m.gone, id) // the instance may be created again while its Node stays
 			}
 			continue // it does not exist, or its name is ambiguous
-		case b.waits(ctx, id, err):
+		case b.isUnreachable(ctx, id, err):
 			unknown = err
 			if zone := zoneOfNode(n, id); zone == unknownZone || regionOf(zone) == at.region {
 				m.waits[zone] = err
@@ -131,7 +131,7 @@ func (b *reconciler) members(ctx context.Context, nodes []*v1.Node, at place) (m
 		}
 		m.known = append(m.known, i)
 	}
-	m.known = slices.DeleteFunc(m.known, func(i instance) bool { return m.waiting(i.id.zone) })
+	m.known = slices.DeleteFunc(m.known, func(i instance) bool { return m.isWaiting(i.id.zone) })
 	if unknown != nil && len(m.known) == 0 {
 		return m, unknown
 	}
@@ -139,9 +139,9 @@ func (b *reconciler) members(ctx context.Context, nodes []*v1.Node, at place) (m
 	return m, nil
 }
 
-// waits reports whether an error means that a zone is unreachable, as opposed to a temporary failure. After a failed single read the
-// listing decides.
-func (b *reconciler) waits(ctx context.Context, id instanceID, err error) bool {
+// isUnreachable reports whether an error means that a zone is unreachable, as opposed to a temporary failure. After a failed single read
+// the listing decides.
+func (b *reconciler) isUnreachable(ctx context.Context, id instanceID, err error) bool {
 	if !errors.Is(err, cloudapi.ErrTransient) || ctx.Err() != nil {
 		return false
 	}
@@ -153,8 +153,8 @@ func (b *reconciler) waits(ctx context.Context, id instanceID, err error) bool {
 	return b.instances.all.Lacking(id) != nil
 }
 
-// lacking explains why a listing begun after the failure does not show an instance, nil if it can.
-func (b *reconciler) lacking(ctx context.Context, id instanceID) error {
+// explainMissing explains why a listing begun after the failure does not show an instance, nil if it can.
+func (b *reconciler) explainMissing(ctx context.Context, id instanceID) error {
 	if b.instances.all.Lacking(id) == nil {
 		return nil
 	}

@@ -211,8 +211,8 @@ func sameRanges(a, b []string) bool {
 	return slices.Equal(normal(a), normal(b))
 }
 
-// merged keeps additional tags of the present rule, and sends empty fields explicitly.
-func merged(have, want *compute.Firewall) *compute.Firewall {
+// mergeFirewall keeps additional tags of the present rule, and sends empty fields explicitly.
+func mergeFirewall(have, want *compute.Firewall) *compute.Firewall {
 	f := *want
 	f.TargetTags = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(want.TargetTags), have.TargetTags...))))
 	if len(f.DestinationRanges) == 0 && len(have.DestinationRanges) > 0 {

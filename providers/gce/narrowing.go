@@ -46,5 +46,5 @@ func (b *reconciler) Narrowing(_ context.Context, r services.Request, o observat
 	step := b.step(contract.PlanChange, "firewall rule "+have.Name, "source ranges: "+strings.Join(after, ", "), put)
 	before := *have
 	before.Network = want.Network // ignore the notation
-	return []change{comparing(step, services.Within(&before, want), want)}, nil
+	return []change{withCompare(step, services.Within(&before, want), want)}, nil
 }

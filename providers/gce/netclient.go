@@ -307,9 +307,9 @@ func find[T any](ctx context.Context, s *store[T], name string, q inventory.Quer
 	return found[0], nil
 }
 
-// storeMade creates or changes an object, and returns the result. After a failure the object is in doubt, because the call may have taken
+// putOne creates or changes an object, and returns the result. After a failure the object is in doubt, because the call may have taken
 // effect.
-func storeMade[T any](
+func putOne[T any](
 	ctx context.Context, a *api, s *store[T], like T, path, what string, make func(request string) (*compute.Operation, error),
 ) (v T, err error) {
 	err = a.change(ctx, path, what, make)
@@ -322,8 +322,8 @@ func storeMade[T any](
 	return s.Get(ctx, lastPart(path), inventory.Query{})
 }
 
-// removed deletes an object; a missing one counts as deleted.
-func removed[T any](
+// deleteOne deletes an object; a missing one counts as deleted.
+func deleteOne[T any](
 	ctx context.Context, a *api, s *store[T], path, what string, make func(request string) (*compute.Operation, error),
 ) error {
 	name := lastPart(path)

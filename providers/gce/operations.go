@@ -55,7 +55,7 @@ const statusDone = "DONE"
 // change makes one change of an object, and waits for its end. It first waits for an earlier change of the object. make gets a request ID
 // with which the cloud recognises repetitions.
 func (a *api) change(ctx context.Context, path, what string, make func(request string) (*compute.Operation, error)) error {
-	if err := a.operations.settle(ctx, path, what); err != nil {
+	if err := a.operations.waitForPending(ctx, path, what); err != nil {
 		return err
 	}
 	o, err := make(string(uuid.NewUUID()))
@@ -92,21 +92,21 @@ func (p *operations) remember(target, path string) {
 	}
 }
 
-// under returns the pending operation on an object; "" if there is none.
-func (p *operations) under(target string) string {
+// pendingOn returns the pending operation on an object; "" if there is none.
+func (p *operations) pendingOn(target string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pending[target]
 }
 
-// settle waits for the pending operation on an object. Its result shows in the object.
-func (p *operations) settle(ctx context.Context, target, what string) error {
-	path := p.under(target)
+// waitForPending waits for the pending operation on an object. Its result shows in the object.
+func (p *operations) waitForPending(ctx context.Context, target, what string) error {
+	path := p.pendingOn(target)
 	if path == "" {
 		return nil
 	}
 	err := p.wait(ctx, target, path, what, nil)
-	if p.under(target) == "" || errors.Is(err, cloudapi.ErrInvalid) {
+	if p.pendingOn(target) == "" || errors.Is(err, cloudapi.ErrInvalid) {
 		p.remember(target, "")
 		return nil
 	}

@@ -108,7 +108,7 @@ func TestPlaces(t *testing.T) {
 			project: "my-project", networkProject: "host-project", zone: "us-central1-a", region: "us-central1",
 			network: "projects/host-project/global/networks/shared", subnet: "projects/host-project/regions/us-central1/subnetworks/sub",
 		}, at)
-		assert.True(t, at.shared())
+		assert.True(t, at.isSharedVPC())
 	})
 	for _, link := range []string{
 		"https://www.googleapis.com/compute/v1/projects/p/global/networks/n", "https://compute.googleapis.com/compute/beta/projects/p/global/networks/n",

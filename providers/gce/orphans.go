@@ -82,7 +82,7 @@ type orphanSearch struct {
 }
 
 func (s orphanSearch) note(name, description, created string) {
-	if service := serviceOf(description); madeName(name) && !s.taken[name] && !s.others[name] && service != "" {
+	if service := serviceOf(description); isControllerName(name) && !s.taken[name] && !s.others[name] && service != "" {
 		s.found[name] = orphan{service, created}
 	}
 }
@@ -121,8 +121,8 @@ func serviceOf(description string) string {
 	return told.Name
 }
 
-// madeName reports whether a name has the controllers' form: "a" and a UID without dashes, cut at 32 characters.
-func madeName(name string) bool {
+// isControllerName reports whether a name has the controllers' form: "a" and a UID without dashes, cut at 32 characters.
+func isControllerName(name string) bool {
 	return len(name) == 32 && name[0] == 'a' && strings.Trim(name[1:], "0123456789abcdef") == ""
 }
 

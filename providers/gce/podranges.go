@@ -69,8 +69,8 @@ func (c *cloud) StartController(_ context.Context, name string) (bool, error) {
 	return false, nil
 }
 
-// unmanaged implements registry.Provider.Unmanaged.
-func unmanaged(node *v1.Node) string {
+// whyUnmanaged implements registry.Provider.Unmanaged.
+func whyUnmanaged(node *v1.Node) string {
 	if node.Labels[labelUnmanaged] == "true" {
 		return "it has the label " + labelUnmanaged
 	}

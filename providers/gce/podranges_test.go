@@ -259,9 +259,9 @@ func TestCostOfPodRanges(t *testing.T) {
 func TestUnmanagedNodes(t *testing.T) {
 	t.Parallel()
 	n := nodeNamed("n1", "gce://my-project/us-central1-a/n1")
-	assert.Empty(t, unmanaged(n))
+	assert.Empty(t, whyUnmanaged(n))
 	n.Labels = map[string]string{labelUnmanaged: "false"}
-	assert.Empty(t, unmanaged(n))
+	assert.Empty(t, whyUnmanaged(n))
 	n.Labels[labelUnmanaged] = "true"
 	assert.NotEmpty(t, Description().Unmanaged(n))
 }

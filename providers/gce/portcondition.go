@@ -22,23 +22,23 @@ const (
 func (l *loadBalancers) EnsureLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
 ) (*v1.LoadBalancerStatus, error) {
-	if err := l.reconciler.tellPorts(ctx, service); err != nil {
+	if err := l.reconciler.setPortsCondition(ctx, service); err != nil {
 		return nil, err
 	}
 	return l.LoadBalancer.EnsureLoadBalancer(ctx, cluster, service, nodes) //nolint:wrapcheck // it is the same call
 }
 
-// portsRefused reports whether the Service's condition says that its ports cannot be served.
-func portsRefused(service *v1.Service) bool {
+// arePortsRefused reports whether the Service's condition says that its ports cannot be served.
+func arePortsRefused(service *v1.Service) bool {
 	return slices.ContainsFunc(service.Status.Conditions, func(c metav1.Condition) bool {
 		return c.Type == conditionPorts && c.Status == metav1.ConditionTrue
 	})
 }
 
-// tellPorts sets the condition of a Service with several protocols, and removes it once they are corrected.
-func (b *reconciler) tellPorts(ctx context.Context, service *v1.Service) error {
-	is := mixed(service)
-	if leftAlone(service, b.config) || is == portsRefused(service) || b.kube == nil {
+// setPortsCondition sets the condition of a Service with several protocols, and removes it once they are corrected.
+func (b *reconciler) setPortsCondition(ctx context.Context, service *v1.Service) error {
+	is := hasMixedProtocols(service)
+	if isLeftAlone(service, b.config) || is == arePortsRefused(service) || b.kube == nil {
 		return nil
 	}
 	condition := map[string]any{"type": conditionPorts, "$patch": "delete"}

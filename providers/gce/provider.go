@@ -32,11 +32,11 @@ func Description() registry.Provider {
 			TLS: registry.CloudHasNone, ProxyProtocol: registry.CloudHasNone, UDP: registry.Done, SourceRanges: registry.Done,
 		},
 		Controllers: controllers(),
-		Unmanaged:   unmanaged,
-		Routes:      routed,
+		Unmanaged:   whyUnmanaged,
+		Routes:      needsRoutes,
 		Fields:      fields(), Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
 		Permissions: permissions(), Installation: installation(), CheckService: checkService, ServiceFields: serviceFields,
-		LeavesAlone: leaves,
+		LeavesAlone: leavesAlone,
 	})
 }
 
@@ -68,15 +68,15 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	c := &cloud{config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, i, in.Adopt)}
 	c.Name, c.HTTP, c.EventSource, c.Begin, c.Inform = Name, a.http, "g-cloudprovider", c.begin, c.inform
 	c.NodeAPI, c.ServiceAPI = i, c.loadBalancers
-	if routed(in) {
+	if needsRoutes(in) {
 		c.routes = newRoutes(a, i)
 		c.RouteAPI = c.routes
 	}
 	return c, nil
 }
 
-// routed reports whether routes are needed. Without cluster networks the framework requests none.
-func routed(in registry.Inputs) bool { return in.ClusterCIDR != "" }
+// needsRoutes reports whether routes are needed. Without cluster networks the framework requests none.
+func needsRoutes(in registry.Inputs) bool { return in.ClusterCIDR != "" }
 
 // CheckAPI implements registry.CloudAPI. The nodes' first queries use its listing.
 func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAPI(ctx) }

@@ -45,8 +45,8 @@ func newArrivals() *arrivals {
 	return &arrivals{numbers: map[instanceID]uint64{}, awaited: map[instanceID]bool{}, come: make(chan struct{}), again: map[instanceID]bool{}}
 }
 
-// see records the instances of a read.
-func (a *arrivals) see(list ...instance) {
+// record records the instances of a read.
+func (a *arrivals) record(list ...instance) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	arrived, again := false, false
@@ -96,8 +96,8 @@ func (a *arrivals) await(ids []instanceID) <-chan struct{} {
 	return a.come
 }
 
-// take removes and returns the recreated instances by path.
-func (a *arrivals) take() map[string]instanceID {
+// takeRecreated removes and returns the recreated instances by path.
+func (a *arrivals) takeRecreated() map[string]instanceID {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	paths := map[string]instanceID{}
@@ -129,7 +129,7 @@ func (b *reconciler) rejoinJob() loop.Job {
 
 // rejoin adds recreated instances that are nodes to their former groups and pools.
 func (b *reconciler) rejoin(ctx context.Context) error {
-	again := b.instances.arrivals.take()
+	again := b.instances.arrivals.takeRecreated()
 	if len(again) == 0 {
 		return nil
 	}
@@ -158,26 +158,26 @@ func (b *reconciler) rejoinAll(ctx context.Context, again map[string]instanceID)
 	maps.DeleteFunc(again, func(path string, _ instanceID) bool { return !nodes[path] })
 	var failed []error
 	for _, g := range b.api.stores.groups.PeekAll() {
-		if len(among(g.members, again)) > 0 {
+		if len(recreatedMembers(g.members, again)) > 0 {
 			failed = append(failed, b.rejoinGroup(ctx, at, g.id, again))
 		}
 	}
 	for _, p := range b.api.stores.pools.PeekAll() {
-		ours := madeName(p.Name) && serviceOf(p.Description) != "" // the view holds all pools of the region
-		if ours && len(among(membersOf(p), again)) > 0 {
+		ours := isControllerName(p.Name) && serviceOf(p.Description) != "" // the view holds all pools of the region
+		if ours && len(recreatedMembers(membersOf(p), again)) > 0 {
 			failed = append(failed, b.rejoinPool(ctx, at, p.Name, again))
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// among returns the members that were recreated.
-func among(members []string, again map[string]instanceID) []string {
+// recreatedMembers returns the members that were recreated.
+func recreatedMembers(members []string, again map[string]instanceID) []string {
 	return slices.DeleteFunc(slices.Clone(members), func(path string) bool { return again[path] == instanceID{} })
 }
 
-// lostMembers returns the members that are missing now.
-func lostMembers(members, have []string) []string {
+// missingMembers returns the members that are missing now.
+func missingMembers(members, have []string) []string {
 	return slices.DeleteFunc(members, func(path string) bool { return slices.Contains(have, path) })
 }
 
@@ -198,7 +198,7 @@ func (b *reconciler) rejoinGroup(ctx context.Context, at place, id groupID, agai
 	if err != nil {
 		return err
 	}
-	missing := lostMembers(among(known.members, again), have.members)
+	missing := missingMembers(recreatedMembers(known.members, again), have.members)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -230,7 +230,7 @@ func (b *reconciler) rejoinPool(ctx context.Context, at place, name string, agai
 	if err != nil {
 		return err
 	}
-	if missing := lostMembers(among(membersOf(known), again), membersOf(have)); len(missing) > 0 {
+	if missing := missingMembers(recreatedMembers(membersOf(known), again), membersOf(have)); len(missing) > 0 {
 		_, err = b.addMembers(ctx, at, have, missing)
 	}
 	return err

@@ -171,16 +171,16 @@ func TestArrivalsAreBounded(t *testing.T) {
 	t.Parallel()
 	a := newArrivals()
 	for n := range 1000 {
-		a.see(instance{id: instanceID{"p", "z", "x" + strings.Repeat("y", n)}, number: 1})
+		a.record(instance{id: instanceID{"p", "z", "x" + strings.Repeat("y", n)}, number: 1})
 	}
 	kept := instance{id: instanceID{"my-project", "us-central1-a", "n1"}, number: 1}
-	a.see(kept)
+	a.record(kept)
 	a.trim(10, []*v1.Node{nodeNamed("n1", "gce://my-project/us-central1-a/n1")})
 	assert.Len(t, a.numbers, 1)
 	kept.number = 2
-	a.see(kept)
-	assert.Len(t, a.take(), 1)
-	assert.Empty(t, a.take())
+	a.record(kept)
+	assert.Len(t, a.takeRecreated(), 1)
+	assert.Empty(t, a.takeRecreated())
 }
 
 // requestOf is a change of the nodes of a Service.

@@ -100,10 +100,10 @@ func secondRouteName(cluster, uid string, ip netip.Addr) string {
 	if ip.Is6() {
 		family = "-6"
 	}
-	return routePrefix(cluster) + undashed(uid) + family
+	return routePrefix(cluster) + removeDashes(uid) + family
 }
 
-func undashed(uid string) string { return strings.ReplaceAll(uid, "-", "") }
+func removeDashes(uid string) string { return strings.ReplaceAll(uid, "-", "") }
 
 // routeOwner returns the UID, without dashes, of the node that this cluster's route was created for; "" for other routes.
 func routeOwner(cluster string, at place, r *compute.Route) string {
@@ -112,7 +112,7 @@ func routeOwner(cluster string, at place, r *compute.Route) string {
 		r.NextHopInstance == "" {
 		return ""
 	}
-	return undashed(rest)[:32]
+	return removeDashes(rest)[:32]
 }
 
 // sameNetwork compares networks, ignoring notation.
@@ -135,7 +135,7 @@ func (r *routes) nodes() (hops, error) {
 		return h, err
 	}
 	for _, n := range all {
-		h.byUID[undashed(string(n.UID))] = n
+		h.byUID[removeDashes(string(n.UID))] = n
 		if id, err := parseProviderID(n.Spec.ProviderID); err == nil {
 			h.byPath[id.path()] = n
 		} else if n.Spec.ProviderID == "" {
@@ -180,7 +180,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 		if nodes.byUID[owner] != nil {
 			continue
 		}
-		foreign, err := r.foreign(ctx, route)
+		foreign, err := r.isForeign(ctx, route)
 		if err != nil {
 			return nil, err
 		}
@@ -223,9 +223,9 @@ func (r *routes) forget(name string) {
 	delete(r.known, name)
 }
 
-// foreign reports whether a route may be another cluster's: it never led to a node of this one, and its instance exists or is in another
+// isForeign reports whether a route may be another cluster's: it never led to a node of this one, and its instance exists or is in another
 // project.
-func (r *routes) foreign(ctx context.Context, route *compute.Route) (bool, error) {
+func (r *routes) isForeign(ctx context.Context, route *compute.Route) (bool, error) {
 	r.mu.Lock()
 	known := r.known[route.Name]
 	r.mu.Unlock()
@@ -273,7 +273,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, uid string, wanted *c
 	do := creation{cluster: cluster, uid: uid, node: node, hop: hop.path(), destination: destination.Masked(), at: at, nodes: nodes}
 	choice := do.decide(all)
 	if choice.refusal == "" {
-		choice.refusal, err = r.inTheWay(ctx, do, choice.replaced)
+		choice.refusal, err = r.obstacle(ctx, do, choice.replaced)
 	}
 	if err != nil {
 		return err
@@ -291,15 +291,15 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, uid string, wanted *c
 			return err
 		}
 	}
-	r.tellForwarding(node, hop)
-	return r.make(ctx, &compute.Route{
+	r.warnOfForwarding(node, hop)
+	return r.createRoute(ctx, &compute.Route{
 		Name: choice.name, Description: routeDescription, Network: at.network, DestRange: do.destination.String(),
 		NextHopInstance: do.hop, Priority: routePriority,
 	}, at)
 }
 
-// tellForwarding warns that the cloud drops packets to the pods of an instance without IP forwarding. The API accepts its route anyway.
-func (r *routes) tellForwarding(node *v1.Node, hop instanceID) {
+// warnOfForwarding warns that the cloud drops packets to the pods of an instance without IP forwarding. The API accepts its route anyway.
+func (r *routes) warnOfForwarding(node *v1.Node, hop instanceID) {
 	i, known := r.instances.all.Peek(hop)
 	if !known || i.forwards || r.events == nil {
 		return
@@ -318,13 +318,13 @@ func (r *routes) nextHop(ctx context.Context, node *v1.Node) (instanceID, error)
 	return parseProviderID(m.ProviderID)
 }
 
-// inTheWay explains why routes cannot be replaced, or "". Routes to a node of the cluster, or created for one, can be.
-func (r *routes) inTheWay(ctx context.Context, c creation, replaced []*compute.Route) (string, error) {
+// obstacle explains why routes cannot be replaced, or "". Routes to a node of the cluster, or created for one, can be.
+func (r *routes) obstacle(ctx context.Context, c creation, replaced []*compute.Route) (string, error) {
 	for _, old := range replaced {
 		if c.nodes.nodeOf(old) != nil || c.nodes.byUID[routeOwner(c.cluster, c.at, old)] != nil {
 			continue
 		}
-		foreign, err := r.foreign(ctx, old)
+		foreign, err := r.isForeign(ctx, old)
 		if err != nil {
 			return "", err
 		}
@@ -366,7 +366,7 @@ func (c creation) decide(all []*compute.Route) (to choice) {
 			return choice{there: true}
 		}
 		if !leads {
-			if why := c.refuse(have, ours); why != "" {
+			if why := c.refusalReason(have, ours); why != "" {
 				return choice{refusal: why}
 			}
 		}
@@ -384,8 +384,8 @@ func (c creation) decide(all []*compute.Route) (to choice) {
 	return to
 }
 
-// refuse explains why a route may not be created beside another one to the same network.
-func (c creation) refuse(have *compute.Route, ours bool) string {
+// refusalReason explains why a route may not be created beside another one to the same network.
+func (c creation) refusalReason(have *compute.Route, ours bool) string {
 	switch holder := c.holder(have); {
 	case ours && holder != "":
 		return "node " + holder + " has the same network; delete one of the two Nodes"
@@ -423,7 +423,7 @@ func (c creation) otherFamily(route *compute.Route) bool {
 		slices.ContainsFunc(c.node.Spec.PodCIDRs, func(cidr string) bool { return sameNetwork(cidr, route.DestRange) })
 }
 
-func (r *routes) make(ctx context.Context, route *compute.Route, at place) error {
+func (r *routes) createRoute(ctx context.Context, route *compute.Route, at place) error {
 	what := fmt.Sprintf("making route %s of %s to %s", route.Name, route.DestRange, route.NextHopInstance)
 	klog.InfoS("Making route", "route", route.Name, "destination", route.DestRange, "nextHop", route.NextHopInstance)
 	err := r.api.change(ctx, at.route(route.Name), what, func(id string) (*compute.Operation, error) {
@@ -449,7 +449,7 @@ func (r *routes) remove(ctx context.Context, at place, name string) error {
 		return nil
 	}
 	klog.InfoS("Deleting route", "route", name)
-	err = removed(ctx, r.api, r.all, at.route(name), "deleting route "+name, func(id string) (*compute.Operation, error) {
+	err = deleteOne(ctx, r.api, r.all, at.route(name), "deleting route "+name, func(id string) (*compute.Operation, error) {
 		return r.api.sdk.Routes.Delete(at.networkProject, name).RequestId(id).Context(ctx).Do()
 	})
 	if err == nil {

@@ -35,7 +35,7 @@ func (s settings) shares() bool { return s.Share == annotationOn || s.AlphaShare
 // sharedBackendOf returns the name of a Service's shared backend service; "" if it has its own or none.
 func sharedBackendOf(cluster string, service *v1.Service) string {
 	s, _, _ := parseSettings(service) // Validate has reported faults
-	if !s.shares() || !internal(service) || len(service.Spec.Ports) == 0 {
+	if !s.shares() || !isInternal(service) || len(service.Spec.Ports) == 0 {
 		return "" // an orphan has no ports
 	}
 	var d spec
@@ -56,15 +56,15 @@ func (o *observation) nameBackend(r services.Request) {
 	}
 }
 
-// findLeftBackends records backend services to delete: the Service's own if it now shares one, and shared ones without a user. It searches
-// all names, because an interrupted change left no record.
-func (b *reconciler) findLeftBackends(ctx context.Context, q inventory.Query, o *observation) (err error) {
+// findObsoleteBackends records backend services to delete: the Service's own if it now shares one, and shared ones without a user. It
+// searches all names, because an interrupted change left no record.
+func (b *reconciler) findObsoleteBackends(ctx context.Context, q inventory.Query, o *observation) (err error) {
 	if o.freeBackends, err = b.findFreeBackends(ctx, *o); err != nil {
 		return err
 	}
 	for _, name := range append(sharedBackendNames(o.cluster), o.name) {
 		v, ok := b.api.stores.backends.Peek(name) // the listing for the Service's own includes them all
-		if !ok || name == o.backendName || !b.alone(*o, v) {
+		if !ok || name == o.backendName || !b.isOnlyUser(*o, v) {
 			continue
 		}
 		if v, err = find(ctx, b.api.stores.backends, name, q); err != nil {
@@ -115,8 +115,8 @@ func (d *spec) backendDescription() string {
 	return serviceDescription(d.service)
 }
 
-// alone reports whether only this Service uses a backend service.
-func (b *reconciler) alone(o observation, v *compute.BackendService) bool {
+// isOnlyUser reports whether only this Service uses a backend service.
+func (b *reconciler) isOnlyUser(o observation, v *compute.BackendService) bool {
 	if v.Name == o.name {
 		return true
 	}
@@ -128,14 +128,14 @@ func (b *reconciler) alone(o observation, v *compute.BackendService) bool {
 // backendDeletions delete backend services that no other load balancer uses.
 func (b *reconciler) backendDeletions(o observation, all ...*compute.BackendService) (list []change) {
 	for _, v := range all {
-		if v != nil && b.alone(o, v) {
-			list = append(list, comparing(b.step(contract.PlanDelete, "backend service "+v.Name, "", b.deleteBackend(v)), described(v), nil))
+		if v != nil && b.isOnlyUser(o, v) {
+			list = append(list, withCompare(b.step(contract.PlanDelete, "backend service "+v.Name, "", b.deleteBackend(v)), planFields(v), nil))
 		}
 	}
 	return list
 }
 
-func (b *reconciler) deleteBackend(v *compute.BackendService) doing {
+func (b *reconciler) deleteBackend(v *compute.BackendService) writeFunc {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) error {
 		unlock, err := b.lock(ctx, "backend service "+v.Name)
 		if err != nil {
@@ -145,10 +145,10 @@ func (b *reconciler) deleteBackend(v *compute.BackendService) doing {
 		if o.freeBackends, err = b.findFreeBackends(ctx, *o); err != nil {
 			return err
 		}
-		if !b.alone(*o, v) {
+		if !b.isOnlyUser(*o, v) {
 			return nil // another Service uses it now
 		}
-		err = removed(ctx, b.api, b.api.stores.backends, at.backend(v.Name), "deleting backend service "+v.Name, func(id string) (*compute.Operation, error) {
+		err = deleteOne(ctx, b.api, b.api.stores.backends, at.backend(v.Name), "deleting backend service "+v.Name, func(id string) (*compute.Operation, error) {
 			return b.api.sdk.RegionBackendServices.Delete(at.project, at.region, v.Name).RequestId(id).Context(ctx).Do()
 		})
 		kept := inUse(err) && v.Name != o.name
@@ -161,7 +161,7 @@ func (b *reconciler) deleteBackend(v *compute.BackendService) doing {
 			o.backend, o.backendName = nil, o.name
 		}
 		o.leftBackends = slices.DeleteFunc(slices.Clone(o.leftBackends), func(l *compute.BackendService) bool { return l.Name == v.Name })
-		unused := func(g *compute.Backend) bool { return !b.othersUse(*o, indexGroup, resource(g.Group)) }
+		unused := func(g *compute.Backend) bool { return !b.hasOtherUser(*o, indexGroup, resource(g.Group)) }
 		if kept || o.backend != nil || len(o.groupZones) > 0 || !slices.ContainsFunc(v.Backends, unused) {
 			return nil
 		}

@@ -15,8 +15,8 @@ import (
 // networkMaxAge is long, because a cluster's network rarely changes.
 const networkMaxAge = 10 * time.Minute
 
-// automatic reports whether a subnet is in the range of auto mode networks. Users may have created others.
-func automatic(cidr string) bool {
+// isAutoMode reports whether a subnet is in the range of auto mode networks. Users may have created others.
+func isAutoMode(cidr string) bool {
 	p, err := netip.ParsePrefix(cidr)
 	return err == nil && netip.MustParsePrefix("10.128.0.0/9").Contains(p.Addr())
 }
@@ -83,7 +83,7 @@ func (a *api) network(ctx context.Context, at place) (v networkView, err error) 
 		if err != nil {
 			return v, apiError(err, "reading subnet "+lastPart(path))
 		}
-		if automatic(subnet.IpCidrRange) {
+		if isAutoMode(subnet.IpCidrRange) {
 			made = append(made, path)
 		}
 	}
