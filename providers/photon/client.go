@@ -71,7 +71,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 			Provider: Name, UserAgent: "anyccm/" + in.Version, Limits: limits, Operation: restapi.Operations(
 				tokenPath, "/auth", "/projects/{id}/vms", "/projects/{id}", "/vms/{id}/subnets", "/vms/{id}/networks", "/vms/{id}", "/tasks/{id}"),
 		},
-		Trust: c.trust(), Server: "the API", CheckAddress: checkAddress, CheckCredentials: "user and password", Refusal: refusal,
+		Trust: c.trust(), Server: "the API", CheckAddress: checkAddress, CheckCredentials: "user and password", Refusal: classifyError,
 		Untrusted: "set " + keyCAFile + " to the authority that signed it, or " + keyIgnore + " = true, which Kubernetes' own provider had always",
 	}, in.Dial)
 	if err != nil {
@@ -84,24 +84,24 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	return a, nil
 }
 
-// said is the API's error response.
-type said struct {
+// errorBody is the API's error response.
+type errorBody struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }
 
-func (s said) Error() string { return s.Code }
+func (s errorBody) Error() string { return s.Code }
 
 // codeOf returns the code of an error, "" without one.
 func codeOf(err error) string {
-	s, _ := errors.AsType[said](err)
+	s, _ := errors.AsType[errorBody](err)
 	return s.Code
 }
 
-// refusal classifies errors. Only one code proves that a virtual machine does not exist, because wrong paths and dialects are not found
-// either.
-func refusal(a restapi.Answer, e *cloudapi.Error) bool {
-	var s said
+// classifyError classifies errors. Only one code proves that a virtual machine does not exist, because wrong paths and dialects are not
+// found either.
+func classifyError(a restapi.Answer, e *cloudapi.Error) bool {
+	var s errorBody
 	if a.Status < http.StatusMultipleChoices || !a.JSON || json.Unmarshal(a.Body, &s) != nil {
 		return false
 	}
@@ -155,7 +155,7 @@ func (a *api) get(ctx context.Context, what, path string, out any) error {
 
 // login requests tokens from Lightwave, whose address the API returns.
 func (a *api) login(ctx context.Context, l login) (restapi.Tokens, error) {
-	return a.askTokens(ctx, "logging in", url.Values{
+	return a.requestTokens(ctx, "logging in", url.Values{
 		"grant_type": {"password"}, "username": {l.user}, "password": {l.password}, "scope": {scope},
 	})
 }
@@ -165,14 +165,14 @@ func (a *api) renew(ctx context.Context, t restapi.Tokens) (restapi.Tokens, erro
 	if t.Refresh == "" {
 		return t, session.ErrRefused
 	}
-	renewed, err := a.askTokens(ctx, "renewing the token", url.Values{"grant_type": {"refresh_token"}, "refresh_token": {t.Refresh}})
+	renewed, err := a.requestTokens(ctx, "renewing the token", url.Values{"grant_type": {"refresh_token"}, "refresh_token": {t.Refresh}})
 	if err == nil && renewed.Refresh == "" {
 		renewed.Refresh = t.Refresh
 	}
 	return renewed, err
 }
 
-func (a *api) askTokens(ctx context.Context, what string, form url.Values) (restapi.Tokens, error) {
+func (a *api) requestTokens(ctx context.Context, what string, form url.Values) (restapi.Tokens, error) {
 	d, err := a.dialect(ctx)
 	if err != nil {
 		return restapi.Tokens{}, err

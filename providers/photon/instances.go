@@ -125,17 +125,17 @@ func (i *instances) read(ctx context.Context, id string) (v vm, err error) {
 	err = i.api.get(ctx, what, "/vms/"+url.PathEscape(id), &v)
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound), err == nil && v.ID == id && v.State == stateDeleted:
-		return vm{}, i.inventory.Prove(ctx, id, func(all []vm) error { return i.doubt(ctx, id, all) })
+		return vm{}, i.inventory.Prove(ctx, id, func(all []vm) error { return i.checkAbsence(ctx, id, all) })
 	case err == nil && v.ID != id:
 		return vm{}, cloudapi.Unclear(what, "the answer is about another virtual machine")
-	case err == nil && slices.ContainsFunc(i.nodesWith(id), func(n *v1.Node) bool { return n.Name != v.Name }):
+	case err == nil && slices.ContainsFunc(i.nodesWithID(id), func(n *v1.Node) bool { return n.Name != v.Name }):
 		_, err = i.inventory.All(ctx, inventory.Query{MaxAge: nodes.SweepMaxAge}) // for mistaken
 	}
 	return v, cloudapi.NotAbsence(err)
 }
 
-// nodesWith returns the Nodes with the ID of a virtual machine.
-func (i *instances) nodesWith(id string) (list []*v1.Node) {
+// nodesWithID returns the Nodes with the ID of a virtual machine.
+func (i *instances) nodesWithID(id string) (list []*v1.Node) {
 	for _, n := range i.nodes.Nodes() {
 		if n.Spec.ProviderID == providerIDPrefix+id {
 			list = append(list, n)
@@ -144,9 +144,9 @@ func (i *instances) nodesWith(id string) (list []*v1.Node) {
 	return list
 }
 
-// mistaken explains why a virtual machine is not that of a Node with its ID: kubelets get IDs by hand, and another machine has the Node's
-// name, or the address that it is named after.
-func (i *instances) mistaken(id string, n *v1.Node) error {
+// explainMismatch explains why a virtual machine is not that of a Node with its ID: kubelets get IDs by hand, and another machine has the
+// Node's name, or the address that it is named after.
+func (i *instances) explainMismatch(id string, n *v1.Node) error {
 	own, by := i.inventory.PeekIndex(indexName, n.Name), "name"
 	if i.api.config.OverrideIP {
 		by = "address"
@@ -168,7 +168,7 @@ func (i *instances) candidate(id string, suffices func(networks) bool) (v vm, fo
 	all := i.inventory.PeekAll()
 	at := slices.IndexFunc(all, func(v vm) bool {
 		known, asked := i.networks.Peek(v.ID)
-		return v.ID != id && (!asked || !suffices(known)) && len(i.nodesWith(v.ID)) == 0
+		return v.ID != id && (!asked || !suffices(known)) && len(i.nodesWithID(v.ID)) == 0
 	})
 	if at < 0 {
 		return vm{}, false
@@ -176,18 +176,18 @@ func (i *instances) candidate(id string, suffices func(networks) bool) (v vm, fo
 	return all[at], true
 }
 
-// doubt explains why a missing virtual machine may still exist: it may not be that of a Node with its ID, or nothing is listed and the
-// project cannot be read.
-func (i *instances) doubt(ctx context.Context, id string, all []vm) error {
-	for _, n := range i.nodesWith(id) {
+// checkAbsence explains why a missing virtual machine may still exist: it may not be that of a Node with its ID, or nothing is listed and
+// the project cannot be read.
+func (i *instances) checkAbsence(ctx context.Context, id string, all []vm) error {
+	for _, n := range i.nodesWithID(id) {
 		ip, notAddress := netip.ParseAddr(n.Name)
 		named := i.api.config.OverrideIP && notAddress == nil
 		if named {
-			if _, err := i.byAddress(ctx, ip, all); err != nil {
+			if _, err := i.idsWithAddress(ctx, ip, all); err != nil {
 				return err
 			}
 		}
-		if err := i.mistaken(id, n); err != nil {
+		if err := i.explainMismatch(id, n); err != nil {
 			return err
 		}
 		if v, found := i.candidate(id, func(n networks) bool { return len(n.ips()) > 0 }); found && named {
@@ -222,7 +222,7 @@ func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[str
 	if err != nil {
 		return nodes.Search[string, vm]{}, err
 	}
-	ids, err := i.byAddress(ctx, ip, all)
+	ids, err := i.idsWithAddress(ctx, ip, all)
 	switch {
 	case err != nil:
 		return nodes.Search[string, vm]{}, err
@@ -237,8 +237,8 @@ func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[str
 // state maps the cloud's state. A machine in ERROR may be running.
 func (i *instances) state(v vm) (nodes.State, error) {
 	down := v.State == "SUSPENDED" || v.State == "STOPPED"
-	for _, n := range i.nodesWith(v.ID) {
-		if err := i.mistaken(v.ID, n); err != nil {
+	for _, n := range i.nodesWithID(v.ID) {
+		if err := i.explainMismatch(v.ID, n); err != nil {
 			return nodes.Existing, err
 		}
 		other, found := i.candidate(v.ID, func(networks) bool { return true })
@@ -259,7 +259,7 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ invento
 		if _, err := i.inventory.Find(ctx, indexName, node.Name, q); err != nil {
 			return nil, err
 		}
-		if err := i.mistaken(v.ID, node); err != nil {
+		if err := i.explainMismatch(v.ID, node); err != nil {
 			return nil, err
 		}
 	}
@@ -270,7 +270,7 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ invento
 	n, err := i.networksOf(ctx, v.ID)
 	if ip, _ := netip.ParseAddr(node.Name); c.OverrideIP && !n.hasAddress(node.Name) {
 		if all, listErr := i.inventory.All(ctx, inventory.Query{MaxAge: nodes.SweepMaxAge}); listErr == nil {
-			_, _ = i.byAddress(ctx, ip, all) // best effort, for mistaken
+			_, _ = i.idsWithAddress(ctx, ip, all) // best effort, for mistaken
 		}
 	}
 	if err == nil {
@@ -306,7 +306,7 @@ func (i *instances) addresses(v vm, n networks, node *v1.Node) ([]v1.NodeAddress
 	}
 	for _, ip := range ips {
 		kind := v1.NodeInternalIP
-		if i.api.config.LegacyAddressTypes && n.vmware(ip) {
+		if i.api.config.LegacyAddressTypes && n.isVMware(ip) {
 			kind = v1.NodeExternalIP
 		}
 		add(kind, ip)
@@ -317,8 +317,8 @@ func (i *instances) addresses(v vm, n networks, node *v1.Node) ([]v1.NodeAddress
 	return list, nil
 }
 
-// vmware reports whether the address's interface has a MAC address of VMware.
-func (n networks) vmware(ip netip.Addr) bool {
+// isVMware reports whether the address's interface has a MAC address of VMware.
+func (n networks) isVMware(ip netip.Addr) bool {
 	return slices.ContainsFunc(n.Connections, func(c connection) bool {
 		mac := strings.ToLower(c.MAC)
 		return c.IP == ip.String() && (strings.HasPrefix(mac, "00:50:56") || strings.HasPrefix(mac, "00:0c:29"))

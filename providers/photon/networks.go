@@ -37,8 +37,8 @@ type task struct {
 	ID    string `json:"id"`
 	State string `json:"state"`
 	Steps []struct {
-		State  string `json:"state"`
-		Errors []said `json:"errors"`
+		State  string      `json:"state"`
+		Errors []errorBody `json:"errors"`
 	} `json:"steps"`
 	// Result is normally an object with connections.
 	Result json.RawMessage `json:"resourceProperties"`
@@ -89,8 +89,8 @@ func (a *api) task(ctx context.Context, id string) (t task, err error) {
 	return t, err
 }
 
-// askNetworks creates the task that reads the networks of a virtual machine.
-func (a *api) askNetworks(ctx context.Context, what, id string, t *task) error {
+// requestNetworks creates the task that reads the networks of a virtual machine.
+func (a *api) requestNetworks(ctx context.Context, what, id string, t *task) error {
 	path := "/vms/" + url.PathEscape(id)
 	if a.oldest.Load() {
 		return a.get(ctx, what, path+"/networks", t)
@@ -117,7 +117,7 @@ func (a *api) networks(ctx context.Context, id string) (networks, error) {
 		return networks{}, cloudapi.Unclear(what, "too many tasks are under way; it is tried again")
 	}
 	var t task
-	if err := a.askNetworks(ctx, what, id, &t); err != nil {
+	if err := a.requestNetworks(ctx, what, id, &t); err != nil {
 		return networks{}, err
 	}
 	if !t.isFinished() {
@@ -152,9 +152,9 @@ func (i *instances) networksOf(ctx context.Context, id string) (n networks, err 
 	return n, cloudapi.NotAbsence(err)
 }
 
-// byAddress returns the IDs of the virtual machines with an address. It fails if any machine's networks cannot be read, because that may be
-// the one.
-func (i *instances) byAddress(ctx context.Context, ip netip.Addr, all []vm) ([]string, error) {
+// idsWithAddress returns the IDs of the virtual machines with an address. It fails if any machine's networks cannot be read, because that
+// may be the one.
+func (i *instances) idsWithAddress(ctx context.Context, ip netip.Addr, all []vm) ([]string, error) {
 	has := make([]bool, len(all))
 	questions := make([]func() error, len(all))
 	for n, v := range all {
