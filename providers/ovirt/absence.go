@@ -12,8 +12,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/restapi"
 )
 
-// seen is a virtual machine in a complete listing, with the session of the listing.
-type seen struct {
+// listedVM is a virtual machine in a complete listing, with the session of the listing.
+type listedVM struct {
 	vm
 	by restapi.Tokens
 }
@@ -27,7 +27,7 @@ func (a *api) instance(ctx context.Context, id string) (found vm, err error) {
 		return a.get(ctx, s, what, "/vms/"+id+"?follow=nics", &found)
 	})
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		return vm{}, a.everything.Prove(ctx, id, func(all []seen) error { return a.doubt(by, all) })
+		return vm{}, a.everything.Prove(ctx, id, func(all []listedVM) error { return a.checkAbsence(by, all) })
 	}
 	if found.ID = strings.ToLower(found.ID); err == nil && found.ID != id {
 		err = cloudapi.Unclear(what, "the answer is about another virtual machine")
@@ -38,15 +38,15 @@ func (a *api) instance(ctx context.Context, id string) (found vm, err error) {
 	return found, err
 }
 
-// doubt says why a listing that lacks a virtual machine does not prove it gone. The engine also reports "not found" without permission, and
-// a wrong address does for everything. So the listing must be read with the same token as the API's entry, and contain something that
-// proves the user's access: a host, which only administrators see, or another node of this cluster.
-func (a *api) doubt(by restapi.Tokens, all []seen) error {
+// checkAbsence says why a listing that lacks a virtual machine does not prove it gone. The engine also reports "not found" without
+// permission, and a wrong address does for everything. So the listing must be read with the same token as the API's entry, and contain
+// something that proves the user's access: a host, which only administrators see, or another node of this cluster.
+func (a *api) checkAbsence(by restapi.Tokens, all []listedVM) error {
 	members := a.members()
 	switch {
-	case slices.ContainsFunc(all, func(v seen) bool { return v.by != by }):
+	case slices.ContainsFunc(all, func(v listedVM) bool { return v.by != by }):
 		return errors.New("the session has changed meanwhile; it is tried again")
-	case !slices.ContainsFunc(all, func(v seen) bool { return v.Host.id() != "" || slices.Contains(members, v.ID) }):
+	case !slices.ContainsFunc(all, func(v listedVM) bool { return v.Host.id() != "" || slices.Contains(members, v.ID) }):
 		return errors.New("cannot tell missing from forbidden: the user sees neither a host nor any other node of this cluster; give it the role " +
 			"ReadOnlyAdmin")
 	}
@@ -54,15 +54,15 @@ func (a *api) doubt(by restapi.Tokens, all []seen) error {
 }
 
 // listEverything lists all virtual machines visible to the user, and checks that the address is that of an engine.
-func (a *api) listEverything(ctx context.Context) (all []seen, calls int, err error) {
+func (a *api) listEverything(ctx context.Context) (all []listedVM, calls int, err error) {
 	err = a.keeper.Do(ctx, func(s restapi.Tokens) error {
 		list, err := a.vms(ctx, s, "listing all virtual machines", "", false)
 		if err != nil {
 			return err
 		}
-		all = make([]seen, len(list))
+		all = make([]listedVM, len(list))
 		for i, v := range list {
-			all[i] = seen{v, s}
+			all[i] = listedVM{v, s}
 		}
 		return a.checkVersion(ctx, s)
 	})

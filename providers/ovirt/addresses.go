@@ -12,12 +12,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 )
 
-// usable reports whether a node can be reached at an address from other machines.
-func usable(ip netip.Addr) bool {
+// isUsable reports whether a node can be reached at an address from other machines.
+func isUsable(ip netip.Addr) bool {
 	return ip.IsValid() && !ip.IsUnspecified() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsMulticast()
 }
 
-func within(networks []netip.Prefix, ip netip.Addr) bool {
+func anyContains(networks []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
@@ -37,12 +37,12 @@ func (c Config) ips(v vm, familyFirst string) []netip.Addr {
 			for _, text := range d.IPs.IP {
 				ip, err := netip.ParseAddr(strings.TrimSpace(text.Address))
 				ip = ip.WithZone("").Unmap()
-				if err == nil && usable(ip) && (len(c.include) == 0 || within(c.include, ip)) && !within(c.exclude, ip) {
+				if err == nil && isUsable(ip) && (len(c.include) == 0 || anyContains(c.include, ip)) && !anyContains(c.exclude, ip) {
 					ofNIC = append(ofNIC, ip)
 				}
 			}
 		}
-		slices.SortFunc(ofNIC, func(a, b netip.Addr) int { return before(a, b, familyFirst) })
+		slices.SortFunc(ofNIC, func(a, b netip.Addr) int { return compareAddresses(a, b, familyFirst) })
 		all = append(all, ofNIC...)
 	}
 	seen := map[netip.Addr]bool{}
@@ -53,8 +53,8 @@ func (c Config) ips(v vm, familyFirst string) []netip.Addr {
 	})
 }
 
-// before orders the addresses of an interface: first by family, then by address.
-func before(a, b netip.Addr, first string) int {
+// compareAddresses orders the addresses of an interface: first by family, then by address.
+func compareAddresses(a, b netip.Addr, first string) int {
 	if a.Is4() != b.Is4() {
 		if a.Is4() == (first == familyIPv4) {
 			return -1
@@ -88,7 +88,7 @@ func (c Config) addresses(v vm, node *v1.Node) (list []v1.NodeAddress, missing s
 		list = append(list, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
 	}
 	for i, ip := range ordered {
-		if within(c.externalAddresses, ip) || c.ExternalLike == likeExtension || (c.ExternalLike == likeInTree && i == 0) {
+		if anyContains(c.externalAddresses, ip) || c.ExternalLike == likeExtension || (c.ExternalLike == likeInTree && i == 0) {
 			list = append(list, v1.NodeAddress{Type: v1.NodeExternalIP, Address: ip.String()})
 		}
 	}

@@ -30,7 +30,7 @@ type api struct {
 	// members are the virtual machines of the cluster's nodes.
 	members func() []string
 	// everything lists all virtual machines, to prove that one is absent and not merely hidden by missing permissions.
-	everything *inventory.Inventory[string, seen]
+	everything *inventory.Inventory[string, listedVM]
 	places     places
 	// seesHosts is set if the user sees hosts, as only administrators do.
 	seesHosts atomic.Bool
@@ -42,7 +42,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 			Provider: Name, UserAgent: "anyccm/" + in.Version, Limits: limits, Operation: restapi.Operations(tokenPath, logoutPath, apiPath,
 				"/api/vms", "/api/vms/{id}", "/api/clusters", "/api/datacenters", "/api/instancetypes"),
 		},
-		Trust: c.trust(), Header: http.Header{"Version": {"4"}}, Server: "the engine", CheckAddress: checkAddress, Refusal: refusal,
+		Trust: c.trust(), Header: http.Header{"Version": {"4"}}, Server: "the engine", CheckAddress: checkAddress, Refusal: classifyError,
 		CheckCredentials: "username and password (" + envUsername + ", " + envPassword + ")",
 		Untrusted: "set cafile (" + envCAFile + ", or " + envCABundle + ") to the engine's authority, which is /etc/pki/ovirt-engine/ca.pem there; " +
 			"insecure=true switches the check off",
@@ -52,8 +52,8 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	}
 	a := &api{http: client, config: c, endpoint: c.endpoint}
 	a.keeper = &session.Keeper[credentials, restapi.Tokens]{Credentials: credentialsOf(c, in), Login: a.login}
-	a.everything = inventory.New(inventory.Source[string, seen]{
-		Kind: "virtual machine", ID: func(v seen) string { return v.ID }, List: a.listEverything,
+	a.everything = inventory.New(inventory.Source[string, listedVM]{
+		Kind: "virtual machine", ID: func(v listedVM) string { return v.ID }, List: a.listEverything,
 	})
 	a.places = newPlaces(a)
 	return a, nil
@@ -71,8 +71,8 @@ var errDenied = errors.New("the user lacks the permission")
 // noPermission is part of a fault that has the status of a bad request.
 const noPermission = "insufficient permissions"
 
-// refusal recognizes the engine's errors, which may have the status of success, or no content if nothing is found.
-func refusal(a restapi.Answer, e *cloudapi.Error) bool {
+// classifyError recognizes the engine's errors, which may have the status of success, or no content if nothing is found.
+func classifyError(a restapi.Answer, e *cloudapi.Error) bool {
 	var said fault
 	if a.JSON {
 		_ = json.Unmarshal(a.Body, &said) // other content leaves it empty

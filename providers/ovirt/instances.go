@@ -51,7 +51,7 @@ func newInstances(a *api) *instances {
 func (i *instances) search(_ context.Context, node *v1.Node) (nodes.Search[string, vm], error) {
 	first, _, _ := strings.Cut(node.Name, ".")
 	s := nodes.Search[string, vm]{
-		Keys: []nodes.Key[vm]{{Index: indexName, Value: node.Name, Check: func(v vm) error { return i.ambiguous(v, node.Name, first) }}},
+		Keys: []nodes.Key[vm]{{Index: indexName, Value: node.Name, Check: func(v vm) error { return i.checkUnambiguous(v, node.Name, first) }}},
 		None: fmt.Sprintf("no virtual machine has the name %s, and none that runs reports it as its FQDN; rename the virtual machine, or", node.Name),
 	}
 	if i.api.config.Filter != "" {
@@ -64,8 +64,8 @@ func (i *instances) search(_ context.Context, node *v1.Node) (nodes.Search[strin
 	return s, nil
 }
 
-// ambiguous refuses a virtual machine found by its FQDN, which its guest chooses, if another one's name is the first label.
-func (i *instances) ambiguous(v vm, name, first string) error {
+// checkUnambiguous refuses a virtual machine found by its FQDN, which its guest chooses, if another one's name is the first label.
+func (i *instances) checkUnambiguous(v vm, name, first string) error {
 	for _, other := range i.inventory.PeekIndex(indexName, first) {
 		if other.ID != v.ID && !strings.EqualFold(v.Name, name) && strings.EqualFold(other.Name, first) {
 			return &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "finding the virtual machine of the node", Message: fmt.Sprintf(

@@ -289,8 +289,8 @@ func TestLostRightOnOneMachine(t *testing.T) {
 func TestNewSessionDuringTheProof(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		w.sim.Add("HostedEngine")
-		err := w.cloud.api.everything.Prove(w.Context(), "5f3ae1c0-7b1d-4e0a-9c55-00000000dead", func(all []seen) error {
-			return w.cloud.api.doubt(restapi.Tokens{Access: "another"}, all)
+		err := w.cloud.api.everything.Prove(w.Context(), "5f3ae1c0-7b1d-4e0a-9c55-00000000dead", func(all []listedVM) error {
+			return w.cloud.api.checkAbsence(restapi.Tokens{Access: "another"}, all)
 		})
 		require.ErrorContains(w, err, "the session has changed meanwhile")
 	})

@@ -164,7 +164,7 @@ func checkFilter(v string) error {
 
 // parseConfig parses the options and reports all faults at once.
 func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
-	in.LookupEnv = withDirectory(in.LookupEnv)
+	in.LookupEnv = addDirectory(in.LookupEnv)
 	keys, warnings, fileErr := fileKeys(in.File)
 	in.Keys = keys
 	c, err = Options.Parse(in.Sources)

@@ -11,8 +11,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/restapi"
 )
 
-// fromSecret are the variables that the folder of a Secret may hold as files, by their names in small letters.
-func fromSecret() []string {
+// secretVariables are the variables that the folder of a Secret may hold as files, by their names in small letters.
+func secretVariables() []string {
 	return []string{envURL, envUsername, envPassword, envCAFile, envCABundle, envInsecure}
 }
 
@@ -21,9 +21,9 @@ func lookup(env func(string) (string, bool), name string) string {
 	return value
 }
 
-// withDirectory lets the files of the folder with a Secret count like variables. User and password are given as files, so that they are
+// addDirectory lets the files of the folder with a Secret count like variables. User and password are given as files, so that they are
 // read again when they change.
-func withDirectory(env func(string) (string, bool)) func(string) (string, bool) {
+func addDirectory(env func(string) (string, bool)) func(string) (string, bool) {
 	if env == nil || lookup(env, envSecrets) == "" {
 		return env
 	}
@@ -34,7 +34,7 @@ func withDirectory(env func(string) (string, bool)) func(string) (string, bool) 
 		}
 		variable, asFile := strings.CutSuffix(name, fileSuffix)
 		secret := variable == envUsername || variable == envPassword
-		if !slices.Contains(fromSecret(), variable) || asFile != secret || lookup(env, variable) != "" {
+		if !slices.Contains(secretVariables(), variable) || asFile != secret || lookup(env, variable) != "" {
 			return "", false
 		}
 		path := filepath.Join(dir, strings.ToLower(variable))
