@@ -43,17 +43,17 @@ func (u usage) addList(list []netip.Addr, limit int, h holder) {
 	}
 }
 
-// firm returns the holders that have an address or request it, without those in excess.
-func (u usage) firm(a netip.Addr) []holder {
+// firmHolders returns the holders that have an address or request it, without those in excess.
+func (u usage) firmHolders(a netip.Addr) []holder {
 	return slices.DeleteFunc(slices.Clone(u[a]), func(h holder) bool { return h.excess })
 }
 
-// having returns the holders that have an address, without those that only request it.
-func (u usage) having(a netip.Addr) []holder {
-	return slices.DeleteFunc(u.firm(a), func(h holder) bool { return h.wants })
+// holdersWith returns the holders that have an address, without those that only request it.
+func (u usage) holdersWith(a netip.Addr) []holder {
+	return slices.DeleteFunc(u.firmHolders(a), func(h holder) bool { return h.wants })
 }
 
-type world struct {
+type allocator struct {
 	pools    pools
 	services []*v1.Service
 	nodes    []*v1.Node
@@ -68,8 +68,8 @@ type world struct {
 	pooled bool
 }
 
-// used returns the usage of addresses, without one Service.
-func (w world) used(self types.UID) usage {
+// usageWithout returns the usage of addresses, without one Service.
+func (w allocator) usageWithout(self types.UID) usage {
 	u := usage{}
 	byUID := map[string]*v1.Service{}
 	for _, s := range w.services {
@@ -89,7 +89,7 @@ func (w world) used(self types.UID) usage {
 	for _, n := range w.nodes {
 		var list []netip.Addr
 		for _, a := range n.Status.Addresses {
-			list = append(list, sloppy(a.Address))
+			list = append(list, parseLenient(a.Address))
 		}
 		u.addList(slices.DeleteFunc(list, func(a netip.Addr) bool { return !a.IsValid() }), maxNodeAddresses, holder{name: "Node " + n.Name})
 	}
@@ -100,11 +100,11 @@ func (w world) used(self types.UID) usage {
 }
 
 // addService adds a Service's present and requested addresses. Requests count only for load balancers, and only if they are possible.
-func (w world) addService(u usage, s *v1.Service) {
+func (w allocator) addService(u usage, s *v1.Service) {
 	h := holder{name: "Service " + s.Namespace + "/" + s.Name, service: s}
 	var list []netip.Addr
 	for _, text := range s.Spec.ExternalIPs {
-		list = append(list, sloppy(text))
+		list = append(list, parseLenient(text))
 	}
 	u.addList(list, maxAddresses, h)
 	if s.Spec.Type != v1.ServiceTypeLoadBalancer {
@@ -118,7 +118,7 @@ func (w world) addService(u usage, s *v1.Service) {
 		u.addList(list, maxAddresses, h)
 	}
 	h.wants = true
-	u.add(parsed(s.Spec.LoadBalancerIP), h)
+	u.add(parseAddress(s.Spec.LoadBalancerIP), h)
 }
 
 const (
@@ -128,9 +128,9 @@ const (
 	maxNodeAddresses = 2 * maxAddresses
 )
 
-// parsed parses an address; the result is invalid for other text. The form is canonical, because ::ffff:10.0.0.1 and 10.0.0.1 must not be
-// assigned twice. Zones are refused: they are free text, which must not reach any file.
-func parsed(text string) netip.Addr {
+// parseAddress parses an address; the result is invalid for other text. The form is canonical, because ::ffff:10.0.0.1 and 10.0.0.1 must
+// not be assigned twice. Zones are refused: they are free text, which must not reach any file.
+func parseAddress(text string) netip.Addr {
 	a, err := netip.ParseAddr(strings.TrimSpace(text))
 	if err != nil || a.Zone() != "" {
 		return netip.Addr{}
@@ -138,17 +138,17 @@ func parsed(text string) netip.Addr {
 	return a.Unmap()
 }
 
-// sloppy is like parsed, but allows leading zeros like kube-proxy.
-func sloppy(text string) netip.Addr {
-	if a := parsed(text); a.IsValid() {
+// parseLenient is like parsed, but allows leading zeros like kube-proxy.
+func parseLenient(text string) netip.Addr {
+	if a := parseAddress(text); a.IsValid() {
 		return a
 	}
 	a, _ := netip.AddrFromSlice(netutils.ParseIPSloppy(strings.TrimSpace(text))) // other text yields the invalid address
 	return a.Unmap()
 }
 
-// unusable returns why no Service can have an address; "" if one can.
-func unusable(a netip.Addr) string {
+// unusableReason returns why no Service can have an address; "" if one can.
+func unusableReason(a netip.Addr) string {
 	switch {
 	case a.IsLoopback():
 		return "is a loopback address"
@@ -164,7 +164,7 @@ func unusable(a netip.Addr) string {
 func lenientList(text string) []netip.Addr {
 	var all []netip.Addr
 	for part := range strings.SplitSeq(text, ",") {
-		if a := parsed(part); a.IsValid() {
+		if a := parseAddress(part); a.IsValid() {
 			all = append(all, a)
 		}
 	}
@@ -183,7 +183,7 @@ func refuse(format string, args ...any) error {
 	return &refusal{reason: eventConfigError, message: fmt.Sprintf(format, args...)}
 }
 
-func exhausted(reason, format string, args ...any) error {
+func exhaustedError(reason, format string, args ...any) error {
 	return &refusal{reason: reason, message: fmt.Sprintf(format, args...), again: true}
 }
 
@@ -196,13 +196,13 @@ type choice struct {
 }
 
 // choose returns the addresses of a Service: the requested ones, else its present ones, else free ones.
-func (w world) choose(s *v1.Service, asked, has []netip.Addr) (choice, error) {
+func (w allocator) choose(s *v1.Service, asked, has []netip.Addr) (choice, error) {
 	p, poolErr := w.pools.poolOf(s.Namespace)
-	u := w.used(s.UID)
+	u := w.usageWithout(s.UID)
 	var c choice
 	if len(asked) > 0 {
 		var err error
-		if c, err = w.chooseAsked(s, asked, has, p, u); err != nil {
+		if c, err = w.chooseRequested(s, asked, has, p, u); err != nil {
 			return choice{}, err
 		}
 		has = slices.Concat(c.addresses, has)
@@ -213,7 +213,7 @@ func (w world) choose(s *v1.Service, asked, has []netip.Addr) (choice, error) {
 	}
 	c.addresses = nil
 	if len(asked) > 0 { // all of them, plus missing families
-		families = completed(families, asked)
+		families = addRequestedFamilies(families, asked)
 	}
 	var failures []error
 	for _, v6 := range families {
@@ -239,8 +239,8 @@ func (w world) choose(s *v1.Service, asked, has []netip.Addr) (choice, error) {
 	return c, nil
 }
 
-// completed adds the families of the requested addresses: a user may request both without a policy.
-func completed(families []bool, asked []netip.Addr) []bool {
+// addRequestedFamilies adds the families of the requested addresses: a user may request both without a policy.
+func addRequestedFamilies(families []bool, asked []netip.Addr) []bool {
 	for _, a := range asked {
 		if !slices.Contains(families, a.Is6()) {
 			families = append(families, a.Is6())
@@ -265,7 +265,7 @@ func wrapRefusal(what string, failures []error, several bool) error {
 }
 
 // addressFor returns the address of a family: the Service's present one, a shared one, or a free one.
-func (w world) addressFor(s *v1.Service, v6 bool, has []netip.Addr, p pool, poolErr error, u usage) (netip.Addr, error) {
+func (w allocator) addressFor(s *v1.Service, v6 bool, has []netip.Addr, p pool, poolErr error, u usage) (netip.Addr, error) {
 	for _, a := range has {
 		if a.Is6() == v6 {
 			return a, nil // kept even if the pool changed
@@ -275,23 +275,23 @@ func (w world) addressFor(s *v1.Service, v6 bool, has []netip.Addr, p pool, pool
 		return netip.Addr{}, w.pools.err
 	}
 	if poolErr != nil {
-		return netip.Addr{}, exhausted(eventNoAddress, "%s", poolErr)
+		return netip.Addr{}, exhaustedError(eventNoAddress, "%s", poolErr)
 	}
 	if p.dynamic && !v6 && w.annotated {
 		return netip.IPv4Unspecified(), nil
 	}
 	if !p.hasFamily(v6) {
-		return netip.Addr{}, exhausted(eventNoAddress, "could not find suitable pool for the IP family of the service: %s has no %s", p.key, familyName(v6))
+		return netip.Addr{}, exhaustedError(eventNoAddress, "could not find suitable pool for the IP family of the service: %s has no %s", p.key, familyName(v6))
 	}
-	if a, ok := w.shared(s, v6, p, u); ok {
+	if a, ok := w.shareableAddress(s, v6, p, u); ok {
 		return a, nil
 	}
 	a, ok := p.next(v6, func(a netip.Addr) bool { return len(u[a]) > 0 })
 	if !ok {
-		a, ok = p.next(v6, func(a netip.Addr) bool { return len(u.firm(a)) > 0 })
+		a, ok = p.next(v6, func(a netip.Addr) bool { return len(u.firmHolders(a)) > 0 })
 	}
 	if !ok {
-		return netip.Addr{}, exhausted(eventNoAddress, "no addresses available in %s [%s]: enlarge it, or delete Services of type LoadBalancer", p.key, p.text)
+		return netip.Addr{}, exhaustedError(eventNoAddress, "no addresses available in %s [%s]: enlarge it, or delete Services of type LoadBalancer", p.key, p.text)
 	}
 	return a, nil
 }
@@ -303,13 +303,13 @@ func familyName(v6 bool) v1.IPFamily {
 	return v1.IPv4Protocol
 }
 
-// shared returns the lowest address of the pool that the Service may share with others.
-func (w world) shared(s *v1.Service, v6 bool, p pool, u usage) (netip.Addr, bool) {
+// shareableAddress returns the lowest address of the pool that the Service may share with others.
+func (w allocator) shareableAddress(s *v1.Service, v6 bool, p pool, u usage) (netip.Addr, bool) {
 	if v6 || w.exclusive || !w.pools.shares(s.Namespace) {
 		return netip.Addr{}, false
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(u), netip.Addr.Compare) {
-		if a.Is4() && p.contains(a) && len(u.firm(a)) > 0 && w.obstacle(s, a, usage{a: u.firm(a)}) == "" {
+		if a.Is4() && p.contains(a) && len(u.firmHolders(a)) > 0 && w.obstacle(s, a, usage{a: u.firmHolders(a)}) == "" {
 			return a, true
 		}
 	}
@@ -317,24 +317,24 @@ func (w world) shared(s *v1.Service, v6 bool, p pool, u usage) (netip.Addr, bool
 }
 
 // obstacle returns why a Service cannot have an address; "" if it can.
-func (w world) obstacle(s *v1.Service, a netip.Addr, u usage) string {
+func (w allocator) obstacle(s *v1.Service, a netip.Addr, u usage) string {
 	for _, h := range u[a] {
 		switch {
 		case h.service == nil, w.exclusive, a.Is6():
 			return "is in use by " + h.name
 		case !w.pools.shares(s.Namespace) || !w.pools.shares(h.service.Namespace):
 			return "is in use by " + h.name + ", and " + keyShare + s.Namespace + " of ConfigMap " + w.pools.where + " does not allow to share it"
-		case overlap(s, h.service):
+		case portsOverlap(s, h.service):
 			return "is in use by " + h.name + " with the same port"
-		case (local(s) || local(h.service)) && !maps.Equal(s.Spec.Selector, h.service.Spec.Selector):
+		case (isLocal(s) || isLocal(h.service)) && !maps.Equal(s.Spec.Selector, h.service.Spec.Selector):
 			return "is in use by " + h.name + ", and externalTrafficPolicy Local needs the same pods behind both"
 		}
 	}
 	return ""
 }
 
-// overlap reports whether two Services have a port in common.
-func overlap(a, b *v1.Service) bool {
+// portsOverlap reports whether two Services have a port in common.
+func portsOverlap(a, b *v1.Service) bool {
 	return slices.ContainsFunc(a.Spec.Ports, func(p v1.ServicePort) bool {
 		return slices.ContainsFunc(b.Spec.Ports, func(q v1.ServicePort) bool {
 			return p.Port == q.Port && cmp.Or(p.Protocol, v1.ProtocolTCP) == cmp.Or(q.Protocol, v1.ProtocolTCP)
@@ -342,18 +342,18 @@ func overlap(a, b *v1.Service) bool {
 	})
 }
 
-func local(s *v1.Service) bool {
+func isLocal(s *v1.Service) bool {
 	return s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
 }
 
-// chooseAsked returns the requested addresses, in the Service's order of families.
-func (w world) chooseAsked(s *v1.Service, asked, has []netip.Addr, p pool, u usage) (choice, error) {
+// chooseRequested returns the requested addresses, in the Service's order of families.
+func (w allocator) chooseRequested(s *v1.Service, asked, has []netip.Addr, p pool, u usage) (choice, error) {
 	var c choice
 	for _, a := range asked {
 		if a.IsUnspecified() && a.Is4() && w.annotated {
 			continue
 		}
-		if err := w.askable(s, a); err != nil {
+		if err := w.checkRequested(s, a); err != nil {
 			return choice{}, err
 		}
 		if slices.Contains(has, a) {
@@ -361,13 +361,13 @@ func (w world) chooseAsked(s *v1.Service, asked, has []netip.Addr, p pool, u usa
 		}
 		holders := slices.Clone(u[a])
 		if p.contains(a) { // other objects' excess addresses do not block it
-			holders = u.firm(a)
+			holders = u.firmHolders(a)
 		}
-		holders = slices.DeleteFunc(holders, func(h holder) bool { return (h.wants || w.givenBefore(s, a)) && older(s, h.service) })
+		holders = slices.DeleteFunc(holders, func(h holder) bool { return (h.wants || w.wasGivenByKubeVIP(s, a)) && isOlder(s, h.service) })
 		having := slices.DeleteFunc(slices.Clone(holders), func(h holder) bool { return h.wants })
 		wanting := slices.DeleteFunc(holders, func(h holder) bool { return !h.wants })
 		if why := w.obstacle(s, a, usage{a: append(having, wanting...)}); why != "" {
-			return choice{}, exhausted(eventAddressInUse, "address %s %s; choose another one", a, why)
+			return choice{}, exhaustedError(eventAddressInUse, "address %s %s; choose another one", a, why)
 		}
 		switch {
 		case p.contains(a):
@@ -375,7 +375,7 @@ func (w world) chooseAsked(s *v1.Service, asked, has []netip.Addr, p pool, u usa
 		case w.pooled && w.pools.err != nil:
 			return choice{}, w.pools.err
 		case w.pooled:
-			return choice{}, exhausted(
+			return choice{}, exhaustedError(
 				eventConfigError, "address %s is in no pool of namespace %s, and %s=%s; choose another one", a, s.Namespace, envRequested, requestedPools,
 			)
 		}
@@ -385,15 +385,15 @@ func (w world) chooseAsked(s *v1.Service, asked, has []netip.Addr, p pool, u usa
 	return c, nil
 }
 
-// givenBefore reports whether kube-vip's own controller may have assigned an address to this Service and later to a younger one. The
+// wasGivenByKubeVIP reports whether kube-vip's own controller may have assigned an address to this Service and later to a younger one. The
 // Service's author can write the annotation, but not the status.
-func (w world) givenBefore(s *v1.Service, a netip.Addr) bool {
+func (w allocator) wasGivenByKubeVIP(s *v1.Service, a netip.Addr) bool {
 	_, ours := s.Labels[labelImplementation]
-	return w.annotated && !ours && slices.Contains(recorded(s), a) && slices.Contains(statusAddresses(s), a)
+	return w.annotated && !ours && slices.Contains(annotatedAddresses(s), a) && slices.Contains(statusAddresses(s), a)
 }
 
-// askable refuses an address that this Service can never have.
-func (w world) askable(s *v1.Service, a netip.Addr) error {
+// checkRequested refuses an address that this Service can never have.
+func (w allocator) checkRequested(s *v1.Service, a netip.Addr) error {
 	switch {
 	case a.IsUnspecified():
 		return refuse("address %s is no address; kube-vip alone asks a DHCP server for one", a)
@@ -413,8 +413,8 @@ func joinFamilies(families []v1.IPFamily) string {
 	return strings.Join(texts, ", ")
 }
 
-// older reports whether a Service is older than another one. Creation times have seconds; the UID breaks the tie.
-func older(a, b *v1.Service) bool {
+// isOlder reports whether a Service is older than another one. Creation times have seconds; the UID breaks the tie.
+func isOlder(a, b *v1.Service) bool {
 	if b == nil {
 		return false
 	}
@@ -439,7 +439,7 @@ func firstFamilies(s *v1.Service, p pool, known bool, has []netip.Addr) (v6 []bo
 }
 
 // families returns the families of the desired addresses (true is IPv6), and whether all of them are required.
-func (w world) families(s *v1.Service, p pool, known bool, has []netip.Addr) (v6 []bool, strict bool, err error) {
+func (w allocator) families(s *v1.Service, p pool, known bool, has []netip.Addr) (v6 []bool, strict bool, err error) {
 	policy := v1.IPFamilyPolicySingleStack
 	if s.Spec.IPFamilyPolicy != nil {
 		policy = *s.Spec.IPFamilyPolicy
@@ -460,11 +460,11 @@ func (w world) families(s *v1.Service, p pool, known bool, has []netip.Addr) (v6
 	if policy != v1.IPFamilyPolicyPreferDualStack || len(v6) < 2 {
 		return v6, true, nil
 	}
-	return w.withPools(v6, p, known, has), false, nil
+	return w.familiesWithPools(v6, p, known, has), false, nil
 }
 
-// withPools returns the families with addresses: a family without any pool is not awaited.
-func (world) withPools(v6 []bool, p pool, known bool, has []netip.Addr) []bool {
+// familiesWithPools returns the families with addresses: a family without any pool is not awaited.
+func (allocator) familiesWithPools(v6 []bool, p pool, known bool, has []netip.Addr) []bool {
 	wanted := slices.DeleteFunc(slices.Clone(v6), func(six bool) bool {
 		return known && !p.hasFamily(six) && !slices.ContainsFunc(has, func(a netip.Addr) bool { return a.Is6() == six })
 	})

@@ -39,11 +39,11 @@ func port(number int32, protocol v1.Protocol) func(*v1.Service) {
 	return func(s *v1.Service) { s.Spec.Ports = []v1.ServicePort{{Port: number, Protocol: protocol}} }
 }
 
-func worldOf(data map[string]string) world {
-	return world{pools: pools{where: "kube-system/kubevip", data: data}}
+func worldOf(data map[string]string) allocator {
+	return allocator{pools: pools{where: "kube-system/kubevip", data: data}}
 }
 
-func (w world) record(s *v1.Service, addresses ...string) world {
+func (w allocator) record(s *v1.Service, addresses ...string) allocator {
 	var all []netip.Addr
 	for _, text := range addresses {
 		all = append(all, netip.MustParseAddr(text))
@@ -52,7 +52,7 @@ func (w world) record(s *v1.Service, addresses ...string) world {
 	return w
 }
 
-func chosen(t *testing.T, w world, s *v1.Service, asked string) string {
+func chosen(t *testing.T, w allocator, s *v1.Service, asked string) string {
 	t.Helper()
 	c, err := w.choose(s, lenientList(asked), nil)
 	require.NoError(t, err)
@@ -217,7 +217,7 @@ func TestNeverTwice(t *testing.T) {
 }
 
 // requireDistinct: Services with the same address may share it.
-func requireDistinct(t *testing.T, w world) {
+func requireDistinct(t *testing.T, w allocator) {
 	t.Helper()
 	holders := map[netip.Addr][]*v1.Service{}
 	for _, e := range w.entries {
@@ -227,7 +227,7 @@ func requireDistinct(t *testing.T, w world) {
 			}
 			for _, a := range e.addresses() {
 				for _, other := range holders[a] {
-					require.True(t, a.Is4() && w.pools.shares(s.Namespace) && !overlap(s, other), "%s and %s have %s", s.Name, other.Name, a)
+					require.True(t, a.Is4() && w.pools.shares(s.Namespace) && !portsOverlap(s, other), "%s and %s have %s", s.Name, other.Name, a)
 				}
 				holders[a] = append(holders[a], s)
 			}

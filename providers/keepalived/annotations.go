@@ -59,26 +59,26 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	problems := []error{err}
 	if s.Addresses != "" && err == nil {
 		for part := range strings.SplitSeq(s.Addresses, ",") {
-			if why := illegal(part); why != "" {
+			if why := invalidReason(part); why != "" {
 				problems = append(problems, &schema.Problem{Place: "annotation " + annotationIPs, Value: s.Addresses, Reason: why})
 			}
 		}
 	}
 	if text := service.Spec.LoadBalancerIP; text != "" && s.Addresses == "" {
-		if why := illegal(text); why != "" {
+		if why := invalidReason(text); why != "" {
 			problems = append(problems, &schema.Problem{Place: "spec.loadBalancerIP", Value: text, Reason: why})
 		}
 	}
 	return s, warnings, errors.Join(problems...)
 }
 
-// illegal returns why a requested address is invalid; "" if it is valid.
-func illegal(text string) string {
-	a := parsed(text)
+// invalidReason returns why a requested address is invalid; "" if it is valid.
+func invalidReason(text string) string {
+	a := parseAddress(text)
 	if raw, err := netip.ParseAddr(strings.TrimSpace(text)); err != nil || raw != a {
 		return "is not an IP address"
 	}
-	return unusable(a)
+	return unusableReason(a)
 }
 
 // requestedAddresses returns the addresses that a Service requests.

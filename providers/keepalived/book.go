@@ -97,14 +97,14 @@ func (b *book) isWatched() bool { return b.watched != nil && b.watched() }
 
 // read returns the stored version, from the cache if possible.
 func (b *book) read(ctx context.Context) (record, error) {
-	cm, err := b.current(ctx)
+	cm, err := b.currentConfigMap(ctx)
 	if err != nil {
 		return record{}, err
 	}
 	return readRecord(cm)
 }
 
-func (b *book) current(ctx context.Context) (*v1.ConfigMap, error) {
+func (b *book) currentConfigMap(ctx context.Context) (*v1.ConfigMap, error) {
 	select {
 	case b.reading <- struct{}{}:
 		defer func() { <-b.reading }()
@@ -158,7 +158,7 @@ func (b *book) pause() time.Duration {
 
 // Read implements shared.Document.
 func (b *book) Read(ctx context.Context, _ bool) (version, error) {
-	cm, err := b.current(ctx)
+	cm, err := b.currentConfigMap(ctx)
 	if err != nil {
 		return version{}, err
 	}

@@ -31,12 +31,12 @@ type marks struct {
 	Labelled, OldLabel bool
 }
 
-// recorded returns the addresses in a Service's annotation.
-func recorded(s *v1.Service) []netip.Addr { return lenientList(s.Annotations[annotationIPs]) }
+// annotatedAddresses returns the addresses in a Service's annotation.
+func annotatedAddresses(s *v1.Service) []netip.Addr { return lenientList(s.Annotations[annotationIPs]) }
 
-// askedOf separates the request from the assigned address: the annotation and the field hold both. If they differ, the user changed the one
-// that differs from the status.
-func askedOf(s *v1.Service, wants, has []netip.Addr) (asked, given []netip.Addr) {
+// splitRequest separates the request from the assigned address: the annotation and the field hold both. If they differ, the user changed
+// the one that differs from the status.
+func splitRequest(s *v1.Service, wants, has []netip.Addr) (asked, given []netip.Addr) {
 	field := lenientList(s.Spec.LoadBalancerIP)
 	if _, ours := s.Labels[labelImplementation]; !ours || len(has) == 0 {
 		return wants, nil
@@ -56,7 +56,7 @@ func askedOf(s *v1.Service, wants, has []netip.Addr) (asked, given []netip.Addr)
 // statusAddresses returns the addresses in the status of a Service.
 func statusAddresses(s *v1.Service) (all []netip.Addr) {
 	for _, i := range s.Status.LoadBalancer.Ingress {
-		if a := parsed(i.IP); a.IsValid() {
+		if a := parseAddress(i.IP); a.IsValid() {
 			all = append(all, a)
 		}
 	}
@@ -72,14 +72,14 @@ func marksOf(s *v1.Service) marks {
 	}
 }
 
-// marksFor returns the desired marks. Equivalent existing ones stay.
-func marksFor(s *v1.Service, _ settings, addresses []netip.Addr, networkInterface string) marks {
+// desiredMarks returns the desired marks. Equivalent existing ones stay.
+func desiredMarks(s *v1.Service, _ settings, addresses []netip.Addr, networkInterface string) marks {
 	m := marksOf(s)
 	fresh := m.Addresses == "" && m.LoadBalancerIP == ""
-	if !slices.Equal(recorded(s), addresses) {
+	if !slices.Equal(annotatedAddresses(s), addresses) {
 		m.Addresses = texts(addresses)
 	}
-	if fresh || m.LoadBalancerIP != "" && !slices.Contains(addresses, parsed(m.LoadBalancerIP)) {
+	if fresh || m.LoadBalancerIP != "" && !slices.Contains(addresses, parseAddress(m.LoadBalancerIP)) {
 		m.LoadBalancerIP = addresses[0].String()
 	}
 	if fresh && m.Interface == "" {
@@ -131,9 +131,9 @@ func (r *reconciler) mark(ctx context.Context, q *services.Request, _ *observed)
 		return nil, fmt.Errorf("giving Service %s/%s an address: it is gone", q.Service.Namespace, q.Service.Name)
 	}
 	current := all[at]
-	d, err := r.desire(ctx, r.translate(current), &observed{has: recorded(current)}, all)
+	d, err := r.desire(ctx, r.translate(current), &observed{has: annotatedAddresses(current)}, all)
 	if err != nil {
-		return nil, r.reported(q, err)
+		return nil, r.reportLoss(q, err)
 	}
 	written, err := r.patch(ctx, current, marksOf(current), d.written)
 	if err != nil {
@@ -142,14 +142,14 @@ func (r *reconciler) mark(ctx context.Context, q *services.Request, _ *observed)
 	if all, err = r.cluster.Living(ctx); err != nil {
 		return nil, err
 	}
-	w, err := r.world(ctx, record{}, all)
+	w, err := r.newAllocator(ctx, record{}, all)
 	if err != nil {
 		return nil, err
 	}
-	u := w.used(written.UID)
-	had := recorded(current)
+	u := w.usageWithout(written.UID)
+	had := annotatedAddresses(current)
 	for _, a := range slices.DeleteFunc(slices.Clone(d.addresses), func(a netip.Addr) bool { return slices.Contains(had, a) }) {
-		rivals := slices.DeleteFunc(u.having(a), func(h holder) bool { return h.service == nil })
+		rivals := slices.DeleteFunc(u.holdersWith(a), func(h holder) bool { return h.service == nil })
 		if why := w.obstacle(written, a, usage{a: rivals}); why != "" && !a.IsUnspecified() {
 			if _, err := r.patch(ctx, written, marksOf(written), marksOf(current)); err != nil {
 				return nil, err
@@ -174,7 +174,7 @@ func (r *reconciler) markDeletions(s *v1.Service) []services.Change[*observed] {
 			written, err := r.patch(ctx, q.Service, before, marks{})
 			if err == nil {
 				q.Service = written
-				r.tryAgain()
+				r.retryWaiting()
 			}
 			return &observed{}, err
 		},

@@ -70,15 +70,15 @@ func newReconciler(c Config, translate func(*v1.Service) *v1.Service) *reconcile
 
 var _ services.Reconciler[*observed, desired] = (*reconciler)(nil)
 
-// annotated reports whether addresses are recorded on the Services themselves.
-func (r *reconciler) annotated() bool { return r.config.Announcer == announcerKubeVIP }
+// usesAnnotations reports whether addresses are recorded on the Services themselves.
+func (r *reconciler) usesAnnotations() bool { return r.config.Announcer == announcerKubeVIP }
 
 // Validate checks the Service alone.
 func (r *reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	_, warnings, err := parseSettings(q.Service)
 	told, _ := r.config.judge(q.Service)
 	findings := services.Judged(errors.Join(warnings, told), err)
-	if r.config.Announcer == announcerKeepalived && local(q.Service) {
+	if r.config.Announcer == announcerKeepalived && isLocal(q.Service) {
 		findings = append(findings, services.Warning(eventLocal,
 			"spec.externalTrafficPolicy is Local: traffic is lost while the node that holds the address has no pod of the Service; use Cluster, or pods on all nodes"))
 	}
@@ -91,8 +91,8 @@ func (r *reconciler) Validate(q services.Request) ([]services.Finding, error) {
 
 // Observe reads the Service's addresses and record.
 func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed, error) {
-	if r.annotated() {
-		return &observed{has: recorded(q.Service)}, nil
+	if r.usesAnnotations() {
+		return &observed{has: annotatedAddresses(q.Service)}, nil
 	}
 	rec, err := r.book.read(ctx)
 	if err != nil {
@@ -126,12 +126,12 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 			return desired{}, nil, err
 		}
 		if why.again && q.Purpose == services.Ensure {
-			r.wait(q.Service, true)
+			r.setWaiting(q.Service, true)
 		}
 		return desired{}, []services.Finding{services.Warning(why.reason, "%s", why.message)}, err
 	}
 	if q.Purpose == services.Ensure {
-		r.wait(q.Service, d.lacking != "")
+		r.setWaiting(q.Service, d.lacking != "")
 	}
 	var findings []services.Finding
 	if d.lacking != "" {
@@ -154,16 +154,16 @@ func (r *reconciler) desire(ctx context.Context, s *v1.Service, o *observed, all
 	if err != nil {
 		return desired{}, err
 	}
-	w, err := r.world(ctx, o.record, all)
+	w, err := r.newAllocator(ctx, o.record, all)
 	if err != nil {
 		return desired{}, err
 	}
 	wants := requestedAddresses(s, set)
 	has := o.has
-	if r.annotated() {
-		wants, has = askedOf(s, wants, has)
+	if r.usesAnnotations() {
+		wants, has = splitRequest(s, wants, has)
 	} else if len(has) == 0 && len(wants) == 0 {
-		has = w.shown(s)
+		has = w.recoverAddresses(s)
 	}
 	c, err := w.choose(s, wants, has)
 	if err != nil {
@@ -172,8 +172,8 @@ func (r *reconciler) desire(ctx context.Context, s *v1.Service, o *observed, all
 	d := desired{choice: c}
 	kept := slices.DeleteFunc(slices.Clone(c.addresses), func(a netip.Addr) bool { return !slices.Contains(o.has, a) })
 	d.conflicts = w.conflicts(s, kept)
-	if r.annotated() {
-		d.written = marksFor(s, set, c.addresses, w.pools.networkInterface(s.Namespace))
+	if r.usesAnnotations() {
+		d.written = desiredMarks(s, set, c.addresses, w.pools.networkInterface(s.Namespace))
 		return d, nil
 	}
 	method := ""
@@ -187,31 +187,31 @@ func (r *reconciler) desire(ctx context.Context, s *v1.Service, o *observed, all
 	return d, nil
 }
 
-// world collects the input for the choice of addresses.
-func (r *reconciler) world(ctx context.Context, rec record, all []*v1.Service) (world, error) {
+// newAllocator collects the input for the choice of addresses.
+func (r *reconciler) newAllocator(ctx context.Context, rec record, all []*v1.Service) (allocator, error) {
 	nodes, err := r.allNodes(ctx)
-	w := world{
-		pools: r.pools.read(ctx), services: all, nodes: nodes, entries: rec.entries, annotated: r.annotated(),
+	w := allocator{
+		pools: r.pools.read(ctx), services: all, nodes: nodes, entries: rec.entries, annotated: r.usesAnnotations(),
 		exclusive: r.config.Announcer == announcerVIP, v4: r.config.Announcer == announcerVIP,
 		pooled: r.config.Requested == requestedPools,
 	}
 	if r.config.Announcer == announcerVIP {
-		w.foreign = rec.foreign()
+		w.foreign = rec.foreignAddresses()
 	}
 	return w, err
 }
 
-// shown recovers a lost record: the addresses in the Service's status that its pool contains and nobody else has.
-func (w world) shown(s *v1.Service) []netip.Addr {
+// recoverAddresses recovers a lost record: the addresses in the Service's status that its pool contains and nobody else has.
+func (w allocator) recoverAddresses(s *v1.Service) []netip.Addr {
 	p, err := w.pools.poolOf(s.Namespace)
 	if err != nil {
 		return nil
 	}
-	u := w.used(s.UID)
+	u := w.usageWithout(s.UID)
 	var has []netip.Addr
 	for _, a := range statusAddresses(s) {
 		// Another Service's mere request does not count.
-		if p.contains(a) && w.obstacle(s, a, usage{a: u.having(a)}) == "" {
+		if p.contains(a) && w.obstacle(s, a, usage{a: u.holdersWith(a)}) == "" {
 			has = append(has, a)
 		}
 	}
@@ -220,13 +220,13 @@ func (w world) shown(s *v1.Service) []netip.Addr {
 
 // conflicts lists a Service's addresses that others have too, after manual changes, changed ports or another controller's choice. The
 // younger Service gets an event and keeps the address, because removal would be an outage.
-func (w world) conflicts(s *v1.Service, has []netip.Addr) (all []string) {
+func (w allocator) conflicts(s *v1.Service, has []netip.Addr) (all []string) {
 	if w.pools.err != nil {
 		return nil // it is unknown which addresses may be shared
 	}
-	u := w.used(s.UID)
+	u := w.usageWithout(s.UID)
 	for _, a := range has {
-		rivals := slices.DeleteFunc(u.having(a), func(h holder) bool { return h.service != nil && older(s, h.service) })
+		rivals := slices.DeleteFunc(u.holdersWith(a), func(h holder) bool { return h.service != nil && isOlder(s, h.service) })
 		if why := w.obstacle(s, a, usage{a: rivals}); why != "" && !a.IsUnspecified() {
 			all = append(all, fmt.Sprintf("address %s %s; it stays until one of the two is created again or asks for another address", a, why))
 		}
@@ -240,8 +240,8 @@ func (r *reconciler) setNodes(l listers.NodeLister) {
 	r.nodes = l
 }
 
-// wait records whether a Service waits for an address.
-func (r *reconciler) wait(s *v1.Service, waits bool) {
+// setWaiting records whether a Service waits for an address.
+func (r *reconciler) setWaiting(s *v1.Service, waits bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if waits {
@@ -251,8 +251,8 @@ func (r *reconciler) wait(s *v1.Service, waits bool) {
 	}
 }
 
-// tryAgain retries the Services that wait for an address.
-func (r *reconciler) tryAgain() {
+// retryWaiting retries the Services that wait for an address.
+func (r *reconciler) retryWaiting() {
 	r.mu.Lock()
 	retry, waiting := r.retry, maps.Clone(r.waiting)
 	r.mu.Unlock()
@@ -264,7 +264,7 @@ func (r *reconciler) tryAgain() {
 
 // Changes returns the changes from the observed to the desired state.
 func (r *reconciler) Changes(q services.Request, o *observed, d desired) ([]services.Change[*observed], error) {
-	if r.annotated() {
+	if r.usesAnnotations() {
 		return r.markChanges(q.Service, d), nil
 	}
 	if r.isRecorded(o, d.entry) {
@@ -284,30 +284,30 @@ func (r *reconciler) Changes(q services.Request, o *observed, d desired) ([]serv
 			return o.entry, d.entry
 		},
 		Make: func(ctx context.Context, q *services.Request, _ *observed) (*observed, error) {
-			after, err := r.book.commit(ctx, func(rec record) (record, error) { return r.give(ctx, q.Service, rec) })
+			after, err := r.book.commit(ctx, func(rec record) (record, error) { return r.assignAddresses(ctx, q.Service, rec) })
 			if err != nil {
-				return nil, r.reported(q, err)
+				return nil, r.reportLoss(q, err)
 			}
 			now := r.observe(q.Service, after)
 			if slices.ContainsFunc(o.has, func(a netip.Addr) bool { return !slices.Contains(now.has, a) }) {
-				r.tryAgain() // an address is free
+				r.retryWaiting() // an address is free
 			}
 			return now, nil
 		},
 	}}, nil
 }
 
-// reported returns the event of a Service that lost an address to a faster one.
-func (r *reconciler) reported(q *services.Request, err error) error {
+// reportLoss returns the event of a Service that lost an address to a faster one.
+func (r *reconciler) reportLoss(q *services.Request, err error) error {
 	if why, ok := errors.AsType[*refusal](err); ok {
 		q.Report(services.Warning(why.reason, "%s", why.message))
-		r.wait(q.Service, why.again)
+		r.setWaiting(q.Service, why.again)
 	}
 	return err
 }
 
-// give assigns the addresses again just before the record is written, because another process may have taken some.
-func (r *reconciler) give(ctx context.Context, s *v1.Service, rec record) (record, error) {
+// assignAddresses assigns the addresses again just before the record is written, because another process may have taken some.
+func (r *reconciler) assignAddresses(ctx context.Context, s *v1.Service, rec record) (record, error) {
 	all, err := r.cluster.Services(ctx)
 	if err != nil {
 		return rec, err
@@ -339,7 +339,7 @@ func (r *reconciler) publish(ctx context.Context, before, after record) (record,
 		after.data = mergeData(before, after)
 		return after, nil
 	}
-	text, err := r.rendered(ctx, after)
+	text, err := r.renderRecord(ctx, after)
 	if err != nil {
 		return after, err
 	}
@@ -351,9 +351,9 @@ func (r *reconciler) publish(ctx context.Context, before, after record) (record,
 	return after, nil
 }
 
-// rendered returns the keepalived.conf of a record.
-func (r *reconciler) rendered(ctx context.Context, rec record) (string, error) {
-	nodes, err := r.announcing(ctx)
+// renderRecord returns the keepalived.conf of a record.
+func (r *reconciler) renderRecord(ctx context.Context, rec record) (string, error) {
+	nodes, err := r.announcingNodes(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -379,7 +379,7 @@ func (*reconciler) Complete(_ context.Context, _ *services.Request, o *observed,
 
 // Status returns the status of the Service. With kube-vip, kube-vip writes it.
 func (r *reconciler) Status(q services.Request, o *observed, _ desired) (*v1.LoadBalancerStatus, error) {
-	if r.annotated() {
+	if r.usesAnnotations() {
 		return q.Service.Status.LoadBalancer.DeepCopy(), nil
 	}
 	return statusOf(o.has), nil
@@ -402,8 +402,8 @@ func (*reconciler) NodeChanges(context.Context, services.Request, *observed) ([]
 func (r *reconciler) Deletions(
 	_ context.Context, q services.Request, o *observed,
 ) ([]services.Change[*observed], []services.Finding, error) {
-	r.wait(q.Service, false)
-	if r.annotated() {
+	r.setWaiting(q.Service, false)
+	if r.usesAnnotations() {
 		return r.markDeletions(q.Service), nil, nil
 	}
 	if o.entry.UID == "" {
@@ -415,7 +415,7 @@ func (r *reconciler) Deletions(
 		Make: func(ctx context.Context, q *services.Request, _ *observed) (*observed, error) {
 			after, err := r.book.commit(ctx, func(rec record) (record, error) { return rec.remove(string(q.Service.UID)), nil })
 			if err == nil {
-				r.tryAgain()
+				r.retryWaiting()
 			}
 			return r.observe(q.Service, after), err
 		},
@@ -424,7 +424,7 @@ func (r *reconciler) Deletions(
 
 // Exists implements services.Reconciler.
 func (r *reconciler) Exists(_ context.Context, q services.Request, o *observed) (*v1.LoadBalancerStatus, bool, error) {
-	if r.annotated() {
+	if r.usesAnnotations() {
 		_, marked := q.Service.Labels[labelImplementation]
 		return q.Service.Status.LoadBalancer.DeepCopy(), marked, nil
 	}

@@ -203,8 +203,8 @@ func (c Config) warnings() error {
 		c.ClassName)}
 }
 
-// leaves implements registry.Provider.LeavesAlone. In class mode kube-vip's own controller serves a single class.
-func leaves(in registry.Inputs) func(*v1.Service) bool {
+// leavesAlone implements registry.Provider.LeavesAlone. In class mode kube-vip's own controller serves a single class.
+func leavesAlone(in registry.Inputs) func(*v1.Service) bool {
 	c, _, _ := parseConfig(in) // its faults are reported elsewhere
 	return func(s *v1.Service) bool { return c.ByClass && defaults.ClassOf(s) != c.ClassName }
 }

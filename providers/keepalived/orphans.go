@@ -15,7 +15,7 @@ var _ contract.OrphanFinder = (*cloud)(nil)
 func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
 	orphans := []contract.Orphan{}
 	r := c.reconciler
-	if r.annotated() {
+	if r.usesAnnotations() {
 		return orphans, nil // a record on a Service is deleted with it
 	}
 	rec, err := r.book.read(ctx)

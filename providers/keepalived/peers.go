@@ -22,8 +22,8 @@ type peer struct {
 	address netip.Addr
 }
 
-// leftOut is a node that may not hold addresses, with the reason.
-type leftOut struct {
+// excludedNode is a node that may not hold addresses, with the reason.
+type excludedNode struct {
 	node *v1.Node
 	why  string
 }
@@ -31,7 +31,7 @@ type leftOut struct {
 // peersOf returns the nodes that may hold addresses, by name. Each has its own internal address in the first announced address's family. Of
 // two nodes with the same one, the older keeps it: a kubelet can report any address, but cannot change its Node's age. Announced addresses
 // are ignored, because kubelets may report them.
-func peersOf(nodes []*v1.Node, announced []netip.Addr) (peers []peer, left []leftOut) {
+func peersOf(nodes []*v1.Node, announced []netip.Addr) (peers []peer, left []excludedNode) {
 	v6 := len(announced) > 0 && announced[0].Is6()
 	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b *v1.Node) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
@@ -39,17 +39,17 @@ func peersOf(nodes []*v1.Node, announced []netip.Addr) (peers []peer, left []lef
 	owners := map[netip.Addr]string{}
 	for _, n := range nodes {
 		at := slices.IndexFunc(n.Status.Addresses, func(a v1.NodeAddress) bool {
-			ip := parsed(a.Address)
-			return a.Type == v1.NodeInternalIP && ip.IsValid() && ip.Is6() == v6 && unusable(ip) == "" && !ip.IsUnspecified() &&
+			ip := parseAddress(a.Address)
+			return a.Type == v1.NodeInternalIP && ip.IsValid() && ip.Is6() == v6 && unusableReason(ip) == "" && !ip.IsUnspecified() &&
 				!slices.Contains(announced, ip)
 		})
 		if at < 0 {
-			left = append(left, leftOut{n, fmt.Sprintf("it has no address of type InternalIP and family %s of its own", familyName(v6))})
+			left = append(left, excludedNode{n, fmt.Sprintf("it has no address of type InternalIP and family %s of its own", familyName(v6))})
 			continue
 		}
-		address := parsed(n.Status.Addresses[at].Address)
+		address := parseAddress(n.Status.Addresses[at].Address)
 		if other, taken := owners[address]; taken {
-			left = append(left, leftOut{n, fmt.Sprintf("Node %s, which is older, has its InternalIP %s as well", other, address)})
+			left = append(left, excludedNode{n, fmt.Sprintf("Node %s, which is older, has its InternalIP %s as well", other, address)})
 			continue
 		}
 		owners[address] = n.Name
@@ -81,16 +81,16 @@ func (r *reconciler) allNodes(ctx context.Context) ([]*v1.Node, error) {
 	return all, nil
 }
 
-// announcing returns the nodes on which keepalived runs.
-func (r *reconciler) announcing(ctx context.Context) ([]*v1.Node, error) {
+// announcingNodes returns the nodes on which keepalived runs.
+func (r *reconciler) announcingNodes(ctx context.Context) ([]*v1.Node, error) {
 	all, err := r.allNodes(ctx)
 	return slices.DeleteFunc(slices.Clone(all), func(n *v1.Node) bool {
 		return r.config.nodes != nil && !r.config.nodes.Matches(labels.Set(n.Labels))
 	}), err
 }
 
-// reportLeftOut writes an event on each node that cannot hold addresses, once for each reason.
-func (r *reconciler) reportLeftOut(nodes []*v1.Node, announced []netip.Addr) {
+// reportExcluded writes an event on each node that cannot hold addresses, once for each reason.
+func (r *reconciler) reportExcluded(nodes []*v1.Node, announced []netip.Addr) {
 	_, left := peersOf(nodes, announced)
 	r.mu.Lock()
 	defer r.mu.Unlock()

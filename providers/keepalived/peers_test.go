@@ -38,7 +38,7 @@ func TestNodeWithoutAddress(t *testing.T) {
 			good := s.api.ConfigMap(defaultNamespace, defaultBook).Data[keyConfiguration]
 			s.Register(c.bad)
 			for range 2 {
-				require.NoError(t, c0.publishAgain(t.Context()))
+				require.NoError(t, c0.republish(t.Context()))
 			}
 			assert.Equal(t, good, s.api.ConfigMap(defaultNamespace, defaultBook).Data[keyConfiguration], name)
 			events := strings.Join(s.Events(), "\n")
@@ -112,5 +112,5 @@ func TestClaimedAddress(t *testing.T) {
 	peers, left := peersOf([]*v1.Node{claimant, other, honest}, addresses(1, 0))
 	assert.Equal(t, []peer{{"worker-1", netip.MustParseAddr("10.0.0.1")}, {"worker-2", netip.MustParseAddr("10.0.0.2")}}, peers)
 	require.Len(t, left, 1)
-	assert.Equal(t, leftOut{claimant, "Node worker-1, which is older, has its InternalIP 10.0.0.1 as well"}, left[0])
+	assert.Equal(t, excludedNode{claimant, "Node worker-1, which is older, has its InternalIP 10.0.0.1 as well"}, left[0])
 }

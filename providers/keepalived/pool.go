@@ -102,11 +102,11 @@ func parseSpans(text string, skipEnds bool) ([]span, error) {
 		}
 		ranges = append(ranges, span{from, to})
 	}
-	networks = merged(networks)
+	networks = mergeSpans(networks)
 	if skipEnds {
-		networks = withoutEnds(networks)
+		networks = removeEnds(networks)
 	}
-	return merged(append(networks, ranges...)), nil
+	return mergeSpans(append(networks, ranges...)), nil
 }
 
 // spanOf returns a network as a span.
@@ -120,8 +120,8 @@ func spanOf(prefix netip.Prefix) span {
 	return span{from, to}
 }
 
-// merged returns the same addresses in the fewest spans, sorted.
-func merged(spans []span) []span {
+// mergeSpans returns the same addresses in the fewest spans, sorted.
+func mergeSpans(spans []span) []span {
 	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
 	var all []span
 	for _, s := range spans {
@@ -139,8 +139,8 @@ func merged(spans []span) []span {
 	return all
 }
 
-// withoutEnds removes the first and the last address of each IPv4 network in the spans, except of a /31 and a /32.
-func withoutEnds(spans []span) []span {
+// removeEnds removes the first and the last address of each IPv4 network in the spans, except of a /31 and a /32.
+func removeEnds(spans []span) []span {
 	var all []span
 	for _, s := range spans {
 		if !s.from.Is4() {

@@ -267,7 +267,7 @@ func TestPoolEditedWhileAllocating(t *testing.T) {
 				group.Go(func() {
 					s.api.Put(configMap(defaultNamespace, defaultPool, map[string]string{"cidr-global": edits[round%len(edits)]}))
 					for _, p := range processes {
-						p.reconciler.pools.changed()
+						p.reconciler.pools.invalidate()
 					}
 				})
 				group.Wait()

@@ -38,8 +38,8 @@ func (p *poolSource) follow(synced func() bool) {
 	p.watched, p.fresh = synced, false
 }
 
-// changed invalidates the cache.
-func (p *poolSource) changed() {
+// invalidate invalidates the cache.
+func (p *poolSource) invalidate() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fresh = false

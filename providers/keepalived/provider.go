@@ -44,7 +44,7 @@ func Description() registry.Provider {
 		Installation: installation(),
 		Events:       eventRows(),
 		CheckService: checkService, ServiceFields: serviceFields, FieldOptions: fieldOptions,
-		LeavesAlone: leaves,
+		LeavesAlone: leavesAlone,
 	})
 }
 
@@ -98,13 +98,13 @@ func (c *cloud) inform(in cloudbase.Informers) {
 	render := func() {}
 	if r.config.Announcer == announcerKeepalived {
 		rendering := loop.New(loop.Job{
-			Name: "keepalived-configuration", Period: renderPeriod, Spacing: writeSpacing, Timeout: time.Minute, Run: c.publishAgain,
+			Name: "keepalived-configuration", Period: renderPeriod, Spacing: writeSpacing, Timeout: time.Minute, Run: c.republish,
 		})
 		in.RunLoopOnChanges(rendering, in.Nodes().Informer(), nil)
 		render = rendering.Trigger
 	}
 	// Adding a handler to a stopped informer cannot fail. A deleted Service frees its address.
-	_, _ = in.Services().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { r.tryAgain() }})
+	_, _ = in.Services().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { r.retryWaiting() }})
 	started := false
 	in.Run(loop.Job{Name: "keepalived-watch", Period: renderPeriod, Timeout: time.Minute, Run: func(context.Context) error {
 		if !started {
@@ -138,36 +138,36 @@ func (c *cloud) watch(stop <-chan struct{}, render func()) {
 		return factory.Core().V1().ConfigMaps().Informer().HasSynced
 	}
 	r.pools.follow(follow(r.config.PoolNamespace, r.config.PoolConfigMap, func(*v1.ConfigMap) {
-		r.pools.changed()
-		r.tryAgain()
+		r.pools.invalidate()
+		r.retryWaiting()
 	}))
-	if r.annotated() {
+	if r.usesAnnotations() {
 		return
 	}
 	r.book.follow(follow(r.config.Namespace, r.config.ConfigMap, func(cm *v1.ConfigMap) {
 		if !r.book.observe(cm) {
 			return
 		}
-		r.tryAgain() // another process may have freed an address
+		r.retryWaiting() // another process may have freed an address
 		render()
 	}))
 }
 
-// publishAgain renders the file again after a change of nodes or a manual change. Without addresses there is nothing to announce.
-func (c *cloud) publishAgain(ctx context.Context) error {
+// republish renders the file again after a change of nodes or a manual change. Without addresses there is nothing to announce.
+func (c *cloud) republish(ctx context.Context) error {
 	r := c.reconciler
 	rec, err := r.book.read(ctx)
 	if err != nil || (len(rec.entries) == 0 && rec.data[keyConfiguration] == "") {
 		return err
 	}
-	nodes, err := r.announcing(ctx)
+	nodes, err := r.announcingNodes(ctx)
 	if err != nil {
 		return err
 	}
 	if len(rec.entries) > 0 {
-		r.reportLeftOut(nodes, rec.addresses())
+		r.reportExcluded(nodes, rec.addresses())
 	}
-	text, err := r.rendered(ctx, rec)
+	text, err := r.renderRecord(ctx, rec)
 	if err != nil || rec.data[keyConfiguration] == text {
 		return err
 	}
@@ -184,7 +184,7 @@ func (c *cloud) check(ctx context.Context) error {
 	if p := r.pools.read(ctx); p.err != nil {
 		return p.err
 	}
-	if r.annotated() {
+	if r.usesAnnotations() {
 		return nil
 	}
 	_, err := r.book.read(ctx)

@@ -40,7 +40,7 @@ func (e entry) title() string {
 func (e entry) addresses() []netip.Addr {
 	var all []netip.Addr
 	for _, text := range []string{e.IP, e.Second} {
-		if a := parsed(text); a.IsValid() {
+		if a := parseAddress(text); a.IsValid() {
 			all = append(all, a)
 		}
 	}
@@ -143,11 +143,11 @@ func (r record) remove(uid string) record {
 	return record{data: r.data, entries: slices.DeleteFunc(slices.Clone(r.entries), func(e entry) bool { return e.UID == uid })}
 }
 
-// foreign returns the addresses for which users have their own keys.
-func (r record) foreign() []netip.Addr {
+// foreignAddresses returns the addresses for which users have their own keys.
+func (r record) foreignAddresses() []netip.Addr {
 	var all []netip.Addr
 	for _, key := range slices.Sorted(maps.Keys(r.data)) {
-		a := parsed(key)
+		a := parseAddress(key)
 		if a.IsValid() && !slices.ContainsFunc(r.entries, func(e entry) bool { return slices.Contains(e.addresses(), a) }) {
 			all = append(all, a)
 		}

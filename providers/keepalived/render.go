@@ -186,7 +186,7 @@ func verifyAddresses(first, excluded, nodes []string) error {
 	}
 	v6 := netip.MustParsePrefix(first[0]).Addr().Is6()
 	for _, text := range nodes {
-		if a := parsed(text); !a.IsValid() || a.Is6() != v6 {
+		if a := parseAddress(text); !a.IsValid() || a.Is6() != v6 {
 			return fmt.Errorf("%q is no address of the family of %s", text, first[0])
 		}
 	}

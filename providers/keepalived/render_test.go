@@ -120,12 +120,12 @@ func TestPublishedFile(t *testing.T) {
 		assert.Contains(t, text, "@node-3 priority 252\n")
 		assert.NotContains(t, text, "inner")
 		assert.Equal(t, "stays", book().Data["mine"])
-		require.NoError(t, c.publishAgain(t.Context()))
+		require.NoError(t, c.republish(t.Context()))
 		assert.Equal(t, 1, s.writes())
 		joined := node("node-4", "10.99.0.14")
 		joined.Labels = map[string]string{"edge": "yes"}
 		s.Register(joined)
-		require.NoError(t, c.publishAgain(t.Context()))
+		require.NoError(t, c.republish(t.Context()))
 		assert.Equal(t, 2, s.writes())
 		assert.Contains(t, book().Data[keyConfiguration], "@^node-4 10.99.0.14\n")
 		require.NoError(t, s.Remove(c.loadBalancers, "", web))
@@ -163,7 +163,7 @@ func TestForeignFileIsReplaced(t *testing.T) {
 	onStage(t, confEnv, func(t *testing.T, s *stage) {
 		s.Register(node("n1", "10.99.0.11"))
 		c, web := s.start(), service("default", 1)
-		require.NoError(t, c.publishAgain(t.Context()))
+		require.NoError(t, c.republish(t.Context()))
 		assert.Nil(t, s.api.ConfigMap(defaultNamespace, defaultBook), "nothing is announced, and nothing written")
 		s.Apply(web)
 		s.requireServed(c, web)
@@ -172,7 +172,7 @@ func TestForeignFileIsReplaced(t *testing.T) {
 			cm.Data[keyConfiguration] = "vrrp_instance {"
 			s.api.Put(cm)
 			c.reconciler.book.observe(s.api.ConfigMap(defaultNamespace, defaultBook))
-			require.NoError(t, c.publishAgain(t.Context()))
+			require.NoError(t, c.republish(t.Context()))
 			require.NoError(t, verify(s.api.ConfigMap(defaultNamespace, defaultBook).Data[keyConfiguration]))
 			require.NoError(t, s.Remove(c.loadBalancers, "", web))
 		}

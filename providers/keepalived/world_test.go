@@ -114,8 +114,8 @@ var confEnv = map[string]string{envAnnouncer: announcerKeepalived, envServiceCID
 // addressesOf returns the addresses recorded for a Service.
 func (s *stage) addressesOf(c *cloud, service *v1.Service) []netip.Addr {
 	s.T.Helper()
-	if c.reconciler.annotated() {
-		return recorded(s.Current(service))
+	if c.reconciler.usesAnnotations() {
+		return annotatedAddresses(s.Current(service))
 	}
 	rec, err := c.reconciler.book.read(s.T.Context())
 	require.NoError(s.T, err)
