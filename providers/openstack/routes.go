@@ -201,7 +201,7 @@ func (r *routes) forget(one route) {
 	delete(r.known, one)
 }
 
-// acceptsCIDR reports whether the node's port accepts packets to the route's destination.
+// acceptsRoute reports whether the node's port accepts packets to the route's destination.
 func (r *routes) acceptsRoute(ctx context.Context, node *v1.Node, one route) (bool, error) {
 	if has, err := r.api.hasExtension(ctx, extensionAddressPairs); err != nil || !has {
 		return true, err
