@@ -69,7 +69,7 @@ func (a *api) listEverything(ctx context.Context) (all []listedVM, calls int, er
 	return all, 2, err
 }
 
-// members returns the virtual machines that the cluster's nodes name.
+// membersOf returns the virtual machines that the cluster's nodes name.
 func membersOf(nodes []*v1.Node) []string {
 	var ids []string
 	for _, n := range nodes {
