@@ -75,23 +75,23 @@ type settings struct {
 	ranged bool
 }
 
-func inPlace(key, help string) schema.AnnotationRow {
+func inPlaceRow(key, help string) schema.AnnotationRow {
 	return schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{Help: help}}
 }
 
-func numbered(key, help string, least, most float64, byDefault string) schema.AnnotationRow {
-	r := inPlace(key, help)
+func numberRow(key, help string, least, most float64, byDefault string) schema.AnnotationRow {
+	r := inPlaceRow(key, help)
 	r.Min, r.Max, r.DefaultHelp = &least, &most, byDefault
 	return r
 }
 
-func (s settings) private() bool { return s.IPType != "" && s.IPType != typePublic }
+func (s settings) isPrivate() bool { return s.IPType != "" && s.IPType != typePublic }
 
 // features are the words of the annotation, in lower case and without blanks.
 func (s settings) features() []string { return words(strings.ToLower(s.Features)) }
 
-func (s settings) network() bool { return slices.Contains(s.features(), featureNLB) }
-func (s settings) proxy() bool   { return slices.Contains(s.features(), featureProxy) }
+func (s settings) isNetwork() bool { return slices.Contains(s.features(), featureNLB) }
+func (s settings) hasProxy() bool  { return slices.Contains(s.features(), featureProxy) }
 
 // words are the elements of a list, in which blanks do not count.
 func words(list string) []string {
@@ -132,19 +132,19 @@ var Annotations = schema.Annotations[settings]{
 	}).Serving(schema.Serves{
 		Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: typePublic, portable.SchemeInternal: typePrivate},
 	}),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Features }, inPlace(annotationFeatures,
+	schema.StringAnnotation(func(s *settings) *string { return &s.Features }, inPlaceRow(annotationFeatures,
 		"List of proxy-protocol, which sends its header (v1) to the nodes, and nlb, which makes a network load balancer when the Service gets its load balancer. "+
 			"Other words have no effect.")).
 		Serving(schema.Serves{
 			Portable: portable.ProxyProtocol, Values: map[string]string{portable.ProxyNone: "", portable.ProxyV1: featureProxy}, Merge: withFeature,
 		}),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Zone }, inPlace(annotationZone,
+	schema.StringAnnotation(func(s *settings) *string { return &s.Zone }, inPlaceRow(annotationZone,
 		"Zone of the load balancer, and of the nodes behind it. Its subnets follow at creation alone.")),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Subnets }, schema.AnnotationRow{
 		Key: annotationSubnets, Changes: schema.InPlace, Spec: schema.Spec{Help: "Subnets of the load balancer: a list of names, IDs or networks (IPv4) in the VPC of the cluster. " +
 			"That of a network load balancer cannot be changed later."},
 	}).Serving(schema.Serves{Portable: portable.Subnet}),
-	schema.StringAnnotation(func(s *settings) *string { return &s.NodeSelector }, inPlace(annotationNodeSelector,
+	schema.StringAnnotation(func(s *settings) *string { return &s.NodeSelector }, inPlaceRow(annotationNodeSelector,
 		"One label, key=value, of the nodes that receive traffic. Keys are those of ibm-cloud.kubernetes.io/ and of Kubernetes' well-known labels.")),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Name }, schema.AnnotationRow{
 		Key: annotationName, Changes: schema.InPlace, Adopts: true,
@@ -163,19 +163,19 @@ var Annotations = schema.Annotations[settings]{
 		schema.Serves{Portable: portable.CheckPort, Translate: portableCheckPort}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CheckPath }, checkPathRow()).
 		Serving(schema.Serves{Portable: portable.CheckPath}),
-	schema.IntAnnotation(func(s *settings) *int { return &s.Delay }, numbered(annotationCheckDelay,
+	schema.IntAnnotation(func(s *settings) *int { return &s.Delay }, numberRow(annotationCheckDelay,
 		"Seconds between two health checks; more than the timeout.", 2, 60, "5")).Serving(schema.Serves{Portable: portable.CheckInterval, Unit: time.Second}),
-	schema.IntAnnotation(func(s *settings) *int { return &s.Timeout }, numbered(annotationCheckTimeout,
+	schema.IntAnnotation(func(s *settings) *int { return &s.Timeout }, numberRow(annotationCheckTimeout,
 		"Seconds after which a health check has failed.", 1, 59, "2")).Serving(schema.Serves{Portable: portable.CheckTimeout, Unit: time.Second}),
-	schema.IntAnnotation(func(s *settings) *int { return &s.Retries }, numbered(annotationCheckRetries,
+	schema.IntAnnotation(func(s *settings) *int { return &s.Retries }, numberRow(annotationCheckRetries,
 		"Health checks in a row that must fail before a node is left out.", 1, 10, "2")).Serving(schema.Serves{Portable: portable.UnhealthyThreshold}),
-	schema.IntAnnotation(func(s *settings) *int { return &s.CheckUDP }, numbered(annotationCheckUDP,
+	schema.IntAnnotation(func(s *settings) *int { return &s.CheckUDP }, numberRow(annotationCheckUDP,
 		"TCP port of the nodes that is checked for ports of UDP. Required for them where externalTrafficPolicy is Cluster.", 1, 65535, "none")),
-	schema.IntAnnotation(func(s *settings) *int { return &s.Idle }, numbered(annotationIdle,
+	schema.IntAnnotation(func(s *settings) *int { return &s.Idle }, numberRow(annotationIdle,
 		"Seconds after which a silent connection is closed; application load balancers alone.", 50, 7200, "as the cloud has it")).
 		Serving(schema.Serves{Portable: portable.IdleTimeout, Unit: time.Second}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Quota }, quotaRow()),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Ranges }, inPlace(annotationPortRange,
+	schema.StringAnnotation(func(s *settings) *string { return &s.Ranges }, inPlaceRow(annotationPortRange,
 		"Ranges of ports, such as 30000-30010, of public network load balancers. Each begins with a port of the Service.")),
 	schema.StringAnnotation(func(s *settings) *string { return &s.DNSInstance }, schema.AnnotationRow{
 		Key: annotationDNSInstance, Changes: schema.AtCreation, Spec: schema.Spec{
@@ -189,7 +189,7 @@ var Annotations = schema.Annotations[settings]{
 			ID:   schema.NewIDForm("the ID of a DNS zone", "2d0f862b-67cc-41f3-b6a2-59860d0aa90e", `[a-z0-9-]{0,127}[a-z0-9]`),
 		},
 	}),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Groups }, inPlace(annotationGroups,
+	schema.StringAnnotation(func(s *settings) *string { return &s.Groups }, inPlaceRow(annotationGroups,
 		"Security groups of the load balancer, in the place of those that it has: a list of up to 5 names or IDs in the VPC of the cluster. Their rules are yours.")).
 		Serving(schema.Serves{Portable: portable.SecurityGroups}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Record }, schema.AnnotationRow{
@@ -201,13 +201,13 @@ var Annotations = schema.Annotations[settings]{
 }
 
 func checkPortRow() schema.AnnotationRow {
-	r := numbered(annotationCheckPort, "Port of the nodes that is checked.", 1, 65535, "the node port")
+	r := numberRow(annotationCheckPort, "Port of the nodes that is checked.", 1, 65535, "the node port")
 	r.OnlyIf = &schema.Where{Key: annotationCheckProtocol, Present: true}
 	return r
 }
 
 func checkPathRow() schema.AnnotationRow {
-	r := inPlace(annotationCheckPath, "Path of health checks by http and https.")
+	r := inPlaceRow(annotationCheckPath, "Path of health checks by http and https.")
 	r.DefaultHelp = rootPath
 	r.OnlyIf = &schema.Where{Key: annotationCheckProtocol, OneOf: []string{protocolHTTP, protocolHTTPS}}
 	r.Check = matches(regexp.MustCompile(`^/[!-~]*$`), "is no path: begin with a slash, and leave out blanks")
@@ -215,7 +215,7 @@ func checkPathRow() schema.AnnotationRow {
 }
 
 func quotaRow() schema.AnnotationRow {
-	r := inPlace(annotationQuota, "Nodes of each zone that receive traffic where externalTrafficPolicy is Cluster: a number, or 0, disable or max for all.")
+	r := inPlaceRow(annotationQuota, "Nodes of each zone that receive traffic where externalTrafficPolicy is Cluster: a number, or 0, disable or max for all.")
 	r.DefaultHelp = "all"
 	r.Check = matches(regexp.MustCompile(`^([0-9]{1,4}|disable|max)$`), "is no number, and neither disable nor max")
 	return r
@@ -264,26 +264,26 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 
 // judge is about what settings and the Service mean together.
 func (s settings) judge(service *v1.Service) (warned, problems []error) {
-	if s.proxy() && s.network() {
+	if s.hasProxy() && s.isNetwork() {
 		problems = append(problems, refuseFor(annotationFeatures, s.Features, "a network load balancer sends no header of the PROXY protocol"))
 	}
 	if delay, timeout := s.delay(), s.timeout(); timeout >= delay {
 		problems = append(problems, refuseFor(annotationCheckTimeout, strconv.Itoa(timeout),
 			"is not shorter than the time between two health checks, %d s; set %s", delay, annotationCheckDelay))
 	}
-	if s.Idle != 0 && s.network() {
+	if s.Idle != 0 && s.isNetwork() {
 		problems = append(problems, refuseFor(annotationIdle, strconv.Itoa(s.Idle), "a network load balancer has no idle timeout"))
 	}
 	if (s.DNSInstance == "") != (s.DNSZone == "") {
 		problems = append(problems, refuseFor(annotationDNSInstance, s.DNSInstance, "goes together with %s", annotationDNSZone))
-	} else if s.DNSInstance != "" && (!s.private() || s.network()) {
+	} else if s.DNSInstance != "" && (!s.isPrivate() || s.isNetwork()) {
 		problems = append(problems, refuseFor(annotationDNSInstance, s.DNSInstance, "is for private application load balancers alone"))
 	}
-	if s.network() && s.private() && len(words(s.Subnets)) != 1 {
+	if s.isNetwork() && s.isPrivate() && len(words(s.Subnets)) != 1 {
 		problems = append(problems, refuseFor(annotationSubnets, s.Subnets,
 			"is not one subnet without nodes of the cluster, which a private network load balancer needs"))
 	}
-	if s.network() && len(words(s.Subnets)) > 1 {
+	if s.isNetwork() && len(words(s.Subnets)) > 1 {
 		problems = append(problems, refuseFor(annotationSubnets, s.Subnets, "a network load balancer is in one subnet"))
 	}
 	w, p := s.judgeService(service)
@@ -300,7 +300,7 @@ func (s settings) judgeService(service *v1.Service) (warned, problems []error) {
 		return problemOf(place, value, fmt.Sprintf(format, args...))
 	}
 	for _, p := range service.Spec.Ports {
-		if p.Protocol == v1.ProtocolUDP && s.network() && s.CheckUDP == 0 && !local(service) {
+		if p.Protocol == v1.ProtocolUDP && s.isNetwork() && s.CheckUDP == 0 && !isLocal(service) {
 			problems = append(problems, refuseFor(annotationCheckUDP, "", "is required with UDP and externalTrafficPolicy Cluster: name a port that answers TCP or HTTP"))
 		}
 	}
@@ -321,16 +321,16 @@ func checkService(_ registry.Inputs, service *v1.Service) (warnings, err error) 
 	return warnings, err
 }
 
-func orUsual(value, usual int) int {
+func orDefault(value, usual int) int {
 	if value == 0 {
 		return usual
 	}
 	return value
 }
 
-func (s settings) delay() int   { return orUsual(s.Delay, usualDelay) }
-func (s settings) timeout() int { return orUsual(s.Timeout, usualTimeout) }
-func (s settings) retries() int { return orUsual(s.Retries, usualRetries) }
+func (s settings) delay() int   { return orDefault(s.Delay, usualDelay) }
+func (s settings) timeout() int { return orDefault(s.Timeout, usualTimeout) }
+func (s settings) retries() int { return orDefault(s.Retries, usualRetries) }
 
 // quota is how many nodes of each zone receive traffic; 0 means all.
 func (s settings) quota() int {
@@ -338,8 +338,8 @@ func (s settings) quota() int {
 	return n
 }
 
-// local reports whether traffic goes only to nodes with a pod of the Service.
-func local(service *v1.Service) bool {
+// isLocal reports whether traffic goes only to nodes with a pod of the Service.
+func isLocal(service *v1.Service) bool {
 	return service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort > 0
 }
 
@@ -391,7 +391,7 @@ func (s settings) ranges(service *v1.Service) (map[int32]int32, error) {
 		return map[int32]int32{}, nil
 	}
 	bad := func(why string) error { return refuseFor(annotationPortRange, s.Ranges, "%s", why) }
-	if !s.network() || s.private() {
+	if !s.isNetwork() || s.isPrivate() {
 		return nil, bad("is for public network load balancers alone")
 	}
 	found := map[int32]int32{}

@@ -35,19 +35,19 @@ const (
 
 // loadBalancer holds the fields of a load balancer that we use.
 type loadBalancer struct {
-	ID           string    `json:"id"`
-	Name         string    `json:"name"`
-	Hostname     string    `json:"hostname"`
-	Public       bool      `json:"is_public"`
-	Operating    string    `json:"operating_status"`
-	Provisioning string    `json:"provisioning_status"`
-	Profile      profile   `json:"profile"`
-	Subnets      []named   `json:"subnets"`
-	Listeners    []named   `json:"listeners"`
-	Pools        []named   `json:"pools"`
-	PublicIPs    []address `json:"public_ips"`
-	PrivateIPs   []address `json:"private_ips"`
-	Groups       []named   `json:"security_groups"`
+	ID           string      `json:"id"`
+	Name         string      `json:"name"`
+	Hostname     string      `json:"hostname"`
+	Public       bool        `json:"is_public"`
+	Operating    string      `json:"operating_status"`
+	Provisioning string      `json:"provisioning_status"`
+	Profile      profile     `json:"profile"`
+	Subnets      []reference `json:"subnets"`
+	Listeners    []reference `json:"listeners"`
+	Pools        []reference `json:"pools"`
+	PublicIPs    []address   `json:"public_ips"`
+	PrivateIPs   []address   `json:"private_ips"`
+	Groups       []reference `json:"security_groups"`
 	// GroupsSupported is false for network load balancers from before October 2023.
 	GroupsSupported *bool `json:"security_groups_supported"`
 	// DNS is the private zone that registers it; nil if there is none.
@@ -59,7 +59,7 @@ type profile struct {
 	Family string `json:"family"`
 }
 
-func (lb *loadBalancer) network() bool { return lb.Profile.Family == familyNetwork }
+func (lb *loadBalancer) isNetwork() bool { return lb.Profile.Family == familyNetwork }
 
 // subnets returns the load balancer's subnets, by ID.
 func (lb *loadBalancer) subnets() (ids []string) {
@@ -69,8 +69,8 @@ func (lb *loadBalancer) subnets() (ids []string) {
 	return ids
 }
 
-// busy reports whether the cloud is working on it, and refuses other changes.
-func (lb *loadBalancer) busy() bool {
+// isBusy reports whether the cloud is working on it, and refuses other changes.
+func (lb *loadBalancer) isBusy() bool {
 	return lb.Provisioning != stateActive && lb.Provisioning != stateFailed
 }
 
@@ -120,14 +120,14 @@ type pool struct {
 
 // listener is a listener in requests and responses.
 type listener struct {
-	ID       string `json:"id,omitempty"`
-	Limit    int    `json:"connection_limit,omitempty"`
-	Pool     *named `json:"default_pool,omitempty"`
-	Idle     int    `json:"idle_connection_timeout,omitempty"`
-	Port     int    `json:"port,omitempty"`
-	PortMin  int    `json:"port_min,omitempty"`
-	PortMax  int    `json:"port_max,omitempty"`
-	Protocol string `json:"protocol,omitempty"`
+	ID       string     `json:"id,omitempty"`
+	Limit    int        `json:"connection_limit,omitempty"`
+	Pool     *reference `json:"default_pool,omitempty"`
+	Idle     int        `json:"idle_connection_timeout,omitempty"`
+	Port     int        `json:"port,omitempty"`
+	PortMin  int        `json:"port_min,omitempty"`
+	PortMax  int        `json:"port_max,omitempty"`
+	Protocol string     `json:"protocol,omitempty"`
 }
 
 // dnsRequest names the zone that registers a private load balancer, in requests and responses.
@@ -135,7 +135,7 @@ type dnsRequest struct {
 	Instance struct {
 		CRN string `json:"crn"`
 	} `json:"instance"`
-	Zone named `json:"zone"`
+	Zone reference `json:"zone"`
 }
 
 // creation is the request for a load balancer with all its parts.
@@ -144,10 +144,10 @@ type creation struct {
 	Listeners     []listener  `json:"listeners"`
 	Name          string      `json:"name"`
 	Pools         []pool      `json:"pools"`
-	Profile       *named      `json:"profile,omitempty"`
-	ResourceGroup named       `json:"resource_group"`
-	Groups        []named     `json:"security_groups,omitempty"`
-	Subnets       []named     `json:"subnets"`
+	Profile       *reference  `json:"profile,omitempty"`
+	ResourceGroup reference   `json:"resource_group"`
+	Groups        []reference `json:"security_groups,omitempty"`
+	Subnets       []reference `json:"subnets"`
 	DNS           *dnsRequest `json:"dns,omitempty"`
 }
 
@@ -158,21 +158,21 @@ type details struct {
 	pools     []pool
 }
 
-// shown summarizes these listeners and pools in the same form as shownParts, so that both can be compared.
-func (d *details) shown() string {
+// summary summarizes these listeners and pools in the same form as shownParts, so that both can be compared.
+func (d *details) summary() string {
 	lb := &loadBalancer{}
-	d.showIn(lb)
+	d.copyTo(lb)
 	return lb.shownParts()
 }
 
-// showIn copies these listeners and pools to the load balancer's own references.
-func (d *details) showIn(lb *loadBalancer) {
+// copyTo copies these listeners and pools to the load balancer's own references.
+func (d *details) copyTo(lb *loadBalancer) {
 	lb.Listeners, lb.Pools = nil, nil
 	for _, l := range d.listeners {
-		lb.Listeners = append(lb.Listeners, named{ID: l.ID})
+		lb.Listeners = append(lb.Listeners, reference{ID: l.ID})
 	}
 	for _, p := range d.pools {
-		lb.Pools = append(lb.Pools, named{ID: p.ID, Name: p.Name})
+		lb.Pools = append(lb.Pools, reference{ID: p.ID, Name: p.Name})
 	}
 }
 
@@ -195,7 +195,7 @@ func (lb *loadBalancer) shownParts() string {
 
 // sameAs reports whether two reads of a load balancer show equal mutable fields.
 func (lb *loadBalancer) sameAs(listed *loadBalancer) bool {
-	ids := func(list []named) []string {
+	ids := func(list []reference) []string {
 		var all []string
 		for _, n := range list {
 			all = append(all, n.ID)
@@ -273,11 +273,11 @@ func (b *balancers) details(ctx context.Context, id string) (*details, error) {
 	d := &details{id: id}
 	err := waiting.Together(
 		func() (err error) {
-			d.listeners, err = unpaged[listener](ctx, b.api, "listing listeners of load balancer "+id, path+"/listeners", "listeners")
+			d.listeners, err = readUnpaged[listener](ctx, b.api, "listing listeners of load balancer "+id, path+"/listeners", "listeners")
 			return err
 		},
 		func() (err error) {
-			d.pools, err = unpaged[pool](ctx, b.api, "listing pools of load balancer "+id, path+"/pools", "pools")
+			d.pools, err = readUnpaged[pool](ctx, b.api, "listing pools of load balancer "+id, path+"/pools", "pools")
 			return err
 		},
 	)
@@ -288,15 +288,15 @@ func (b *balancers) details(ctx context.Context, id string) (*details, error) {
 	for n := range d.pools {
 		reads = append(reads, func() (err error) {
 			p := &d.pools[n]
-			p.Members, err = unpaged[member](ctx, b.api, "listing members of pool "+p.Name, path+"/pools/"+url.PathEscape(p.ID)+"/members", "members")
+			p.Members, err = readUnpaged[member](ctx, b.api, "listing members of pool "+p.Name, path+"/pools/"+url.PathEscape(p.ID)+"/members", "members")
 			return err
 		})
 	}
 	return d, waiting.Together(reads...)
 }
 
-// unpaged reads a listing without pages.
-func unpaged[T any](ctx context.Context, a *api, what, path, key string) ([]T, error) {
+// readUnpaged reads a listing without pages.
+func readUnpaged[T any](ctx context.Context, a *api, what, path, key string) ([]T, error) {
 	var raw json.RawMessage
 	if err := a.call(ctx, request{what: what, method: http.MethodGet, path: path}, &raw); err != nil {
 		return nil, err
@@ -319,7 +319,7 @@ func (b *balancers) resourceGroup(ctx context.Context) (string, error) {
 	}
 	const what = "looking for the resource group"
 	var said struct {
-		Resources []named `json:"resources"`
+		Resources []reference `json:"resources"`
 	}
 	query := url.Values{"account_id": {b.api.config.Account}, "name": {name}}
 	err := b.api.send(ctx, request{what: what, method: http.MethodGet}, b.api.endpoints.rm+"/v2/resource_groups?"+query.Encode(), &said)

@@ -33,22 +33,22 @@ func retryLater(err error, name string) error {
 	return err
 }
 
-// othersWork is returned if a write was refused because the cloud works on the load balancer. That may not be visible yet, or never if
+// busyError is returned if a write was refused because the cloud works on the load balancer. That may not be visible yet, or never if
 // somebody else caused it. The write is retried later from the state at that time.
-func othersWork(err error, name string) error {
+func busyError(err error, name string) error {
 	if errors.Is(err, cloudapi.ErrConflict) && !errors.Is(err, errDuplicate) && !errors.Is(err, errInUse) {
 		return cloudproviderapi.NewRetryError("the cloud works on load balancer "+name+", and took no change ("+err.Error()+")", lookAgain)
 	}
 	return err
 }
 
-// idle waits until the cloud no longer works on a load balancer.
-func (r *reconciler) idle(ctx context.Context, id, name string) (*loadBalancer, error) {
+// waitUntilIdle waits until the cloud no longer works on a load balancer.
+func (r *reconciler) waitUntilIdle(ctx context.Context, id, name string) (*loadBalancer, error) {
 	lb, err := r.known.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
-	if err == nil && lb.busy() {
+	if err == nil && lb.isBusy() {
 		ctx, cancel := context.WithTimeout(ctx, busyPatience)
 		defer cancel()
-		lb, err = r.room.Until(ctx, id, "load balancer "+name+": "+lb.Provisioning, func(lb *loadBalancer) bool { return !lb.busy() })
+		lb, err = r.room.Until(ctx, id, "load balancer "+name+": "+lb.Provisioning, func(lb *loadBalancer) bool { return !lb.isBusy() })
 	}
 	return lb, retryLater(err, name)
 }
@@ -58,7 +58,7 @@ type call func(ctx context.Context, path string, o observation) (observation, er
 
 // writeOnce makes one write once the load balancer is free.
 func (r *reconciler) writeOnce(ctx context.Context, o observation, write call) (observation, error) {
-	lb, err := r.idle(ctx, o.lb.ID, o.lb.Name)
+	lb, err := r.waitUntilIdle(ctx, o.lb.ID, o.lb.Name)
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		return o, services.ErrGone
@@ -72,7 +72,7 @@ func (r *reconciler) writeOnce(ctx context.Context, o observation, write call) (
 	if err == nil {
 		busy := *after.lb
 		if after.parts != nil { // not read for Narrow
-			after.parts.showIn(&busy)
+			after.parts.copyTo(&busy)
 			r.parts.Put(after.parts)
 		}
 		busy.Provisioning = stateBusy
@@ -85,7 +85,7 @@ func (r *reconciler) writeOnce(ctx context.Context, o observation, write call) (
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return o, services.ErrGone // somebody has deleted it
 	}
-	return o, othersWork(err, lb.Name)
+	return o, busyError(err, lb.Name)
 }
 
 func (r *reconciler) change(action, object, detail string, compare func() (before, after any), write call) change {
@@ -106,48 +106,48 @@ func (r *reconciler) change(action, object, detail string, compare func() (befor
 func (r *reconciler) Changes(_ services.Request, o observation, d spec) ([]change, error) {
 	all := r.accessBefore(d)
 	if o.lb == nil {
-		return append(append(all, r.accessAfter(d)...), r.creating(d)), nil
+		return append(append(all, r.accessAfter(d)...), r.creation(d)), nil
 	}
 	if o.parts == nil {
 		return nil, nil
 	}
-	list, pools, listeners := place(o.parts, d.ports)
+	list, pools, listeners := assignPools(o.parts, d.ports)
 	for _, l := range listeners {
-		all = append(all, r.deletingListener(l))
+		all = append(all, r.listenerDeletion(l))
 	}
 	all = append(all, r.bindings(d)...) // before any new part is reachable
 	var late []change
 	for _, p := range pools {
 		if p.servesAny(o.parts.listeners, listeners) { // moved to another pool below
-			late = append(late, r.deletingPool(p))
+			late = append(late, r.poolDeletion(p))
 			continue
 		}
-		all = append(all, r.deletingPool(p))
+		all = append(all, r.poolDeletion(p))
 	}
 	for _, p := range list {
 		if p.pool != nil {
-			all = append(all, r.changesOf(d, p)...)
+			all = append(all, r.poolChanges(d, p)...)
 		}
 	}
-	for _, p := range untangled(list) {
+	for _, p := range orderSteps(list) {
 		if p.detach {
-			all = append(all, r.detachingListener(*p.listener))
+			all = append(all, r.listenerDetachment(*p.listener))
 			continue
 		}
 		if p.pool == nil {
-			all = append(all, r.addingPool(d, p.port))
+			all = append(all, r.poolCreation(d, p.port))
 		}
-		all = append(all, r.listening(d, p.placed)...)
+		all = append(all, r.listenerChanges(d, p.portPool)...)
 	}
 	all = append(all, late...)
 	if d.subnets != nil {
-		all = append(all, r.movingSubnets(*o.lb, d.subnets))
+		all = append(all, r.subnetReplacement(*o.lb, d.subnets))
 	}
 	return append(all, r.accessAfter(d)...), nil
 }
 
-// changesOf returns the changes of a port's pool.
-func (r *reconciler) changesOf(d spec, p placed) []change {
+// poolChanges returns the changes of a port's pool.
+func (r *reconciler) poolChanges(d spec, p portPool) []change {
 	var all []change
 	patch := pool{}
 	var what []string
@@ -164,50 +164,50 @@ func (r *reconciler) changesOf(d spec, p placed) []change {
 		what = append(what, "proxy protocol")
 	}
 	if len(what) > 0 {
-		all = append(all, r.patchingPool(*p.pool, patch, strings.Join(what, ", ")))
+		all = append(all, r.poolUpdate(*p.pool, patch, strings.Join(what, ", ")))
 	}
 	if want := d.membersOf(p.port); !sameMembers(p.pool.Members, want) {
-		all = append(all, r.replacingMembers(*p.pool, want))
+		all = append(all, r.memberReplacement(*p.pool, want))
 	}
 	return all
 }
 
-// listening returns the changes of a port's listener.
-func (r *reconciler) listening(d spec, p placed) []change {
+// listenerChanges returns the changes of a port's listener.
+func (r *reconciler) listenerChanges(d spec, p portPool) []change {
 	object := "listener " + p.protocol + " " + strconv.Itoa(p.port.port)
 	if p.listener == nil {
-		return []change{r.addingListener(d, p.port, object)}
+		return []change{r.listenerCreation(d, p.port, object)}
 	}
 	l := *p.listener
 	wrongPool := p.pool != nil && (l.Pool == nil || l.Pool.ID != p.pool.ID)
-	idle := d.settings.idle() != 0 && !d.network && l.Idle != d.settings.idle()
+	idle := d.settings.idleTimeout() != 0 && !d.network && l.Idle != d.settings.idleTimeout()
 	if p.pool != nil && !wrongPool && !idle {
 		return nil
 	}
 	if p.pool == nil || wrongPool {
 		after := l
-		after.Pool = &named{Name: p.port.pool()}
+		after.Pool = &reference{Name: p.port.pool()}
 		if idle {
-			after.Idle = d.settings.idle()
+			after.Idle = d.settings.idleTimeout()
 		}
-		return []change{r.patchingListener(object, l, after, func(o observation) any {
+		return []change{r.listenerUpdate(object, l, after, func(o observation) any {
 			patch := listener{}
 			if at := slices.IndexFunc(o.parts.pools, func(q pool) bool { return q.Name == p.port.pool() }); at >= 0 {
-				patch.Pool = &named{ID: o.parts.pools[at].ID}
+				patch.Pool = &reference{ID: o.parts.pools[at].ID}
 			}
 			if idle {
-				patch.Idle = d.settings.idle()
+				patch.Idle = d.settings.idleTimeout()
 			}
 			return patch
 		})}
 	}
 	after := l
-	after.Idle = d.settings.idle()
-	return []change{r.patchingListener(object, l, after, func(observation) any { return listener{Idle: d.settings.idle()} })}
+	after.Idle = d.settings.idleTimeout()
+	return []change{r.listenerUpdate(object, l, after, func(observation) any { return listener{Idle: d.settings.idleTimeout()} })}
 }
 
-// movingSubnets replaces the subnets of a load balancer, unless somebody has changed it concurrently.
-func (r *reconciler) movingSubnets(lb loadBalancer, want []named) change {
+// subnetReplacement replaces the subnets of a load balancer, unless somebody has changed it concurrently.
+func (r *reconciler) subnetReplacement(lb loadBalancer, want []reference) change {
 	return r.change(contract.PlanChange, "load balancer "+lb.Name, "subnets", func() (any, any) {
 		return map[string]any{"subnets": lb.Subnets}, map[string]any{"subnets": want}
 	}, func(ctx context.Context, path string, o observation) (observation, error) {
@@ -232,15 +232,15 @@ func (r *reconciler) movingSubnets(lb loadBalancer, want []named) change {
 	})
 }
 
-func (r *reconciler) addingListener(d spec, p port, object string) change {
-	return r.change(contract.PlanCreate, object, "", func() (any, any) { return nil, d.listenerOf(p, named{Name: p.pool()}) },
+func (r *reconciler) listenerCreation(d spec, p port, object string) change {
+	return r.change(contract.PlanCreate, object, "", func() (any, any) { return nil, d.listenerOf(p, reference{Name: p.pool()}) },
 		func(ctx context.Context, path string, o observation) (observation, error) {
 			at := slices.IndexFunc(o.parts.pools, func(q pool) bool { return q.Name == p.pool() })
 			if at < 0 {
 				return o, fmt.Errorf("the pool %s, to which the listener is to send, is not there any more", p.pool())
 			}
 			var made listener
-			asked := d.listenerOf(p, named{ID: o.parts.pools[at].ID})
+			asked := d.listenerOf(p, reference{ID: o.parts.pools[at].ID})
 			err := r.api.call(ctx, request{what: "creating " + object, method: http.MethodPost, path: path + "/listeners", in: asked}, &made)
 			if err == nil && made.ID == "" {
 				err = cloudapi.Unclear("creating "+object, "the answer has no ID")
@@ -251,7 +251,7 @@ func (r *reconciler) addingListener(d spec, p port, object string) change {
 		})
 }
 
-func (r *reconciler) patchingListener(object string, l, planned listener, patch func(observation) any) change {
+func (r *reconciler) listenerUpdate(object string, l, planned listener, patch func(observation) any) change {
 	return r.change(contract.PlanChange, object, "", func() (any, any) { return l, planned },
 		func(ctx context.Context, path string, o observation) (observation, error) {
 			var after listener
@@ -268,16 +268,16 @@ func (r *reconciler) patchingListener(object string, l, planned listener, patch 
 		})
 }
 
-// detachingListener removes a listener from its pool, so that another one can use the pool: two listeners may not share one.
-func (r *reconciler) detachingListener(l listener) change {
+// listenerDetachment removes a listener from its pool, so that another one can use the pool: two listeners may not share one.
+func (r *reconciler) listenerDetachment(l listener) change {
 	after := l
 	after.Pool = nil
-	return r.patchingListener("listener "+l.Protocol+" "+strconv.Itoa(l.Port), l, after, func(observation) any {
+	return r.listenerUpdate("listener "+l.Protocol+" "+strconv.Itoa(l.Port), l, after, func(observation) any {
 		return map[string]any{"default_pool": nil}
 	})
 }
 
-func (r *reconciler) deletingListener(l listener) change {
+func (r *reconciler) listenerDeletion(l listener) change {
 	object := "listener " + l.Protocol + " " + strconv.Itoa(l.Port)
 	return r.change(contract.PlanDelete, object, "", func() (any, any) { return l, nil },
 		func(ctx context.Context, path string, o observation) (observation, error) {
@@ -288,7 +288,7 @@ func (r *reconciler) deletingListener(l listener) change {
 		})
 }
 
-func (r *reconciler) deletingPool(p pool) change {
+func (r *reconciler) poolDeletion(p pool) change {
 	return r.change(contract.PlanDelete, "pool "+p.Name, "", func() (any, any) { return p, nil },
 		func(ctx context.Context, path string, o observation) (observation, error) {
 			err := r.api.call(ctx, request{what: "deleting pool " + p.Name, method: http.MethodDelete, path: path + "/pools/" + url.PathEscape(p.ID)}, nil)
@@ -298,8 +298,8 @@ func (r *reconciler) deletingPool(p pool) change {
 		})
 }
 
-// patchingPool changes fields of a pool.
-func (r *reconciler) patchingPool(p, patch pool, what string) change {
+// poolUpdate changes fields of a pool.
+func (r *reconciler) poolUpdate(p, patch pool, what string) change {
 	planned := p
 	planned.Name, planned.Proxy = cmp.Or(patch.Name, p.Name), cmp.Or(patch.Proxy, p.Proxy)
 	planned.Monitor = cmp.Or(patch.Monitor, p.Monitor)
@@ -328,12 +328,12 @@ func (r *reconciler) account(network bool) string {
 	return ""
 }
 
-func (r *reconciler) replacingMembers(p pool, want []member) change {
+func (r *reconciler) memberReplacement(p pool, want []member) change {
 	return r.change(contract.PlanChange, "pool "+p.Name, "members", func() (any, any) { return p.Members, want },
 		func(ctx context.Context, path string, o observation) (observation, error) {
 			err := r.api.call(ctx, request{
 				what: "replacing members of pool " + p.Name, method: http.MethodPut, path: path + "/pools/" + url.PathEscape(p.ID) + "/members",
-				in: map[string]any{"members": want}, account: r.account(o.lb.network()),
+				in: map[string]any{"members": want}, account: r.account(o.lb.isNetwork()),
 			}, &struct{}{})
 			o.parts = o.parts.clone()
 			for n, q := range o.parts.pools {
@@ -345,13 +345,13 @@ func (r *reconciler) replacingMembers(p pool, want []member) change {
 		})
 }
 
-func (r *reconciler) addingPool(d spec, p port) change {
+func (r *reconciler) poolCreation(d spec, p port) change {
 	asked := d.poolOf(p)
 	return r.change(contract.PlanCreate, "pool "+asked.Name, "", func() (any, any) { return nil, asked },
 		func(ctx context.Context, path string, o observation) (observation, error) {
 			var made pool
 			err := r.api.call(ctx, request{
-				what: "creating pool " + asked.Name, method: http.MethodPost, path: path + "/pools", in: asked, account: r.account(o.lb.network()),
+				what: "creating pool " + asked.Name, method: http.MethodPost, path: path + "/pools", in: asked, account: r.account(o.lb.isNetwork()),
 			}, &made)
 			if err == nil && made.ID == "" {
 				err = cloudapi.Unclear("creating pool "+asked.Name, "the answer has no ID")
@@ -366,14 +366,14 @@ func (r *reconciler) addingPool(d spec, p port) change {
 // errExists is about a creation refused because the name is taken: the object was created before, and is not visible yet.
 var errExists = errors.New("it exists")
 
-// creating creates a load balancer with all its parts.
-func (r *reconciler) creating(d spec) change {
+// creation creates a load balancer with all its parts.
+func (r *reconciler) creation(d spec) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanCreate, Object: "load balancer " + d.name}, Creates: true, Replan: false,
 		Compare: func() (before, after any) { return nil, d.create },
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			lb, what := &loadBalancer{}, "creating load balancer "+d.name
-			if err := r.noteBefore(ctx, q, o, r.making(q.Service)...); err != nil {
+			if err := r.noteBefore(ctx, q, o, r.creationEntry(q.Service)...); err != nil {
 				return o, err
 			}
 			err := r.api.call(ctx, request{
@@ -406,23 +406,23 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o obse
 		return nil, nil, nil
 	}
 	s, _, _ := parseSettings(q.Service) // a fault in an annotation keeps no node from joining or leaving
-	if !o.lb.network() {
+	if !o.lb.isNetwork() {
 		s.Ranges = "" // which application load balancers do not have
 	}
-	d := spec{network: o.lb.network(), settings: s, ports: s.ports(q.Service)}
+	d := spec{network: o.lb.isNetwork(), settings: s, ports: s.ports(q.Service)}
 	var findings []services.Finding
 	var err error
 	if d.members, findings, err = r.members(ctx, q, s, d.network, o); err != nil {
 		return nil, findings, err
 	}
-	list, _, _ := place(o.parts, d.ports)
+	list, _, _ := assignPools(o.parts, d.ports)
 	var all []change
 	for _, p := range list {
 		if p.pool == nil || p.pool.Name != p.port.pool() {
 			continue
 		}
 		if want := d.membersOf(p.port); !sameMembers(p.pool.Members, want) {
-			all = append(all, r.replacingMembers(*p.pool, want))
+			all = append(all, r.memberReplacement(*p.pool, want))
 		}
 	}
 	return all, findings, nil
@@ -438,7 +438,7 @@ func (r *reconciler) Deletions(ctx context.Context, q services.Request, o observ
 		}
 	}
 	if o.group != nil {
-		groups = append(groups, r.deletingGroup(*o.group))
+		groups = append(groups, r.groupDeletion(*o.group))
 	}
 	var findings []services.Finding
 	for _, lb := range o.left {
@@ -478,13 +478,13 @@ func (r *reconciler) remove(ctx context.Context, lb *loadBalancer) error {
 	defer r.parts.Forget(lb.ID)
 	failed := false // the failed state may be from before the deletion
 	err := services.Patiently(ctx, busyPatience, func() error {
-		now, err := r.idle(ctx, lb.ID, lb.Name)
+		now, err := r.waitUntilIdle(ctx, lb.ID, lb.Name)
 		if err == nil {
 			failed = now.Provisioning == stateFailed
 			err = r.api.call(ctx, request{what: "deleting load balancer " + lb.Name, method: http.MethodDelete, path: "/load_balancers/" + url.PathEscape(now.ID)}, nil)
 		}
 		r.known.Invalidate(lb.ID)
-		return othersWork(err, lb.Name)
+		return busyError(err, lb.Name)
 	})
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		return err

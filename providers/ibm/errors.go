@@ -25,11 +25,11 @@ var errInUse = errors.New("it is in use")
 
 // fault is the API's error document.
 type fault struct {
-	Errors []said `json:"errors"`
-	Trace  string `json:"trace"`
+	Errors []apiFault `json:"errors"`
+	Trace  string     `json:"trace"`
 }
 
-type said struct {
+type apiFault struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Target  *struct {
@@ -37,13 +37,13 @@ type said struct {
 	} `json:"target"`
 }
 
-func (f fault) codes(end string) bool {
-	return slices.ContainsFunc(f.Errors, func(e said) bool { return strings.HasSuffix(e.Code, end) })
+func (f fault) hasCode(end string) bool {
+	return slices.ContainsFunc(f.Errors, func(e apiFault) bool { return strings.HasSuffix(e.Code, end) })
 }
 
-// duplicate reports whether a name is taken.
-func (f fault) duplicate() bool {
-	return f.codes("duplicate_name") || f.codes("validation_unique_failed")
+// isDuplicate reports whether a name is taken.
+func (f fault) isDuplicate() bool {
+	return f.hasCode("duplicate_name") || f.hasCode("validation_unique_failed")
 }
 
 func (f fault) text() string {
@@ -55,14 +55,14 @@ func (f fault) text() string {
 		}
 		all = append(all, e.Code+": "+t)
 	}
-	return clipped(strings.Join(all, "; "))
+	return shorten(strings.Join(all, "; "))
 }
 
 // maxMessage bounds a text from another program.
 const maxMessage = 400
 
-// clipped shortens a text from another program for a message.
-func clipped(text string) string { return text[:min(len(text), maxMessage)] }
+// shorten shortens a text from another program for a message.
+func shorten(text string) string { return text[:min(len(text), maxMessage)] }
 
 // hideSecrets removes the request's secrets from a response, which may repeat them in an error.
 func hideSecrets(body []byte, secrets ...string) []byte {
@@ -85,12 +85,12 @@ func isJSON(h http.Header) bool {
 func apiError(answer *http.Response, what string, body []byte) error {
 	e := &cloudapi.Error{
 		Class: cloudapi.ClassOfStatus(answer.StatusCode), Operation: what, Status: answer.StatusCode,
-		RequestID: clipped(answer.Header.Get("X-Request-Id")), RetryAfter: cloudapi.ParseRetryAfter(answer.Header, time.Now()),
+		RequestID: shorten(answer.Header.Get("X-Request-Id")), RetryAfter: cloudapi.ParseRetryAfter(answer.Header, time.Now()),
 	}
 	var said fault
 	known := isJSON(answer.Header) && json.Unmarshal(body, &said) == nil && len(said.Errors) > 0
 	if said.Trace != "" {
-		e.RequestID = clipped(said.Trace)
+		e.RequestID = shorten(said.Trace)
 	}
 	e.Message = said.text()
 	switch {
@@ -104,17 +104,17 @@ func apiError(answer *http.Response, what string, body []byte) error {
 		if !errors.Is(e.Class, cloudapi.ErrRateLimited) {
 			e.Class = cloudapi.ErrTransient
 		}
-	case said.codes("over_quota"):
+	case said.hasCode("over_quota"):
 		e.Class = cloudapi.ErrQuota
-	case said.duplicate():
+	case said.isDuplicate():
 		e.Class, e.Cause = cloudapi.ErrConflict, errDuplicate
-	case said.codes("pool_delete_conflict"), said.codes("in_use"):
+	case said.hasCode("pool_delete_conflict"), said.hasCode("in_use"):
 		e.Class, e.Cause = cloudapi.ErrConflict, errInUse
 	case answer.StatusCode == http.StatusConflict, answer.StatusCode == http.StatusPreconditionFailed: // perhaps changed concurrently
 		e.Class = cloudapi.ErrConflict
-	case said.codes("rate_limit_exceeded"):
+	case said.hasCode("rate_limit_exceeded"):
 		e.Class = cloudapi.ErrRateLimited
-	case errors.Is(e.Class, cloudapi.ErrNotFound) && !said.codes("not_found"):
+	case errors.Is(e.Class, cloudapi.ErrNotFound) && !said.hasCode("not_found"):
 		e.Class = cloudapi.ErrTransient
 	}
 	return e

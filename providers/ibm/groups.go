@@ -38,15 +38,15 @@ func maxClusterInGroup() int { return ibmlimits.Name.Max - len(namePrefix) - 1 -
 
 // securityGroup holds the fields of a security group that we use.
 type securityGroup struct {
-	ID      string  `json:"id"`
-	Name    string  `json:"name"`
-	Rules   []rule  `json:"rules"`
-	Targets []bound `json:"targets"`
+	ID      string          `json:"id"`
+	Name    string          `json:"name"`
+	Rules   []rule          `json:"rules"`
+	Targets []boundResource `json:"targets"`
 }
 
-// bound is a resource that a security group is attached to.
-type bound struct {
-	named
+// boundResource is a resource that a security group is attached to.
+type boundResource struct {
+	reference
 
 	Type string `json:"resource_type"`
 }
@@ -71,8 +71,8 @@ type remote struct {
 	ID      string `json:"id,omitempty"`
 }
 
-// normalized is a rule without what tells it from others that mean the same.
-func (r rule) normalized() rule {
+// normalize returns a rule without what tells it from others that mean the same.
+func (r rule) normalize() rule {
 	r.ID, r.Family = "", familyIPv4
 	if ip, err := netip.ParseAddr(r.Remote.Address); err == nil {
 		r.Remote = remote{CIDR: netip.PrefixFrom(ip, ip.BitLen()).String()}
@@ -80,8 +80,8 @@ func (r rule) normalized() rule {
 	return r
 }
 
-// lets reports whether a rule lets somebody reach a port.
-func (r rule) lets(p port) bool {
+// admits reports whether a rule lets somebody reach a port.
+func (r rule) admits(p port) bool {
 	ports := (r.PortMin == 0 && r.PortMax == 0) || (r.PortMin <= p.port && p.max <= r.PortMax)
 	return r.Direction == inbound && ports && slices.Contains([]string{p.protocol, "any", "all", "icmp_tcp_udp"}, r.Protocol)
 }
@@ -98,7 +98,7 @@ type access struct {
 	rules []rule
 	have  *securityGroup
 	// groups are all that the load balancer is to have, and has are those that it has.
-	groups, has []named
+	groups, has []reference
 	vpc         string
 }
 
@@ -184,8 +184,8 @@ func (b *balancers) securityGroup(ctx context.Context, id string) (g securityGro
 	return g, err
 }
 
-// goingGroup finds it where the Service goes. A credential that may not look at groups has made none.
-func (r *reconciler) goingGroup(ctx context.Context, service *v1.Service) (*securityGroup, error) {
+// groupToDelete finds it where the Service goes. A credential that may not look at groups has made none.
+func (r *reconciler) groupToDelete(ctx context.Context, service *v1.Service) (*securityGroup, error) {
 	s, _, _ := parseSettings(service)
 	g, err := r.ownGroup(ctx, service, inventory.Query{MaxAge: unlistedMaxAge})
 	if errors.Is(err, cloudapi.ErrUnauthorized) && !s.ranged && !s.isRecorded(recordRanges) {
@@ -221,18 +221,18 @@ func (r *reconciler) ownGroup(ctx context.Context, service *v1.Service, q invent
 	case err != nil:
 		return nil, err
 	}
-	r.knowGroup(now)
+	r.noteGroup(now)
 	return &now, nil
 }
 
-// knowGroup notes a group as it is for sure. Listings that tell otherwise are behind for a while.
-func (r *reconciler) knowGroup(g securityGroup) {
+// noteGroup notes a group as it is for sure. Listings that tell otherwise are behind for a while.
+func (r *reconciler) noteGroup(g securityGroup) {
 	r.groups.Put(g)
 	r.seen.Store(g.ID, nil)
 }
 
-// doubtGroup notes that it is not known what a group is like.
-func (r *reconciler) doubtGroup(id string) {
+// invalidateGroup notes that it is not known what a group is like.
+func (r *reconciler) invalidateGroup(id string) {
 	r.groups.Doubt(id)
 	r.seen.Delete(id)
 }
@@ -288,7 +288,7 @@ func (r *reconciler) groupFor(ctx context.Context, service *v1.Service, lb *load
 
 // groupsOf are the groups that a load balancer has, if it is to have some. As with a group's rules, listings may be behind: it is read
 // alone once.
-func (r *reconciler) groupsOf(ctx context.Context, lb *loadBalancer, wanted []named) ([]named, error) {
+func (r *reconciler) groupsOf(ctx context.Context, lb *loadBalancer, wanted []reference) ([]reference, error) {
 	if lb == nil || len(wanted) == 0 {
 		return nil, nil
 	}
@@ -313,8 +313,8 @@ func (r *reconciler) unlistedGroup(ctx context.Context, service *v1.Service, lb 
 	if s, _, _ := parseSettings(service); !s.ranged && !s.isRecorded(recordRanges) {
 		return nil, nil //nolint:nilnil // nil is a group that does not exist
 	}
-	groups, err := r.groupsOf(ctx, lb, []named{{Name: name}})
-	at := slices.IndexFunc(groups, func(n named) bool { return n.Name == name })
+	groups, err := r.groupsOf(ctx, lb, []reference{{Name: name}})
+	at := slices.IndexFunc(groups, func(n reference) bool { return n.Name == name })
 	if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && at < 0) {
 		return nil, nil //nolint:nilnil // nil is a group that does not exist
 	}
@@ -325,13 +325,13 @@ func (r *reconciler) unlistedGroup(ctx context.Context, service *v1.Service, lb 
 	if err != nil {
 		return nil, cloudapi.NotAbsence(err) // the load balancer has it
 	}
-	r.knowGroup(g)
+	r.noteGroup(g)
 	return &g, nil
 }
 
 // hasGroup reports whether a load balancer, if there is one, has a security group.
 func (lb *loadBalancer) hasGroup(group string) bool {
-	return lb != nil && slices.ContainsFunc(lb.Groups, func(n named) bool { return n.Name == group })
+	return lb != nil && slices.ContainsFunc(lb.Groups, func(n reference) bool { return n.Name == group })
 }
 
 // takesGroups is an error where a load balancer has none and takes none.
@@ -362,7 +362,7 @@ func (r *reconciler) ownAccess(ctx context.Context, service *v1.Service, have *s
 		a.vpc, err = r.vpc(ctx)
 	}
 	if have != nil {
-		a.groups = []named{{ID: have.ID, Name: a.name}}
+		a.groups = []reference{{ID: have.ID, Name: a.name}}
 	}
 	return a, err
 }
@@ -374,12 +374,12 @@ func (r *reconciler) defaultAccess(ctx context.Context) (a access, err error) {
 		return a, err
 	}
 	const what = "reading the default security group of the VPC"
-	var g named
+	var g reference
 	err = r.api.call(ctx, request{what: what, method: http.MethodGet, path: "/vpcs/" + url.PathEscape(vpc) + "/default_security_group"}, &g)
 	if err == nil && g.ID == "" {
 		err = cloudapi.Unclear(what, "the answer has no ID")
 	}
-	return access{groups: []named{g}}, cloudapi.NotAbsence(err)
+	return access{groups: []reference{g}}, cloudapi.NotAbsence(err)
 }
 
 // serviceGroup is the form of the groups that are made for Services.
@@ -405,14 +405,14 @@ func (r *reconciler) namedGroups(
 		if err != nil {
 			return a, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 		}
-		n := named{ID: all[at].ID, Name: all[at].Name}
+		n := reference{ID: all[at].ID, Name: all[at].Name}
 		if !slices.Contains(a.groups, n) {
 			a.groups = append(a.groups, n)
 			rules = append(rules, all[at].Rules...)
 		}
 	}
 	for _, p := range ports {
-		if !slices.ContainsFunc(rules, func(r rule) bool { return r.lets(p) }) {
+		if !slices.ContainsFunc(rules, func(r rule) bool { return r.admits(p) }) {
 			findings = append(findings, services.Warning(eventClosed, "no rule of the security groups %s lets anybody reach port %d of %s; add one",
 				s.Groups, p.port, strings.ToUpper(p.protocol)))
 		}
@@ -428,16 +428,16 @@ func (r *reconciler) accessBefore(d spec) []change {
 	case a.name == "":
 		return nil
 	case a.have == nil:
-		return []change{r.creatingGroup(a)}
+		return []change{r.groupCreation(a)}
 	}
 	var added, removed []change
 	for _, want := range missingRules(a.rules, a.have.Rules) {
-		c := r.addingRule(*a.have, want)
+		c := r.ruleCreation(*a.have, want)
 		c.Opens = want.ports()
 		added = append(added, c)
 	}
 	for _, extra := range missingRules(a.have.Rules, a.rules) {
-		c := r.removingRule(*a.have, extra)
+		c := r.ruleDeletion(*a.have, extra)
 		c.Closes = extra.ports()
 		removed = append(removed, c)
 	}
@@ -446,9 +446,9 @@ func (r *reconciler) accessBefore(d spec) []change {
 }
 
 // desiredGroups are the groups that a load balancer is to have, among them one that is not there yet and has no ID.
-func (a access) desiredGroups() []named {
+func (a access) desiredGroups() []reference {
 	if a.name != "" && a.have == nil {
-		return []named{{Name: a.name}}
+		return []reference{{Name: a.name}}
 	}
 	return a.groups
 }
@@ -460,18 +460,18 @@ func (r *reconciler) bindings(d spec) (all []change) {
 	if len(wanted) == 0 {
 		return nil
 	}
-	without := func(list, other []named) []named {
-		return slices.DeleteFunc(slices.Clone(list), func(g named) bool {
-			return slices.ContainsFunc(other, func(n named) bool { return n.ID == g.ID })
+	without := func(list, other []reference) []reference {
+		return slices.DeleteFunc(slices.Clone(list), func(g reference) bool {
+			return slices.ContainsFunc(other, func(n reference) bool { return n.ID == g.ID })
 		})
 	}
 	missing, extra := without(wanted, d.access.has), without(d.access.has, wanted)
 	for has := len(d.access.has); len(missing)+len(extra) > 0; {
 		if len(missing) > 0 && (has < ibmlimits.Groups.Max || len(extra) == 0) {
-			all, missing, has = append(all, r.binding(http.MethodPut, missing[0])), missing[1:], has+1
+			all, missing, has = append(all, r.groupBinding(http.MethodPut, missing[0])), missing[1:], has+1
 			continue
 		}
-		all, extra, has = append(all, r.binding(http.MethodDelete, extra[0])), extra[1:], has-1
+		all, extra, has = append(all, r.groupBinding(http.MethodDelete, extra[0])), extra[1:], has-1
 	}
 	return all
 }
@@ -479,7 +479,7 @@ func (r *reconciler) bindings(d spec) (all []change) {
 // accessAfter is the change that comes last: the end of a group that nobody asks for any more.
 func (r *reconciler) accessAfter(d spec) []change {
 	if a := d.access; a.have != nil && a.name == "" {
-		return []change{r.deletingGroup(*a.have)}
+		return []change{r.groupDeletion(*a.have)}
 	}
 	return nil
 }
@@ -487,13 +487,13 @@ func (r *reconciler) accessAfter(d spec) []change {
 // missingRules are those of a list that another one lacks.
 func missingRules(list, other []rule) []rule {
 	return slices.DeleteFunc(slices.Clone(list), func(r rule) bool {
-		return slices.ContainsFunc(other, func(o rule) bool { return o.normalized() == r.normalized() })
+		return slices.ContainsFunc(other, func(o rule) bool { return o.normalize() == r.normalize() })
 	})
 }
 
-func (r *reconciler) creatingGroup(a access) change {
+func (r *reconciler) groupCreation(a access) change {
 	what := "creating security group " + a.name
-	asked := map[string]any{"name": a.name, "rules": a.rules, "vpc": named{ID: a.vpc}}
+	asked := map[string]any{"name": a.name, "rules": a.rules, "vpc": reference{ID: a.vpc}}
 	return change{
 		Planned: contract.Planned{Action: contract.PlanCreate, Object: "security group " + a.name}, Creates: true, Replan: true,
 		Compare: func() (before, after any) { return nil, asked },
@@ -506,7 +506,7 @@ func (r *reconciler) creatingGroup(a access) change {
 			if err != nil {
 				return o, err
 			}
-			asked["resource_group"] = named{ID: group}
+			asked["resource_group"] = reference{ID: group}
 			var made securityGroup
 			err = r.api.call(ctx, request{what: what, method: http.MethodPost, path: "/security_groups", in: asked}, &made)
 			if err == nil && (made.ID == "" || made.Rules == nil) {
@@ -519,14 +519,14 @@ func (r *reconciler) creatingGroup(a access) change {
 				}
 				return o, cloudapi.NotAbsence(err)
 			}
-			r.knowGroup(made)
+			r.noteGroup(made)
 			return o, nil
 		},
 	}
 }
 
-// changingGroup is a write on a rule of a group. What it makes of the group is noted, as listings may be behind it.
-func (r *reconciler) changingGroup(
+// groupUpdate is a write on a rule of a group. What it makes of the group is noted, as listings may be behind it.
+func (r *reconciler) groupUpdate(
 	g securityGroup, detail string, before, after any, write request, makes func([]rule, rule) []rule,
 ) change {
 	return change{
@@ -545,7 +545,7 @@ func (r *reconciler) changingGroup(
 			}
 			known, ok := r.groups.Peek(g.ID)
 			if err != nil || !ok {
-				r.doubtGroup(g.ID)
+				r.invalidateGroup(g.ID)
 			} else {
 				known.Rules = makes(slices.Clone(known.Rules), made)
 				r.groups.PutPartial(known)
@@ -572,22 +572,22 @@ func (r rule) text() string {
 	return r.ports() + " " + cmp.Or(r.Remote.CIDR, r.Remote.Address, r.Remote.ID)
 }
 
-func (r *reconciler) addingRule(g securityGroup, want rule) change {
-	return r.changingGroup(g, "rule "+want.text(), nil, want,
+func (r *reconciler) ruleCreation(g securityGroup, want rule) change {
+	return r.groupUpdate(g, "rule "+want.text(), nil, want,
 		request{method: http.MethodPost, path: "/security_groups/" + url.PathEscape(g.ID) + "/rules", in: want},
 		func(rules []rule, made rule) []rule { return append(rules, made) })
 }
 
-func (r *reconciler) removingRule(g securityGroup, extra rule) change {
-	return r.changingGroup(g, "rule "+extra.text(), extra, nil,
+func (r *reconciler) ruleDeletion(g securityGroup, extra rule) change {
+	return r.groupUpdate(g, "rule "+extra.text(), extra, nil,
 		request{method: http.MethodDelete, path: "/security_groups/" + url.PathEscape(g.ID) + "/rules/" + url.PathEscape(extra.ID)},
 		func(rules []rule, _ rule) []rule {
 			return slices.DeleteFunc(rules, func(o rule) bool { return o.ID == extra.ID })
 		})
 }
 
-// binding adds a load balancer to a group, or takes it away. The cloud works on the load balancer then as after each other write.
-func (r *reconciler) binding(method string, g named) change {
+// groupBinding adds a load balancer to a group, or takes it away. The cloud works on the load balancer then as after each other write.
+func (r *reconciler) groupBinding(method string, g reference) change {
 	add := method == http.MethodPut
 	detail := map[bool]string{true: "attached", false: "detached"}[add]
 	return r.change(contract.PlanChange, "security group "+cmp.Or(g.Name, g.ID), detail, func() (any, any) {
@@ -600,7 +600,7 @@ func (r *reconciler) binding(method string, g named) change {
 			return o, err
 		}
 		lb := *o.lb
-		lb.Groups = slices.DeleteFunc(slices.Clone(lb.Groups), func(n named) bool { return n.ID == g.ID })
+		lb.Groups = slices.DeleteFunc(slices.Clone(lb.Groups), func(n reference) bool { return n.ID == g.ID })
 		if add {
 			lb.Groups = append(lb.Groups, g)
 		}
@@ -609,8 +609,8 @@ func (r *reconciler) binding(method string, g named) change {
 	})
 }
 
-// deletingGroup is the end of a Service's own group, once its load balancer has gone.
-func (r *reconciler) deletingGroup(g securityGroup) change {
+// groupDeletion is the end of a Service's own group, once its load balancer has gone.
+func (r *reconciler) groupDeletion(g securityGroup) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanDelete, Object: "security group " + g.Name},
 		Compare: func() (before, after any) { return g, nil },
@@ -640,11 +640,11 @@ func (r *reconciler) removeGroup(ctx context.Context, id, name string) (used str
 		r.forgetGroup(id)
 		return "", nil
 	case errors.Is(err, cloudapi.ErrConflict):
-		if used, other := r.namedBy(ctx, id); used != "" || other != nil {
+		if used, other := r.groupReferrer(ctx, id); used != "" || other != nil {
 			return used, other
 		}
 	}
-	r.doubtGroup(id)
+	r.invalidateGroup(id)
 	return used, err
 }
 
@@ -661,7 +661,7 @@ func (r *reconciler) userOf(ctx context.Context, g securityGroup) (used string, 
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 			return "", err
 		}
-		if err == nil && lb.Provisioning != stateDeleting && slices.ContainsFunc(lb.Groups, func(n named) bool { return n.ID == g.ID }) {
+		if err == nil && lb.Provisioning != stateDeleting && slices.ContainsFunc(lb.Groups, func(n reference) bool { return n.ID == g.ID }) {
 			return name, nil
 		}
 		still = name
@@ -676,19 +676,19 @@ func (r *reconciler) userOf(ctx context.Context, g securityGroup) (used string, 
 	return "", cloudproviderapi.NewRetryError("security group "+g.Name+" still shows load balancer "+still, lookAgain)
 }
 
-// namedBy says whose rule names a group, which cannot be deleted then; "" is nobody's.
-func (r *reconciler) namedBy(ctx context.Context, id string) (string, error) {
+// groupReferrer says whose rule names a group, which cannot be deleted then; "" is nobody's.
+func (r *reconciler) groupReferrer(ctx context.Context, id string) (string, error) {
 	all, err := r.groups.All(ctx, inventory.Query{MaxAge: observedMaxAge})
 	if err != nil {
 		return "", err
 	}
-	if at := slices.IndexFunc(all, func(g securityGroup) bool { return g.names(id) }); at >= 0 {
+	if at := slices.IndexFunc(all, func(g securityGroup) bool { return g.refersTo(id) }); at >= 0 {
 		return "a rule of security group " + cmp.Or(all[at].Name, all[at].ID), nil
 	}
 	return "", nil
 }
 
-// names reports whether a rule is about the members of another group.
-func (g securityGroup) names(id string) bool {
+// refersTo reports whether a rule is about the members of another group.
+func (g securityGroup) refersTo(id string) bool {
 	return g.ID != id && slices.ContainsFunc(g.Rules, func(r rule) bool { return r.Remote.ID == id })
 }

@@ -531,9 +531,9 @@ func (w *world) userGroup(name string) {
 	require.NoError(w.t, err)
 	require.NoError(w.t, w.cloud.api.call(w.t.Context(), request{
 		what: "making a group", method: http.MethodPost, path: "/security_groups", in: map[string]any{
-			"name": name, "vpc": named{ID: vpc}, "resource_group": named{ID: ibmsim.GroupID},
+			"name": name, "vpc": reference{ID: vpc}, "resource_group": reference{ID: ibmsim.GroupID},
 		},
-	}, &named{}))
+	}, &reference{}))
 }
 
 // TestAllGroupsReplaced: a load balancer has as many groups as it takes, and is to have others. Nothing is open meanwhile, and it comes to

@@ -111,11 +111,11 @@ func (i *iam) login(ctx context.Context, s secret) (token, error) {
 	}
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.Header.Set("Accept", "application/json")
-	return i.ask(r, what, s.text)
+	return i.requestToken(r, what, s.text)
 }
 
-// ask sends a request for a token; errors do not contain its secret.
-func (i *iam) ask(r *http.Request, what, secret string) (token, error) {
+// requestToken sends a request for a token; errors do not contain its secret.
+func (i *iam) requestToken(r *http.Request, what, secret string) (token, error) {
 	answer, err := i.http.Do(r)
 	if err != nil {
 		return token{}, cloudapi.Describe(err, what)
@@ -150,7 +150,7 @@ func (i *iam) identify(ctx context.Context) (token, error) {
 		if r.Header.Set("Metadata-Flavor", "ibm"); bearer != "" {
 			r.Header.Set("Authorization", "Bearer "+bearer)
 		}
-		return i.ask(r, what, bearer)
+		return i.requestToken(r, what, bearer)
 	}
 	own, err := step(http.MethodPut, "token", "", map[string]int{"expires_in": identityLife})
 	if err != nil {
@@ -159,20 +159,20 @@ func (i *iam) identify(ctx context.Context) (token, error) {
 	profile := map[string]any{}
 	switch {
 	case i.config.ProfileID != "":
-		profile["trusted_profile"] = named{ID: i.config.ProfileID}
+		profile["trusted_profile"] = reference{ID: i.config.ProfileID}
 	case i.config.ProfileName != "":
-		profile["trusted_profile"] = named{Name: i.config.ProfileName}
+		profile["trusted_profile"] = reference{Name: i.config.ProfileName}
 	}
 	return step(http.MethodPost, "iam_token", own.access, profile)
 }
 
 func readToken(what string, answer *http.Response, body []byte) (token, error) {
 	var said struct {
-		Access  string `json:"access_token"`
-		Expires int    `json:"expires_in"`
-		Code    string `json:"errorCode"`
-		Message string `json:"errorMessage"`
-		Errors  []said `json:"errors"` // of the metadata service
+		Access  string     `json:"access_token"`
+		Expires int        `json:"expires_in"`
+		Code    string     `json:"errorCode"`
+		Message string     `json:"errorMessage"`
+		Errors  []apiFault `json:"errors"` // of the metadata service
 	}
 	page := !isJSON(answer.Header) || json.Unmarshal(body, &said) != nil
 	if answer.StatusCode == http.StatusOK && !page && said.Access != "" {
@@ -188,13 +188,13 @@ func readToken(what string, answer *http.Response, body []byte) (token, error) {
 	}
 	switch refused := said.Code != "" && !page; {
 	case answer.StatusCode == http.StatusTooManyRequests:
-		e.Class, e.Message = cloudapi.ErrRateLimited, clipped(said.Code)
+		e.Class, e.Message = cloudapi.ErrRateLimited, shorten(said.Code)
 	case refused && answer.StatusCode >= http.StatusBadRequest && answer.StatusCode < http.StatusInternalServerError &&
 		answer.StatusCode != http.StatusNotFound:
 		e.Class, e.Cause = cloudapi.ErrUnauthorized, session.ErrRefused
-		e.Message = clipped(said.Code + ": " + said.Message)
+		e.Message = shorten(said.Code + ": " + said.Message)
 	case refused:
-		e.Message = clipped(said.Code + ": " + said.Message)
+		e.Message = shorten(said.Code + ": " + said.Message)
 	}
 	return token{}, e
 }

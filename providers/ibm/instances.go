@@ -53,8 +53,8 @@ type attachment struct {
 	PrimaryIP address `json:"primary_ip"`
 }
 
-// named is a reference to an object.
-type named struct {
+// reference is a reference to an object.
+type reference struct {
 	ID   string `json:"id,omitempty"`
 	Name string `json:"name,omitempty"`
 }
@@ -64,9 +64,9 @@ type instance struct {
 	ID         string      `json:"id"`
 	Name       string      `json:"name"`
 	Status     string      `json:"status"`
-	Profile    named       `json:"profile"`
-	Zone       named       `json:"zone"`
-	VPC        named       `json:"vpc"`
+	Profile    reference   `json:"profile"`
+	Zone       reference   `json:"zone"`
+	VPC        reference   `json:"vpc"`
 	Attachment *attachment `json:"primary_network_attachment"`
 	Interface  *attachment `json:"primary_network_interface"`
 }
@@ -106,7 +106,7 @@ func newInstances(a *api) *instances {
 	i.subnets = inventory.New(inventory.Source[string, subnet]{Kind: "subnet", ID: func(v subnet) string { return v.ID }, List: a.subnets})
 	i.found = nodes.New(nodes.Cloud[string, instance]{
 		Kind: "instance", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
-		Form: providerIDPrefix + "<account>///<cluster>/<instance ID>", Parse: i.parse, Print: i.print,
+		Form: providerIDPrefix + "<account>///<cluster>/<instance ID>", Parse: i.parse, Print: i.printProviderID,
 		Search: search, State: instance.state, Metadata: i.describe, Verify: verify, Attested: instance.attested,
 	})
 	i.Split = nodes.Split{IsOther: func(n *v1.Node) bool { return !i.canAnswer(n) }, Other: nodes.Unmanaged{}, API: i.found}
@@ -128,7 +128,7 @@ func (i *instances) read(ctx context.Context, id string) (v instance, err error)
 	err = i.api.call(ctx, request{what: what, method: http.MethodGet, path: "/instances/" + id}, &v)
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
-		if doubt := i.doubt(ctx, id); doubt != nil {
+		if doubt := i.checkAbsence(ctx, id); doubt != nil {
 			return v, cloudapi.Unclear(what, "it is not found, which does not prove that it is gone: %s", doubt)
 		}
 	case err == nil && v.ID != id:
@@ -137,8 +137,8 @@ func (i *instances) read(ctx context.Context, id string) (v instance, err error)
 	return v, err
 }
 
-// doubt says why a missing instance may exist nevertheless.
-func (i *instances) doubt(ctx context.Context, id string) error {
+// checkAbsence says why a missing instance may exist nevertheless.
+func (i *instances) checkAbsence(ctx context.Context, id string) error {
 	all, err := i.listings.All(ctx, inventory.Query{MaxAge: proofMaxAge})
 	switch {
 	case err != nil:
@@ -181,7 +181,7 @@ func (i *instances) parse(providerID string) (string, error) {
 	return worker, nil
 }
 
-func (i *instances) print(v instance) string {
+func (i *instances) printProviderID(v instance) string {
 	return providerIDPrefix + i.config.Account + "///" + i.config.Cluster + "/" + v.ID
 }
 
@@ -213,7 +213,7 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	if i.canAnswer(node) {
 		return i.Split.InstanceMetadata(ctx, node)
 	}
-	m := i.labelled(node)
+	m := i.metadataFromLabels(node)
 	if m == nil {
 		return nil, fmt.Errorf("node %s lacks labels: it needs %s, because its instance cannot be read: g2workerServiceAccountID is not accountID, "+
 			"or its provider ID names no instance of this cluster", node.Name, strings.Join(requiredLabels(), ", "))
@@ -225,8 +225,8 @@ func requiredLabels() []string {
 	return []string{labelInternalIP, labelWorker, labelType, labelZone, labelRegion}
 }
 
-// labelled builds the metadata of a node from its labels; nil if a required label is missing.
-func (i *instances) labelled(node *v1.Node) *cloudprovider.InstanceMetadata {
+// metadataFromLabels builds the metadata of a node from its labels; nil if a required label is missing.
+func (i *instances) metadataFromLabels(node *v1.Node) *cloudprovider.InstanceMetadata {
 	for _, key := range requiredLabels() {
 		if node.Labels[key] == "" {
 			return nil
@@ -240,7 +240,7 @@ func (i *instances) labelled(node *v1.Node) *cloudprovider.InstanceMetadata {
 		NodeAddresses: i.addresses(node, node.Labels[labelInternalIP]),
 	}
 	if m.ProviderID == "" {
-		m.ProviderID = i.print(instance{ID: node.Labels[labelWorker]})
+		m.ProviderID = i.printProviderID(instance{ID: node.Labels[labelWorker]})
 	}
 	return m
 }
@@ -308,8 +308,8 @@ type receiver struct {
 	target
 }
 
-// stranger is a node whose target no instance confirms. Its own report is only used to recognize an existing member.
-type stranger struct {
+// unconfirmedNode is a node whose target no instance confirms. Its own report is only used to recognize an existing member.
+type unconfirmedNode struct {
 	receiver
 
 	why string
@@ -319,11 +319,11 @@ type stranger struct {
 // addresses and labels, so these count only if instances are unreadable because the workers belong to IBM's own account. A provider ID is
 // trusted, although kubelet chooses it too: --verify-node-instances excludes stolen ones. A node whose instance is proved to be gone is
 // left out; others are strangers.
-func (i *instances) receivers(ctx context.Context, list []*v1.Node, network bool) (all []receiver, others []stranger, err error) {
+func (i *instances) receivers(ctx context.Context, list []*v1.Node, network bool) (all []receiver, others []unconfirmedNode, err error) {
 	for _, n := range list {
-		r, why := receiver{n, toldBy(n, network)}, ""
+		r, why := receiver{n, reportedTarget(n, network)}, ""
 		if i.config.OwnWorkers() {
-			if r.target, why, err = i.located(ctx, n, network, len(list)); err != nil {
+			if r.target, why, err = i.findTarget(ctx, n, network, len(list)); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -331,7 +331,7 @@ func (i *instances) receivers(ctx context.Context, list []*v1.Node, network bool
 		case r.target != target{}:
 			all = append(all, r)
 		case why != "":
-			others = append(others, stranger{receiver{n, toldBy(n, network)}, why})
+			others = append(others, unconfirmedNode{receiver{n, reportedTarget(n, network)}, why})
 		}
 	}
 	return all, others, nil
@@ -339,13 +339,13 @@ func (i *instances) receivers(ctx context.Context, list []*v1.Node, network bool
 
 // target returns a node's target from its instance; empty if there is none or it is unknown.
 func (i *instances) target(ctx context.Context, n *v1.Node, network bool, expected int) (target, error) {
-	t, _, err := i.located(ctx, n, network, expected)
+	t, _, err := i.findTarget(ctx, n, network, expected)
 	return t, err
 }
 
-// located returns a node's target from its instance; empty if there is none, with the doubt in why. A node whose provider ID names no
+// findTarget returns a node's target from its instance; empty if there is none, with the doubt in why. A node whose provider ID names no
 // instance of this cluster is found by its name, as IBM's own controller finds all nodes.
-func (i *instances) located(ctx context.Context, n *v1.Node, network bool, expected int) (t target, why string, err error) {
+func (i *instances) findTarget(ctx context.Context, n *v1.Node, network bool, expected int) (t target, why string, err error) {
 	_, err = i.parse(n.Spec.ProviderID)
 	identified := err == nil
 	if !identified && n.Spec.ProviderID != "" {
@@ -370,9 +370,9 @@ func (i *instances) located(ctx context.Context, n *v1.Node, network bool, expec
 	return target{Address: v.ip()}, "", nil
 }
 
-// keep returns the existing members of nodes without a known instance: they stay, because nothing proves that they should not receive
-// traffic. A report of such a node creates no member.
-func keep(others []stranger, current map[target]bool) (kept []receiver, findings []services.Finding) {
+// keepUnconfirmed returns the existing members of nodes without a known instance: they stay, because nothing proves that they should not
+// receive traffic. A report of such a node creates no member.
+func keepUnconfirmed(others []unconfirmedNode, current map[target]bool) (kept []receiver, findings []services.Finding) {
 	said := map[string][]string{}
 	for _, o := range others {
 		what := "receives no traffic"
@@ -393,8 +393,9 @@ func keep(others []stranger, current map[target]bool) (kept []receiver, findings
 // maxNamed bounds how many objects an event names.
 const maxNamed = 5
 
-// strays reports members that are removed although no node left: somebody created them by hand, or IBM's own controller for former nodes.
-func strays(q services.Request, receivers []receiver, network bool, current map[target]bool) []services.Finding {
+// removalFindings reports members that are removed although no node left: somebody created them by hand, or IBM's own controller for former
+// nodes.
+func removalFindings(q services.Request, receivers []receiver, network bool, current map[target]bool) []services.Finding {
 	if q.Purpose != services.Ensure {
 		return nil
 	}
@@ -403,7 +404,7 @@ func strays(q services.Request, receivers []receiver, network bool, current map[
 		delete(going, r.target)
 	}
 	for _, n := range q.Nodes {
-		delete(going, toldBy(n, network))
+		delete(going, reportedTarget(n, network))
 	}
 	var names []string
 	for t := range going {

@@ -103,11 +103,11 @@ func newLoadBalancers(r *reconciler) *services.LoadBalancer[observation, spec] {
 
 // name is that of a Service's load balancer.
 func (r *reconciler) name(_ string, service *v1.Service) string {
-	return cmp.Or(r.chosen(service), ownName(r.config.Cluster, service))
+	return cmp.Or(r.chosenName(service), ownName(r.config.Cluster, service))
 }
 
-// chosen is the name that an annotation chooses; "" where the load balancer has the Service's own.
-func (r *reconciler) chosen(service *v1.Service) string {
+// chosenName is the name that an annotation chooses; "" where the load balancer has the Service's own.
+func (r *reconciler) chosenName(service *v1.Service) string {
 	if name := service.Annotations[annotationName]; nameForm.MatchString(name) && name != ownName(r.config.Cluster, service) {
 		return name
 	}
@@ -158,7 +158,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 	if err != nil {
 		return spec{}, nil, err
 	}
-	d := spec{name: r.name("", q.Service), public: !s.private(), network: s.network(), settings: s, ports: s.ports(q.Service)}
+	d := spec{name: r.name("", q.Service), public: !s.isPrivate(), network: s.isNetwork(), settings: s, ports: s.ports(q.Service)}
 	findings, err := r.findLost(ctx, q.Service, d.name, o)
 	if err != nil {
 		return d, findings, err
@@ -168,7 +168,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 		if findings = append(findings, told...); err != nil {
 			return d, append(findings, services.Warning(eventConfigError, "%v", err)), err
 		}
-		if d.network = o.lb.network(); !d.network {
+		if d.network = o.lb.isNetwork(); !d.network {
 			s.Ranges = "" // which application load balancers do not have
 			d.ports = s.ports(q.Service)
 		}
@@ -180,7 +180,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 			return d, append(findings, more...), err
 		}
 	}
-	if o.lb == nil && othersName(r.chosen(q.Service)) {
+	if o.lb == nil && isControllerName(r.chosenName(q.Service)) {
 		err = refuseFor(annotationName, d.name, "is of the form of the names that controllers give to the load balancers of other Services, "+
 			"and there is none of this name to be had; choose another name")
 		return d, append(findings, services.Warning(eventConfigError, "%v", err)), err
@@ -212,7 +212,7 @@ func (r *reconciler) members(
 	if len(q.Nodes) == 0 {
 		return nil, nil, errNoNodes(q.Service, "no node can be a backend")
 	}
-	nodes := s.receive(q.Nodes)
+	nodes := s.receivingNodes(q.Nodes)
 	if len(nodes) == 0 {
 		return nil, nil, errNoNodes(q.Service, "no node has the label or the zone of the annotations")
 	}
@@ -220,8 +220,8 @@ func (r *reconciler) members(
 	if err != nil {
 		return nil, nil, err
 	}
-	have := current(o.parts)
-	kept, findings := keep(others, have)
+	have := currentTargets(o.parts)
+	kept, findings := keepUnconfirmed(others, have)
 	receivers = append(receivers, kept...)
 	list, left := s.targets(q.Service, receivers, have)
 	if len(list) == 0 {
@@ -232,7 +232,7 @@ func (r *reconciler) members(
 			"a pool takes %d members at most, so that %d nodes receive no traffic; choose nodes by %s or %s, or set externalTrafficPolicy", ibmlimits.Members.Max, left,
 			annotationNodeSelector, annotationQuota))
 	}
-	return list, append(findings, strays(q, receivers, network, have)...), nil
+	return list, append(findings, removalFindings(q, receivers, network, have)...), nil
 }
 
 // judge says what cannot be changed about a load balancer, and what is kept as it is.
@@ -243,18 +243,18 @@ func (r *reconciler) judge(ctx context.Context, q services.Request, s settings, 
 	case o.lb.Provisioning == stateFailed:
 		return []services.Finding{services.Warning(eventFailed, "load balancer %s has failed; see https://ibm.biz/vpc-lb-ts", o.lb.Name)},
 			fmt.Errorf("load balancer %s is %s/%s; it is made again when it, or the Service, is deleted", o.lb.Name, o.lb.Operating, o.lb.Provisioning)
-	case o.lb.Public == s.private():
+	case o.lb.Public == s.isPrivate():
 		return nil, refuseFor(annotationIPType, s.IPType, "load balancer was created as a %s load balancer. This setting can not be changed", word[o.lb.Public])
-	case o.lb.network() && !s.network():
+	case o.lb.isNetwork() && !s.isNetwork():
 		return nil, refuseFor(annotationFeatures, s.Features, "load balancer was created as a %s load balancer. This setting can not be changed", kind[true])
-	case !o.lb.network() && s.network() && slices.ContainsFunc(q.Service.Spec.Ports, func(p v1.ServicePort) bool {
+	case !o.lb.isNetwork() && s.isNetwork() && slices.ContainsFunc(q.Service.Spec.Ports, func(p v1.ServicePort) bool {
 		return p.Protocol == v1.ProtocolUDP
 	}):
 		return nil, refuseFor(annotationFeatures, s.Features, "load balancer was created as an %s load balancer, which serves no UDP. Make the Service again", kind[false])
-	case !o.lb.network() && s.network():
+	case !o.lb.isNetwork() && s.isNetwork():
 		findings = append(findings, services.Warning(eventOtherKind, "load balancer %s was created as an application load balancer, and is kept so", o.lb.Name))
 	}
-	if s.Subnets == "" || !o.lb.network() { // those of an application load balancer can be changed
+	if s.Subnets == "" || !o.lb.isNetwork() { // those of an application load balancer can be changed
 		return findings, nil
 	}
 	all, err := r.instances.subnets.All(ctx, inventory.Query{MaxAge: subnetsMaxAge})
@@ -289,8 +289,8 @@ func (*reconciler) Fixed(_ context.Context, _ services.Request, o observation, d
 
 // otherSubnets are those that an application load balancer is to have instead of its own; nil leaves them as they are, as where the
 // annotation was removed.
-func (r *reconciler) otherSubnets(ctx context.Context, s settings, o observation) ([]named, error) {
-	if s.Subnets == "" || o.lb.network() {
+func (r *reconciler) otherSubnets(ctx context.Context, s settings, o observation) ([]reference, error) {
+	if s.Subnets == "" || o.lb.isNetwork() {
 		return nil, nil
 	}
 	all, err := r.instances.subnets.All(ctx, inventory.Query{MaxAge: subnetsMaxAge})
@@ -301,9 +301,9 @@ func (r *reconciler) otherSubnets(ctx context.Context, s settings, o observation
 	if err != nil || services.SameSet(o.lb.subnets(), want) {
 		return nil, err
 	}
-	var list []named
+	var list []reference
 	for _, id := range want {
-		list = append(list, named{ID: id})
+		list = append(list, reference{ID: id})
 	}
 	return list, nil
 }
@@ -318,8 +318,8 @@ func (r *reconciler) newSubnets(ctx context.Context, q services.Request, s setti
 	if err != nil {
 		return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 	}
-	if s.network() {
-		ids = r.oneSubnet(ctx, ids, all, s.receive(q.Nodes))
+	if s.isNetwork() {
+		ids = r.chooseSubnet(ctx, ids, all, s.receivingNodes(q.Nodes))
 	}
 	return ids, nil, nil
 }
@@ -337,9 +337,9 @@ func (r *reconciler) desireNew(ctx context.Context, subnets []string, d *spec) (
 	return nil, nil
 }
 
-// oneSubnet chooses the subnet of a network load balancer: in a zone with nodes, that of the fewest network load balancers of the cluster,
-// and then of the most nodes.
-func (r *reconciler) oneSubnet(ctx context.Context, ids []string, all []subnet, nodes []*v1.Node) []string {
+// chooseSubnet chooses the subnet of a network load balancer: in a zone with nodes, that of the fewest network load balancers of the
+// cluster, and then of the most nodes.
+func (r *reconciler) chooseSubnet(ctx context.Context, ids []string, all []subnet, nodes []*v1.Node) []string {
 	zones, count := map[string]string{}, map[string]int{}
 	for _, n := range all {
 		zones[n.ID] = n.Zone.Name
@@ -353,7 +353,7 @@ func (r *reconciler) oneSubnet(ctx context.Context, ids []string, all []subnet, 
 		names[r.name("", s)] = true
 	}
 	for _, lb := range r.known.PeekAll() {
-		if lb.network() && len(lb.Subnets) > 0 && names[lb.Name] {
+		if lb.isNetwork() && len(lb.Subnets) > 0 && names[lb.Name] {
 			used[zones[lb.Subnets[0].ID]]++
 		}
 	}
@@ -376,12 +376,12 @@ func (r *reconciler) Complete(ctx context.Context, q *services.Request, o observ
 	if err := r.noteAfter(ctx, q, o); err != nil {
 		return o, err
 	}
-	if o.lb == nil || ready(o.lb) {
+	if o.lb == nil || isReady(o.lb) {
 		return o, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, busyPatience)
 	defer cancel()
-	lb, err := r.room.Until(ctx, o.lb.ID, "load balancer "+o.lb.Name, func(lb *loadBalancer) bool { return ready(lb) || lb.Provisioning == stateFailed })
+	lb, err := r.room.Until(ctx, o.lb.ID, "load balancer "+o.lb.Name, func(lb *loadBalancer) bool { return isReady(lb) || lb.Provisioning == stateFailed })
 	if err != nil {
 		return o, retryLater(err, o.lb.Name)
 	}
@@ -389,14 +389,14 @@ func (r *reconciler) Complete(ctx context.Context, q *services.Request, o observ
 	return o, nil
 }
 
-// ready reports whether a load balancer shows what the status needs.
-func ready(lb *loadBalancer) bool {
-	return lb.Hostname != "" && (!lb.network() || (lb.Provisioning == stateActive && lb.ip() != ""))
+// isReady reports whether a load balancer shows what the status needs.
+func isReady(lb *loadBalancer) bool {
+	return lb.Hostname != "" && (!lb.isNetwork() || (lb.Provisioning == stateActive && lb.ip() != ""))
 }
 
 // Status is that of the Service.
 func (*reconciler) Status(_ services.Request, o observation, _ spec) (*v1.LoadBalancerStatus, error) {
-	if !ready(o.lb) {
+	if !isReady(o.lb) {
 		return nil, cloudproviderapi.NewRetryError("the load balancer "+o.lb.Name+" is being set up", lookAgain)
 	}
 	return statusOf(o.lb), nil
@@ -407,7 +407,7 @@ func statusOf(lb *loadBalancer) *v1.LoadBalancerStatus {
 		return &v1.LoadBalancerStatus{}
 	}
 	in := v1.LoadBalancerIngress{Hostname: lb.Hostname}
-	if lb.network() {
+	if lb.isNetwork() {
 		in.IP = lb.ip()
 	}
 	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{in}}

@@ -41,9 +41,9 @@ func ownName(cluster string, service *v1.Service) string {
 // many characters as a name can have.
 var othersForm = regexp.MustCompile(`^` + namePrefix + `.+-[0-9a-f]{1,32}$`)
 
-// othersName reports whether a chosen name is one that a controller may be about to give to the load balancer of another Service, in this
-// cluster or in another one of the VPC.
-func othersName(name string) bool {
+// isControllerName reports whether a chosen name is one that a controller may be about to give to the load balancer of another Service, in
+// this cluster or in another one of the VPC.
+func isControllerName(name string) bool {
 	end := name[strings.LastIndex(name, "-")+1:]
 	return othersForm.MatchString(name) && (len(end) == uidDigits || len(name) == ibmlimits.Name.Max)
 }
@@ -88,13 +88,13 @@ type spec struct {
 	members  []target
 	access   access
 	// subnets are those that an existing load balancer is to have instead of its own.
-	subnets []named
+	subnets []reference
 	// create holds the settings for creating a load balancer that does not exist.
 	create *creation
 }
 
 func (s spec) proxy() string {
-	if s.settings.proxy() {
+	if s.settings.hasProxy() {
 		return proxyV1
 	}
 	return proxyOff
@@ -122,13 +122,13 @@ func (s settings) ports(service *v1.Service) []port {
 func (s settings) monitor(service *v1.Service, p port) monitor {
 	m := monitor{Delay: s.delay(), Timeout: s.timeout(), Retries: s.retries(), Type: protocolTCP, Port: p.nodePort}
 	switch {
-	case local(service) && (s.CheckProtocol == "" || p.protocol == protocolUDP):
+	case isLocal(service) && (s.CheckProtocol == "" || p.protocol == protocolUDP):
 		m.Type, m.Port, m.Path = protocolHTTP, int(service.Spec.HealthCheckNodePort), rootPath
 		return m
 	case p.protocol == protocolUDP: // whose node port answers no health check
 		m.Type, m.Port = cmp.Or(s.CheckProtocol, protocolTCP), s.CheckUDP
 	case s.CheckProtocol != "":
-		m.Type, m.Port = s.CheckProtocol, orUsual(s.CheckPort, p.nodePort)
+		m.Type, m.Port = s.CheckProtocol, orDefault(s.CheckPort, p.nodePort)
 	}
 	if m.Type != protocolTCP {
 		m.Path = cmp.Or(s.CheckPath, rootPath)
@@ -165,7 +165,7 @@ func (s settings) checks(have *monitor, want monitor) (after monitor, differs bo
 }
 
 // listenerOf is the listener of a port as it is asked for.
-func (s spec) listenerOf(p port, pool named) listener {
+func (s spec) listenerOf(p port, pool reference) listener {
 	l := listener{Pool: &pool, Protocol: p.protocol}
 	if p.max > p.port {
 		l.PortMin, l.PortMax = p.port, p.max
@@ -198,22 +198,22 @@ func (s spec) membersOf(p port) []member {
 
 // creation is the request for the whole load balancer.
 func (s spec) creation(group string, subnets []string) *creation {
-	c := &creation{Public: s.public, Name: s.name, ResourceGroup: named{ID: group}}
+	c := &creation{Public: s.public, Name: s.name, ResourceGroup: reference{ID: group}}
 	for _, id := range subnets {
-		c.Subnets = append(c.Subnets, named{ID: id})
+		c.Subnets = append(c.Subnets, reference{ID: id})
 	}
 	for _, p := range s.ports {
 		c.Pools = append(c.Pools, s.poolOf(p))
-		c.Listeners = append(c.Listeners, s.listenerOf(p, named{Name: p.pool()}))
+		c.Listeners = append(c.Listeners, s.listenerOf(p, reference{Name: p.pool()}))
 	}
 	for _, g := range s.access.groups {
-		c.Groups = append(c.Groups, named{ID: g.ID})
+		c.Groups = append(c.Groups, reference{ID: g.ID})
 	}
 	if s.network {
-		c.Profile = &named{Name: profileNetwork}
+		c.Profile = &reference{Name: profileNetwork}
 	}
 	if s.settings.DNSInstance != "" {
-		c.DNS = &dnsRequest{Zone: named{ID: s.settings.DNSZone}}
+		c.DNS = &dnsRequest{Zone: reference{ID: s.settings.DNSZone}}
 		c.DNS.Instance.CRN = s.settings.DNSInstance
 	}
 	return c
@@ -227,9 +227,9 @@ func zoneOf(n *v1.Node) string {
 	return cmp.Or(n.Labels[labelZone], n.Labels[v1.LabelTopologyZone])
 }
 
-// receive are the nodes that receive traffic: those with the label of the annotation, or else those of its zone, of which those for the
-// edge alone where there are any.
-func (s settings) receive(nodes []*v1.Node) []*v1.Node {
+// receivingNodes are the nodes that receive traffic: those with the label of the annotation, or else those of its zone, of which those for
+// the edge alone where there are any.
+func (s settings) receivingNodes(nodes []*v1.Node) []*v1.Node {
 	only := func(keep func(*v1.Node) bool) []*v1.Node {
 		return slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool { return !keep(n) })
 	}
@@ -247,8 +247,8 @@ func (s settings) receive(nodes []*v1.Node) []*v1.Node {
 
 func (s settings) zone() string { return strings.Join(strings.Fields(s.Zone), "") }
 
-// toldBy is where a node receives traffic as it says itself: its instance, or its address. It is empty where the node has none.
-func toldBy(n *v1.Node, network bool) target {
+// reportedTarget is where a node receives traffic as it says itself: its instance, or its address. It is empty where the node has none.
+func reportedTarget(n *v1.Node, network bool) target {
 	if network {
 		_, _, worker, _ := parts(n.Spec.ProviderID)
 		for _, id := range []string{worker, n.Labels[labelInstance], n.Labels[labelVPCInstance]} {
@@ -289,7 +289,7 @@ func (s settings) targets(service *v1.Service, receivers []receiver, current map
 	quota := s.quota()
 	for _, zone := range slices.Sorted(maps.Keys(byZone)) {
 		all := slices.SortedFunc(slices.Values(byZone[zone]), order)
-		if quota > 0 && !local(service) {
+		if quota > 0 && !isLocal(service) {
 			all = all[:min(len(all), quota)]
 		}
 		list = append(list, all...)
@@ -304,18 +304,18 @@ func (s settings) targets(service *v1.Service, receivers []receiver, current map
 	return list, left
 }
 
-// placed is a pool that is there for a port; nil where there is none.
-type placed struct {
+// portPool is a pool that is there for a port; nil where there is none.
+type portPool struct {
 	port
 	pool     *pool
 	listener *listener
 }
 
-// place finds the pool and the listener of each port, and what belongs to none. A pool is known by its name, or else by the protocol and
-// port in it, or else, where somebody has renamed it, by the listener that it serves.
-func place(d *details, ports []port) (list []placed, pools []pool, listeners []listener) {
+// assignPools finds the pool and the listener of each port, and what belongs to none. A pool is known by its name, or else by the protocol
+// and port in it, or else, where somebody has renamed it, by the listener that it serves.
+func assignPools(d *details, ports []port) (list []portPool, pools []pool, listeners []listener) {
 	taken := map[string]bool{}
-	list = make([]placed, len(ports))
+	list = make([]portPool, len(ports))
 	find := func(n int, is func(pool) bool) {
 		at := slices.IndexFunc(d.pools, func(p pool) bool { return !taken[p.ID] && strings.EqualFold(p.Protocol, ports[n].protocol) && is(p) })
 		if list[n].pool == nil && at >= 0 {
@@ -358,23 +358,23 @@ func (p pool) servesAny(all, going []listener) bool {
 
 // step is a pending change of a port. With detach set, its listener is removed from its present pool.
 type step struct {
-	placed
+	portPool
 	detach bool
 }
 
-// untangled are ports in an order in which each listener can get its pool, as they are where nothing stands in the way: no two listeners
+// orderSteps are ports in an order in which each listener can get its pool, as they are where nothing stands in the way: no two listeners
 // may have one pool. Where somebody made them change pools in a circle, one of them has none for a while.
-func untangled(list []placed) (steps []step) {
+func orderSteps(list []portPool) (steps []step) {
 	pending := slices.Clone(list)
 	for len(pending) > 0 {
-		at := slices.IndexFunc(pending, func(p placed) bool { return !slices.ContainsFunc(pending, p.waitsFor) })
+		at := slices.IndexFunc(pending, func(p portPool) bool { return !slices.ContainsFunc(pending, p.waitsFor) })
 		if at >= 0 {
-			steps = append(steps, step{placed: pending[at]})
+			steps = append(steps, step{portPool: pending[at]})
 			pending = slices.Delete(pending, at, at+1)
 			continue
 		}
-		at = slices.IndexFunc(pending, func(p placed) bool { return p.listener != nil && p.listener.Pool != nil })
-		steps = append(steps, step{placed: pending[at], detach: true})
+		at = slices.IndexFunc(pending, func(p portPool) bool { return p.listener != nil && p.listener.Pool != nil })
+		steps = append(steps, step{portPool: pending[at], detach: true})
 		free := *pending[at].listener
 		free.Pool = nil
 		pending[at].listener = &free
@@ -383,12 +383,12 @@ func untangled(list []placed) (steps []step) {
 }
 
 // waitsFor reports whether the listener of another port has the pool of this one.
-func (p placed) waitsFor(o placed) bool {
+func (p portPool) waitsFor(o portPool) bool {
 	return p.pool != nil && p.key() != o.key() && o.listener != nil && o.listener.Pool != nil && o.listener.Pool.ID == p.pool.ID
 }
 
-// current are the targets of the members that there are.
-func current(d *details) map[target]bool {
+// currentTargets are the targets of the members that there are.
+func currentTargets(d *details) map[target]bool {
 	set := map[target]bool{}
 	if d != nil {
 		for _, p := range d.pools {
@@ -441,7 +441,7 @@ func (s settings) namedSubnets(all []subnet, names []string) ([]string, error) {
 		if at < 0 {
 			return nil, refuseFor(annotationSubnets, s.Subnets, "names %q, which is no subnet in the VPC of the cluster", one)
 		}
-		if s.network() && s.private() && slices.Contains(names, all[at].Name) {
+		if s.isNetwork() && s.isPrivate() && slices.Contains(names, all[at].Name) {
 			return nil, refuseFor(annotationSubnets, s.Subnets, "has nodes of the cluster, which the subnet of a private network load balancer must not have")
 		}
 		if !slices.Contains(ids, all[at].ID) {
@@ -456,8 +456,8 @@ func sortedKeys(set map[string]bool) []string { return slices.Sorted(maps.Keys(s
 // usualIdle is the idle timeout that listeners have where nobody asks for another one.
 const usualIdle = 50
 
-// idle is the idle timeout that a listener is to have; 0 leaves it as it is.
-func (s settings) idle() int {
+// idleTimeout is the idle timeout that a listener is to have; 0 leaves it as it is.
+func (s settings) idleTimeout() int {
 	if s.Idle == 0 && s.isRecorded(annotationIdle) {
 		return usualIdle
 	}

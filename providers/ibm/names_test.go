@@ -480,6 +480,6 @@ func TestNamesOfOthers(t *testing.T) {
 		ownName(strings.Repeat("c", longestCluster), s): true,
 		"shop": false, "kube-shop": false, "kube-shop-cafe": false, "kube-shop-2024": false, "my-" + ownName("ocp4", s): false,
 	} {
-		assert.Equal(t, want, othersName(name), name)
+		assert.Equal(t, want, isControllerName(name), name)
 	}
 }

@@ -28,10 +28,10 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observ
 	if err != nil {
 		return nil, err
 	}
-	if !o.lb.network() {
+	if !o.lb.isNetwork() {
 		s.Ranges = "" // of ports, which application load balancers do not have
 	}
-	a := access{name: name, have: have, groups: []named{{Name: name}}}
+	a := access{name: name, have: have, groups: []reference{{Name: name}}}
 	if have != nil {
 		a.groups[0].ID = have.ID
 	}
@@ -45,7 +45,7 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observ
 	own := len(a.has) == 1 && have != nil
 	ports := s.ports(q.Service)
 	if !own {
-		ports = r.withServed(ctx, ports, o.lb, before)
+		ports = r.addServedPorts(ctx, ports, o.lb, before)
 	}
 	rules, narrower := narrowRules(before, ports, asked.Families(true, false), own)
 	if !narrower {
@@ -86,7 +86,7 @@ func (lb *loadBalancer) filtersByOwnGroup(name string, s settings) bool {
 }
 
 // rulesOf are those of the groups that a load balancer has.
-func (r *reconciler) rulesOf(ctx context.Context, has []named, own *securityGroup, q inventory.Query) (list []rule, err error) {
+func (r *reconciler) rulesOf(ctx context.Context, has []reference, own *securityGroup, q inventory.Query) (list []rule, err error) {
 	for _, n := range has {
 		if own != nil && own.ID == n.ID {
 			list = append(list, own.Rules...)
@@ -101,8 +101,8 @@ func (r *reconciler) rulesOf(ctx context.Context, has []named, own *securityGrou
 	return list, nil
 }
 
-// withServed adds to ports those that a load balancer still serves, or, where they cannot be read, those that rules are about.
-func (r *reconciler) withServed(ctx context.Context, ports []port, lb *loadBalancer, rules []rule) []port {
+// addServedPorts adds to ports those that a load balancer still serves, or, where they cannot be read, those that rules are about.
+func (r *reconciler) addServedPorts(ctx context.Context, ports []port, lb *loadBalancer, rules []rule) []port {
 	var served []key
 	if _, parts, err := r.partsOf(ctx, lb); err == nil {
 		for _, l := range parts.listeners {
@@ -128,7 +128,7 @@ func narrowRules(before []rule, ports []port, asked kitsources.Set, own bool) (a
 		for _, p := range ports {
 			var networks []netip.Prefix
 			for _, r := range before {
-				if network, is := r.network(); is && r.lets(p) {
+				if network, is := r.network(); is && r.admits(p) {
 					networks = append(networks, network)
 				}
 			}
@@ -168,7 +168,7 @@ func narrowRules(before []rule, ports []port, asked kitsources.Set, own bool) (a
 
 // network is the one that an inbound rule lets in; false where it is about something else.
 func (r rule) network() (netip.Prefix, bool) {
-	p, err := netip.ParsePrefix(r.normalized().Remote.CIDR)
+	p, err := netip.ParsePrefix(r.normalize().Remote.CIDR)
 	return p.Masked(), err == nil && r.Direction == inbound
 }
 
@@ -189,7 +189,7 @@ func (r *reconciler) narrowing(a access) []change {
 	if a.have != nil {
 		if bindings := r.bindings(d); len(bindings) > 0 {
 			list = append(list, bindings...)
-			return []change{inOrder(list[0], list[1:])} // without its rules the group would let nobody in
+			return []change{sequence(list[0], list[1:])} // without its rules the group would let nobody in
 		}
 		return list
 	}
@@ -206,15 +206,15 @@ func (r *reconciler) narrowing(a access) []change {
 			return o, err
 		}
 		own := a
-		own.have, own.groups = made, []named{{ID: made.ID, Name: made.Name}}
+		own.have, own.groups = made, []reference{{ID: made.ID, Name: made.Name}}
 		bindings := r.bindings(spec{access: own})
-		return inOrder(bindings[0], bindings[1:]).Make(ctx, q, o)
+		return sequence(bindings[0], bindings[1:]).Make(ctx, q, o)
 	}
 	return []change{creation}
 }
 
-// inOrder is one change that makes several, each only after the one before it: a load balancer never has no group.
-func inOrder(first change, others []change) change {
+// sequence is one change that makes several, each only after the one before it: a load balancer never has no group.
+func sequence(first change, others []change) change {
 	begin := first.Make
 	first.Make = func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 		o, err := begin(ctx, q, o)

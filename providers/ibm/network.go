@@ -19,12 +19,12 @@ const cniWithout = "OVNKubernetes"
 // markNetwork gives an uninitialised node the condition NetworkUnavailable, if it has none: a network plug-in that waits for it, such as
 // Calico, removes it. The resource version protects concurrent changes of the plug-in.
 func (i *instances) markNetwork(ctx context.Context, node *v1.Node) error {
-	if !i.config.NetworkUnavailable || i.config.CNI == cniWithout || i.kube == nil || !unmarked(node) {
+	if !i.config.NetworkUnavailable || i.config.CNI == cniWithout || i.kube == nil || !lacksNetworkCondition(node) {
 		return nil
 	}
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		now, err := i.kube.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{})
-		if err != nil || !unmarked(now) {
+		if err != nil || !lacksNetworkCondition(now) {
 			return err
 		}
 		stamp := metav1.Now()
@@ -47,8 +47,8 @@ func (i *instances) markNetwork(ctx context.Context, node *v1.Node) error {
 	return nil
 }
 
-// unmarked reports whether a node is uninitialised and lacks the condition.
-func unmarked(node *v1.Node) bool {
+// lacksNetworkCondition reports whether a node is uninitialised and lacks the condition.
+func lacksNetworkCondition(node *v1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == cloudproviderapi.TaintExternalCloudProvider }) &&
 		!slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeNetworkUnavailable })
 }

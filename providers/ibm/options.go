@@ -40,11 +40,11 @@ type Config struct {
 
 	// Credential is the current API key, from its file or its variable. An unexported field would be printed.
 	Credential schema.Secret
-	dropped    dropped
+	dropped    ignoredSettings
 }
 
-// dropped are settings that are accepted and only cause a warning or a refusal.
-type dropped struct {
+// ignoredSettings are settings that are accepted and only cause a warning or a refusal.
+type ignoredSettings struct {
 	kubeconfig string
 	power      [6]string
 }
@@ -52,9 +52,9 @@ type dropped struct {
 // powerKeys are settings for nodes on Power Virtual Server.
 var powerKeys = [6]string{"powerVSCloudInstanceID", "powerVSCloudInstanceName", "powerVSRegion", "powerVSZone", "powerVSEndpointOverride", "rcEndpointOverride"}
 
-// powered reports settings for nodes on Power Virtual Server: a workspace, its region and its zone. Installers write the keys without
+// checkPowerVS reports settings for nodes on Power Virtual Server: a workspace, its region and its zone. Installers write the keys without
 // values if there are none.
-func (c *Config) powered() error {
+func (c *Config) checkPowerVS() error {
 	p := c.dropped.power
 	if (p[0] == "" && p[1] == "") || p[2] == "" || p[3] == "" {
 		return nil
@@ -106,7 +106,7 @@ func ineffective(key, why string) option {
 	return text(key, compatible+why, nil, nil)
 }
 
-func power(n int) option {
+func powerOption(n int) option {
 	return text("[provider] "+powerKeys[n], "Not served yet: it belongs to nodes on Power Virtual Server. A workspace with its region and zone is refused.",
 		func(c *Config) *string { return &c.dropped.power[n] }, nil)
 }
@@ -174,7 +174,7 @@ var Options = schema.Options[Config]{
 	ineffective("[provider] externalIP", "Nodes say it."),
 	ineffective("[provider] zone", "instances say it."),
 	ineffective("[provider] instanceType", "instances say it."),
-	power(0), power(1), power(2), power(3), power(4), power(5),
+	powerOption(0), powerOption(1), powerOption(2), powerOption(3), powerOption(4), powerOption(5),
 }
 
 var (
@@ -243,7 +243,7 @@ func (c *Config) check() error {
 		problems = append(problems, problem(keyCluster, c.Cluster, fmt.Sprintf(
 			"is longer than %d characters, so that the names of load balancers, of 63 at most, could not tell Services apart", longestCluster)))
 	}
-	return errors.Join(append(problems, c.powered())...)
+	return errors.Join(append(problems, c.checkPowerVS())...)
 }
 
 // readKey finds the credential. Errors never contain its value.

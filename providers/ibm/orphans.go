@@ -54,7 +54,8 @@ func (r *reconciler) orphanGroups(ctx context.Context, list []*v1.Service, orpha
 		return orphans, nil // a credential that may not look at groups has made none
 	}
 	for _, g := range all {
-		if r.made.MatchString(g.Name) && len(g.Targets) == 0 && !slices.ContainsFunc(all, func(o securityGroup) bool { return o.names(g.ID) }) &&
+		if r.made.MatchString(g.Name) && len(g.Targets) == 0 &&
+			!slices.ContainsFunc(all, func(o securityGroup) bool { return o.refersTo(g.ID) }) &&
 			!slices.ContainsFunc(list, func(s *v1.Service) bool { return g.Name == groupName(r.config.Cluster, s) }) {
 			orphans = append(orphans, contract.Orphan{Kind: groupKind, ID: g.ID, Name: g.Name})
 		}

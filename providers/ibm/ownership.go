@@ -27,7 +27,7 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (observati
 	deletes := q.Purpose == services.Delete
 	o, err := r.observe(ctx, q, deletes || q.Purpose == services.Lookup)
 	if err == nil && (deletes || q.Purpose == services.Lookup && o.lb == nil) { // the deletion follows a look that finds a load balancer
-		o.group, err = r.goingGroup(ctx, q.Service)
+		o.group, err = r.groupToDelete(ctx, q.Service)
 	}
 	return o, err
 }
@@ -37,7 +37,7 @@ func (r *reconciler) observe(ctx context.Context, q services.Request, goes bool)
 	found, err := r.known.Find(ctx, indexName, r.name(q.Cluster, q.Service),
 		inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
 	if err == nil && goes {
-		o.left, err = r.leftBy(ctx, q.Service, true)
+		o.left, err = r.formerLoadBalancers(ctx, q.Service, true)
 	}
 	if err != nil {
 		return o, err
@@ -48,7 +48,7 @@ func (r *reconciler) observe(ctx context.Context, q services.Request, goes bool)
 			return o, err
 		}
 		if ours && lb.Provisioning == stateDeleting {
-			if lb, err = r.ended(ctx, q, lb); err != nil || lb == nil {
+			if lb, err = r.readDeleting(ctx, q, lb); err != nil || lb == nil {
 				return o, err
 			}
 		}
@@ -65,8 +65,8 @@ func (r *reconciler) observe(ctx context.Context, q services.Request, goes bool)
 	return o, r.sees(ctx, age)
 }
 
-// ended looks at a load balancer that is being deleted: nil is one that has gone.
-func (r *reconciler) ended(ctx context.Context, q services.Request, lb *loadBalancer) (*loadBalancer, error) {
+// readDeleting looks at a load balancer that is being deleted: nil is one that has gone.
+func (r *reconciler) readDeleting(ctx context.Context, q services.Request, lb *loadBalancer) (*loadBalancer, error) {
 	now, err := r.known.Get(ctx, lb.ID, inventory.Query{})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
@@ -86,7 +86,7 @@ func (r *reconciler) inVPC(ctx context.Context, lb *loadBalancer) (bool, error) 
 		if err != nil {
 			return false, err
 		}
-		if slices.ContainsFunc(lb.Subnets, func(n named) bool {
+		if slices.ContainsFunc(lb.Subnets, func(n reference) bool {
 			return slices.ContainsFunc(all, func(s subnet) bool { return s.ID == n.ID })
 		}) {
 			return true, nil
@@ -102,9 +102,9 @@ func (r *reconciler) rules(lb *loadBalancer) ownership.Rules {
 	names := func(s *v1.Service) []string { return []string{ownName(r.config.Cluster, s)} }
 	rules := ownership.Rules{
 		Adopt: r.adopt, Unmarked: true, Made: r.alike.MatchString,
-		Chosen:   func(s *v1.Service) []string { return words(r.chosen(s)) },
-		Recorded: func(s *v1.Service) bool { return slices.Contains(r.madeNames(s), r.chosen(s)) },
-		Proved:   func(s *v1.Service) bool { return r.proves(s, lb) }, Copied: r.copied,
+		Chosen:   func(s *v1.Service) []string { return words(r.chosenName(s)) },
+		Recorded: func(s *v1.Service) bool { return slices.Contains(r.madeNames(s), r.chosenName(s)) },
+		Proved:   func(s *v1.Service) bool { return r.proves(s, lb) }, Copied: r.isCopied,
 		Names: func(s *v1.Service) (list []string) {
 			if uid, known := r.proved.Load(lb.ID); known && uid == s.UID {
 				list = append(list, lb.Name)
@@ -171,9 +171,9 @@ func (r *reconciler) targets(ctx context.Context, q services.Request, lb *loadBa
 	if err != nil {
 		return t, err
 	}
-	nodes, all, members := map[target]bool{}, slices.Concat(q.Nodes, r.instances.nodes.Nodes()), current(d)
+	nodes, all, members := map[target]bool{}, slices.Concat(q.Nodes, r.instances.nodes.Nodes()), currentTargets(d)
 	// That something of before the records leads to somebody else's nodes alone is also believed of what the Nodes say.
-	told := slices.ContainsFunc(all, func(n *v1.Node) bool { return members[toldBy(n, lb.network())] })
+	told := slices.ContainsFunc(all, func(n *v1.Node) bool { return members[reportedTarget(n, lb.isNetwork())] })
 	if told && shows(q.Service, lb) {
 		return t, nil
 	}
@@ -182,14 +182,14 @@ func (r *reconciler) targets(ctx context.Context, q services.Request, lb *loadBa
 		if !r.config.OwnWorkers() {
 			break
 		}
-		one, err := r.instances.target(ctx, n, lb.network(), len(q.Nodes))
+		one, err := r.instances.target(ctx, n, lb.isNetwork(), len(q.Nodes))
 		if err != nil {
 			return t, err
 		}
 		nodes[one] = one != target{}
 		t.Strange = t.Strange && !members[one]
 	}
-	t.Made = madeFor(q.Service, others, d)
+	t.Made = isMadeFor(q.Service, others, d)
 	had := t.Made && q.Service.Spec.Type != v1.ServiceTypeLoadBalancer
 	for _, p := range d.pools {
 		for _, m := range p.Members {
@@ -207,10 +207,10 @@ func (r *reconciler) targets(ctx context.Context, q services.Request, lb *loadBa
 // poolForm is that of the names that controllers give to pools: protocol, port or ports, and node port.
 var poolForm = regexp.MustCompile(`^(tcp|udp)-([0-9]+)(?:x[0-9]+)?-([0-9]+)$`)
 
-// madeFor reports whether pools are what a controller makes for a Service: each has the name of a port and of the node port that all its
+// isMadeFor reports whether pools are what a controller makes for a Service: each has the name of a port and of the node port that all its
 // members have, at least one of them of the Service, and no node port is another Service's. Kubernetes takes the node ports from a Service
 // that becomes one of another type.
-func madeFor(service *v1.Service, others []*v1.Service, d *details) bool {
+func isMadeFor(service *v1.Service, others []*v1.Service, d *details) bool {
 	own := false
 	for _, p := range d.pools {
 		name := poolForm.FindStringSubmatch(p.Name)
@@ -240,11 +240,11 @@ const maxDisagreements = 2
 // even when both are read again, somebody changes it just now, or one of the answers is old: nothing is computed from either.
 func (r *reconciler) partsOf(ctx context.Context, lb *loadBalancer) (*loadBalancer, *details, error) {
 	d, err := r.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
-	for try := 0; err == nil && d.shown() != lb.shownParts(); try++ {
+	for try := 0; err == nil && d.summary() != lb.shownParts(); try++ {
 		if try == maxDisagreements {
 			return lb, nil, cloudproviderapi.NewRetryError("the load balancer "+lb.Name+" and its listings show different listeners or pools", lookAgain)
 		}
-		if d, err = r.parts.Get(ctx, lb.ID, inventory.Query{}); err != nil || d.shown() == lb.shownParts() {
+		if d, err = r.parts.Get(ctx, lb.ID, inventory.Query{}); err != nil || d.summary() == lb.shownParts() {
 			break
 		}
 		now, readErr := r.known.Get(ctx, lb.ID, inventory.Query{})
@@ -280,9 +280,9 @@ func (r *reconciler) missingNames(service *v1.Service) (names []string) {
 	return names
 }
 
-// leftBy are load balancers in the VPC that a Service had under other names: its status or its record tells, or, where own is set, the name
-// that holds its UID. What another Service has is not among them.
-func (r *reconciler) leftBy(ctx context.Context, service *v1.Service, own bool) (list []*loadBalancer, err error) {
+// formerLoadBalancers are load balancers in the VPC that a Service had under other names: its status or its record tells, or, where own is
+// set, the name that holds its UID. What another Service has is not among them.
+func (r *reconciler) formerLoadBalancers(ctx context.Context, service *v1.Service, own bool) (list []*loadBalancer, err error) {
 	names := r.madeNames(service)
 	if own && r.made.MatchString(ownName(r.config.Cluster, service)) {
 		names = append(names, ownName(r.config.Cluster, service))
@@ -311,7 +311,7 @@ func (r *reconciler) leftBy(ctx context.Context, service *v1.Service, own bool) 
 func (r *reconciler) findLost(
 	ctx context.Context, service *v1.Service, name string, o observation,
 ) (findings []services.Finding, err error) {
-	left, err := r.leftBy(ctx, service, o.lb == nil)
+	left, err := r.formerLoadBalancers(ctx, service, o.lb == nil)
 	for _, lb := range left {
 		findings = append(findings, services.Warning(eventLeft, "load balancer %s (%s) stays, and %s takes its place; delete it if nobody needs it", lb.Name, lb.ID, name))
 	}

@@ -87,20 +87,20 @@ func TestUntangled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const letters = "abcd"
-			list := make([]placed, len(c.has))
+			list := make([]portPool, len(c.has))
 			for n, has := range c.has {
 				l := listener{ID: letters[n : n+1]}
 				switch has {
 				case -1:
 				case -2:
-					l.Pool = &named{ID: "x"}
+					l.Pool = &reference{ID: "x"}
 				default:
-					l.Pool = &named{ID: letters[has : has+1]}
+					l.Pool = &reference{ID: letters[has : has+1]}
 				}
-				list[n] = placed{port: port{protocol: protocolTCP, port: n, max: n}, pool: &pool{ID: letters[n : n+1]}, listener: &l}
+				list[n] = portPool{port: port{protocol: protocolTCP, port: n, max: n}, pool: &pool{ID: letters[n : n+1]}, listener: &l}
 			}
 			var got []string
-			for _, s := range untangled(list) {
+			for _, s := range orderSteps(list) {
 				got = append(got, map[bool]string{true: "-", false: ""}[s.detach]+string(rune('0'+s.port.port)))
 			}
 			assert.Equal(t, c.want, strings.Join(got, " "))

@@ -51,9 +51,9 @@ func madeRecords(service *v1.Service) (list []madeRecord) {
 	return list
 }
 
-// making returns the record's entry for a load balancer that is about to be created for a Service.
-func (r *reconciler) making(service *v1.Service) []string {
-	if name := r.chosen(service); name != "" {
+// creationEntry returns the record's entry for a load balancer that is about to be created for a Service.
+func (r *reconciler) creationEntry(service *v1.Service) []string {
+	if name := r.chosenName(service); name != "" {
 		return []string{madeRecord{cluster: r.clusterInRecord(), name: name}.text()}
 	}
 	return nil
@@ -71,9 +71,9 @@ func (r *reconciler) madeNames(service *v1.Service) (names []string) {
 	return names
 }
 
-// copied reports whether the record says that another cluster, and not this one, created the load balancer with the chosen name.
-func (r *reconciler) copied(service *v1.Service) bool {
-	name := r.chosen(service)
+// isCopied reports whether the record says that another cluster, and not this one, created the load balancer with the chosen name.
+func (r *reconciler) isCopied(service *v1.Service) bool {
+	name := r.chosenName(service)
 	return !slices.Contains(r.madeNames(service), name) &&
 		slices.ContainsFunc(madeRecords(service), func(m madeRecord) bool { return m.name == name })
 }
@@ -100,27 +100,29 @@ func (r *reconciler) proves(service *v1.Service, lb *loadBalancer) bool {
 	})
 }
 
-// adopted returns the record's entry for an observed load balancer that was not created for the Service.
-func (o observation) adopted() []string {
+// adoptionEntry returns the record's entry for an observed load balancer that was not created for the Service.
+func (o observation) adoptionEntry() []string {
 	if o.lb == nil || o.deletable {
 		return nil
 	}
 	return []string{recordAdopted + o.lb.ID}
 }
 
-func recorded(key string) string { return strings.TrimPrefix(key, annotationPrefix) }
+func recordName(key string) string { return strings.TrimPrefix(key, annotationPrefix) }
 
 // isRecorded reports whether an annotation was in force at the last reconciliation.
-func (s settings) isRecorded(key string) bool { return slices.Contains(words(s.Record), recorded(key)) }
+func (s settings) isRecorded(key string) bool {
+	return slices.Contains(words(s.Record), recordName(key))
+}
 
-// asks returns the settings in force that are to be reverted when their annotations are removed.
-func (s settings) asks() (list []string) {
+// requestedSettings returns the settings in force that are to be reverted when their annotations are removed.
+func (s settings) requestedSettings() (list []string) {
 	for key, set := range map[string]bool{
 		annotationCheckDelay: s.Delay != 0, annotationCheckTimeout: s.Timeout != 0, annotationCheckRetries: s.Retries != 0,
 		annotationCheckPath: s.CheckPath != "", annotationIdle: s.Idle != 0, annotationGroups: s.Groups != "", recordRanges: s.ranged,
 	} {
 		if set {
-			list = append(list, recorded(key))
+			list = append(list, recordName(key))
 		}
 	}
 	slices.Sort(list)
@@ -130,7 +132,7 @@ func (s settings) asks() (list []string) {
 // noteBefore adds the requested settings, and more, to the record before any write in the cloud.
 func (r *reconciler) noteBefore(ctx context.Context, q *services.Request, o observation, more ...string) error {
 	s, _, _ := parseSettings(q.Service)
-	list := slices.Concat(words(s.Record), s.asks(), o.adopted(), more)
+	list := slices.Concat(words(s.Record), s.requestedSettings(), o.adoptionEntry(), more)
 	slices.Sort(list)
 	return r.note(ctx, q, slices.Compact(list))
 }
@@ -138,7 +140,7 @@ func (r *reconciler) noteBefore(ctx context.Context, q *services.Request, o obse
 // noteAfter reduces the record to the settings in force, after all changes and before waiting.
 func (r *reconciler) noteAfter(ctx context.Context, q *services.Request, o observation) error {
 	s, _, _ := parseSettings(q.Service)
-	list := slices.Concat(s.asks(), o.adopted())
+	list := slices.Concat(s.requestedSettings(), o.adoptionEntry())
 	if o.lb != nil && o.deletable && slices.Contains(r.madeNames(q.Service), o.lb.Name) {
 		list = append(list, madeRecord{r.clusterInRecord(), o.lb.Name, r.proof(q.Service, o.lb)}.text())
 	}

@@ -7,11 +7,11 @@ import (
 
 // subnet holds the fields of a subnet that we use.
 type subnet struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
-	CIDR string `json:"ipv4_cidr_block"`
-	Zone named  `json:"zone"`
-	VPC  named  `json:"vpc"`
+	ID   string    `json:"id"`
+	Name string    `json:"name"`
+	CIDR string    `json:"ipv4_cidr_block"`
+	Zone reference `json:"zone"`
+	VPC  reference `json:"vpc"`
 }
 
 // subnets lists the subnets of the VPC.

@@ -27,8 +27,8 @@ const (
 	sightings, sightingsOfWork = 2, 3
 )
 
-// sighting is the last observed status of a Service's load balancer, and how many times in a row it was observed.
-type sighting struct {
+// lastStatus is the last observed status of a Service's load balancer, and how many times in a row it was observed.
+type lastStatus struct {
 	status string
 	times  int
 	// there is set if a load balancer was observed: a Service that never had one here may be another controller's.
@@ -40,7 +40,7 @@ type watcher struct {
 	*reconciler
 
 	events record.EventRecorder
-	seen   map[types.UID]sighting
+	seen   map[types.UID]lastStatus
 }
 
 func (w *watcher) job() loop.Job {
@@ -57,7 +57,7 @@ func (w *watcher) run(ctx context.Context) error {
 		return s.Spec.Type != v1.ServiceTypeLoadBalancer || s.DeletionTimestamp != nil ||
 			!servicehelper.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress) == 0
 	})
-	now := map[types.UID]sighting{}
+	now := map[types.UID]lastStatus{}
 	defer func() { w.seen = now }()
 	if len(services) == 0 {
 		return nil
@@ -76,7 +76,7 @@ func (w *watcher) run(ctx context.Context) error {
 			return err
 		}
 		before := w.seen[s.UID]
-		after := sighting{status: statusMissing, times: 1, there: before.there || lb != nil}
+		after := lastStatus{status: statusMissing, times: 1, there: before.there || lb != nil}
 		if lb != nil {
 			after.status = lb.Operating + "/" + lb.Provisioning
 		}
@@ -84,7 +84,7 @@ func (w *watcher) run(ctx context.Context) error {
 			after.times = before.times + 1
 		}
 		now[s.UID] = after
-		w.tell(s, lb, before, after)
+		w.writeEvents(s, lb, before, after)
 	}
 	return nil
 }
@@ -99,8 +99,8 @@ func (w *watcher) find(ctx context.Context, s *v1.Service) (*loadBalancer, error
 	return nil, nil //nolint:nilnil // nil is a load balancer that does not exist
 }
 
-// tell writes an event if a bad status lasts, and when it is good again.
-func (w *watcher) tell(s *v1.Service, lb *loadBalancer, before, after sighting) {
+// writeEvents writes an event if a bad status lasts, and when it is good again.
+func (w *watcher) writeEvents(s *v1.Service, lb *loadBalancer, before, after lastStatus) {
 	const what = "The VPC load balancer that routes requests to this Kubernetes LoadBalancer service "
 	kind, reason, due := v1.EventTypeWarning, eventVerifying, sightings
 	var text string
@@ -119,7 +119,7 @@ func (w *watcher) tell(s *v1.Service, lb *loadBalancer, before, after sighting) 
 		text = what + "is under maintenance."
 	default:
 		text = what + "is currently " + after.status + "."
-		if lb.busy() {
+		if lb.isBusy() {
 			due = sightingsOfWork
 		}
 	}
