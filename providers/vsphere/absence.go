@@ -23,7 +23,7 @@ func (a *api) instance(ctx context.Context, id string) (instance, error) {
 	read := func(ctx context.Context, v *vcenter) answer { return v.read(ctx, id) }
 	var problems []error
 	found := instance{ID: id}
-	known, others := a.knowing(id)
+	known, others := a.splitByKnown(id)
 	for _, some := range [][]*vcenter{known, others} { // the others are asked only if it is no longer there
 		for _, got := range askAll(ctx, some, read) {
 			found.Machines = append(found.Machines, got.machines...)
@@ -35,7 +35,7 @@ func (a *api) instance(ctx context.Context, id string) (instance, error) {
 			break
 		}
 	}
-	if all := grouped(found.Machines); len(all) == 1 {
+	if all := groupByUUID(found.Machines); len(all) == 1 {
 		return all[0], nil
 	}
 	if len(problems) > 0 {
@@ -49,8 +49,8 @@ func (a *api) instance(ctx context.Context, id string) (instance, error) {
 	return instance{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "reading virtual machine " + id, Message: "no vCenter has it"}
 }
 
-// knowing splits the vCenters into those that have shown an instance, and the others.
-func (a *api) knowing(id string) (known, others []*vcenter) {
+// splitByKnown splits the vCenters into those that have shown an instance, and the others.
+func (a *api) splitByKnown(id string) (known, others []*vcenter) {
 	for _, v := range a.vcenters {
 		if len(v.inventory.machinesOf(id)) > 0 {
 			known = append(known, v)
@@ -73,14 +73,14 @@ func (v *vcenter) read(ctx context.Context, id string) answer {
 			switch {
 			case err != nil && !errors.Is(err, cloudapi.ErrNotFound):
 				return err
-			case err == nil && canonical(m.UUID) == id:
+			case err == nil && canonicalUUID(m.UUID) == id:
 				got.machines = append(got.machines, m)
 			}
 		}
 		if len(got.machines) > 0 {
 			return nil
 		}
-		refs, err := s.find(ctx, v.api.written(id))
+		refs, err := s.find(ctx, v.api.originalUUID(id))
 		if err != nil || len(refs) == 0 {
 			return err
 		}
@@ -89,7 +89,7 @@ func (v *vcenter) read(ctx context.Context, id string) answer {
 			return err
 		}
 		found, _ = v.inventory.recall(found)
-		if len(grouped(found)) > 0 { // a template is not a machine
+		if len(groupByUUID(found)) > 0 { // a template is not a machine
 			got.machines = found
 		}
 		return nil
@@ -97,12 +97,12 @@ func (v *vcenter) read(ctx context.Context, id string) answer {
 	if got.err != nil || len(got.machines) > 0 {
 		return got
 	}
-	return v.prove(ctx, id, asked)
+	return v.proveAbsence(ctx, id, asked)
 }
 
-// prove finds the virtual machines with an ID in a complete listing begun after the call. No machines and no error prove that there is
-// none.
-func (v *vcenter) prove(ctx context.Context, id string, asked time.Time) answer {
+// proveAbsence finds the virtual machines with an ID in a complete listing begun after the call. No machines and no error prove that there
+// is none.
+func (v *vcenter) proveAbsence(ctx context.Context, id string, asked time.Time) answer {
 	all, err := v.everything.All(ctx, inventory.Query{MaxAge: time.Since(asked)})
 	if err != nil {
 		return answer{err: &cloudapi.Error{
@@ -110,10 +110,10 @@ func (v *vcenter) prove(ctx context.Context, id string, asked time.Time) answer 
 			Message: "it is not found, which does not prove that it is gone: " + err.Error(),
 		}}
 	}
-	if same := chosen(all, func(m machine) bool { return canonical(m.UUID) == id }); len(grouped(same)) > 0 {
+	if same := filter(all, func(m machine) bool { return canonicalUUID(m.UUID) == id }); len(groupByUUID(same)) > 0 {
 		return answer{machines: same}
 	}
-	if other := chosen(all, func(m machine) bool { return m.InstanceUUID != "" && canonical(m.InstanceUUID) == id }); len(other) > 0 {
+	if other := filter(all, func(m machine) bool { return m.InstanceUUID != "" && canonicalUUID(m.InstanceUUID) == id }); len(other) > 0 {
 		return answer{err: &cloudapi.Error{
 			Class: cloudapi.ErrTransient, Operation: "vCenter " + v.config.Key + ": looking for virtual machine " + id,
 			Message: fmt.Sprintf("it is the instance UUID of %s, whose BIOS UUID is %s; start kubelet with --provider-id=%s%s",
@@ -133,14 +133,14 @@ func (v *vcenter) reread(ctx context.Context, s *session, known machine) (machin
 		if f.Obj == known.Ref {
 			return machine{}, cloudapi.ErrNotFound
 		}
-		return machine{}, unclear("vCenter speaks of %s instead of %s", f.Obj.Value, known.Ref.Value)
+		return machine{}, unclearError("vCenter speaks of %s instead of %s", f.Obj.Value, known.Ref.Value)
 	}
 	if err != nil {
 		return machine{}, err
 	}
 	list, _ = v.inventory.recall(list)
 	if len(list) == 0 {
-		return machine{}, unclear("the answer is about no virtual machine")
+		return machine{}, unclearError("the answer is about no virtual machine")
 	}
 	list[0].Path, list[0].Outside = known.Path, known.Outside
 	return list[0], nil
@@ -158,9 +158,9 @@ func (s *session) find(ctx context.Context, uuid string) ([]types.ManagedObjectR
 	return answer.Returnval, nil
 }
 
-// complete lists the virtual machines of a vCenter, and fails if some may be missing: vCenter silently omits objects that the account may
-// not read, and the UUIDs of machines whose host or datastore is unavailable.
-func (v *vcenter) complete(ctx context.Context) ([]machine, int, error) {
+// listComplete lists the virtual machines of a vCenter, and fails if some may be missing: vCenter silently omits objects that the account
+// may not read, and the UUIDs of machines whose host or datastore is unavailable.
+func (v *vcenter) listComplete(ctx context.Context) ([]machine, int, error) {
 	listed := v.list(ctx, true)
 	if listed.err != nil {
 		return nil, listed.calls, listed.err
@@ -183,15 +183,15 @@ func (v *vcenter) complete(ctx context.Context) ([]machine, int, error) {
 			return nil, listed.calls, m.Problem
 		}
 	}
-	err := v.do(ctx, "reading permissions", func(ctx context.Context, s *session) error { return s.readable(ctx, t) })
+	err := v.do(ctx, "reading permissions", func(ctx context.Context, s *session) error { return s.checkReadable(ctx, t) })
 	return listed.machines, listed.calls + 1, err
 }
 
-// readable returns an error unless the account may read every folder with virtual machines.
-func (s *session) readable(ctx context.Context, t tree) error {
+// checkReadable returns an error unless the account may read every folder with virtual machines.
+func (s *session) checkReadable(ctx context.Context, t tree) error {
 	folders := t.folders()
 	if len(folders) == 0 {
-		return unclear("the account sees no datacenter; check its role, and where that propagates to")
+		return unclearError("the account sees no datacenter; check its role, and where that propagates to")
 	}
 	answer, err := methods.HasUserPrivilegeOnEntities(withMethod(ctx, "HasUserPrivilegeOnEntities"), s, &types.HasUserPrivilegeOnEntities{
 		This: *s.ServiceContent.AuthorizationManager, Entities: folders, UserName: s.user, PrivId: []string{privilegeRead},
@@ -209,14 +209,14 @@ func (s *session) readable(ctx context.Context, t tree) error {
 	}
 	for _, f := range folders {
 		if !granted[f] {
-			return unclear("the account lacks %s on folder %s (%s)", privilegeRead, t.path(f), f.Value)
+			return unclearError("the account lacks %s on folder %s (%s)", privilegeRead, t.path(f), f.Value)
 		}
 	}
 	return nil
 }
 
-// written returns a UUID in the byte order of its provider ID, if that was parsed.
-func (a *api) written(id string) string {
+// originalUUID returns a UUID in the byte order of its provider ID, if that was parsed.
+func (a *api) originalUUID(id string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return cmp.Or(a.forms[id], id)

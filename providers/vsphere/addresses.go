@@ -79,7 +79,7 @@ func (n nodesConfig) candidates(m machine, node string) ([]candidate, error) {
 		}
 		networks = append(networks, nic.Network)
 		for _, text := range nic.IpAddress {
-			if ip, err := netip.ParseAddr(text); err == nil && usable(ip.WithZone("")) {
+			if ip, err := netip.ParseAddr(text); err == nil && isUsable(ip.WithZone("")) {
 				all = append(all, candidate{ip.WithZone("").Unmap(), nic.Network})
 			}
 		}
@@ -109,7 +109,7 @@ func (n nodesConfig) candidates(m machine, node string) ([]candidate, error) {
 	return all, nil
 }
 
-func usable(ip netip.Addr) bool {
+func isUsable(ip netip.Addr) bool {
 	return !ip.IsUnspecified() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsLinkLocalMulticast()
 }
 
@@ -125,7 +125,7 @@ func (n nodesConfig) choose(all []candidate, family v1.IPFamily) (internal, exte
 	internal = pick(inside, n.InternalCIDRs, n.InternalNetwork)
 	external = pick(outside, n.ExternalCIDRs, n.ExternalNetwork)
 	if internal == nil && external == nil {
-		internal, external = first(inside), first(outside)
+		internal, external = firstAddress(inside), firstAddress(outside)
 	}
 	return internal, external
 }
@@ -147,7 +147,7 @@ func pick(all []candidate, prefixes []netip.Prefix, network string) *netip.Addr 
 	return nil
 }
 
-func first(all []candidate) *netip.Addr {
+func firstAddress(all []candidate) *netip.Addr {
 	if len(all) == 0 {
 		return nil
 	}

@@ -169,9 +169,9 @@ func TestInstanceTypes(t *testing.T) {
 
 func TestUUIDsInEitherOrder(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, "56492e42-22ad-3911-6d72-59cc8f26bc90", swapped("422e4956-ad22-1139-6d72-59cc8f26bc90"))
-	assert.Equal(t, canonical("422E4956-AD22-1139-6D72-59CC8F26BC90"), canonical("56492e42-22ad-3911-6d72-59cc8f26bc90"))
+	assert.Equal(t, "56492e42-22ad-3911-6d72-59cc8f26bc90", swapBytes("422e4956-ad22-1139-6d72-59cc8f26bc90"))
+	assert.Equal(t, canonicalUUID("422E4956-AD22-1139-6D72-59CC8F26BC90"), canonicalUUID("56492e42-22ad-3911-6d72-59cc8f26bc90"))
 	assert.Equal(t, instanceKey("vsphere://422e4956-ad22-1139-6d72-59cc8f26bc90"), instanceKey("56492e42-22ad-3911-6d72-59cc8f26bc90"))
-	assert.Empty(t, canonical("422e4956"))
+	assert.Empty(t, canonicalUUID("422e4956"))
 	assert.Empty(t, instanceKey("aws:///zone/i-1"))
 }

@@ -49,15 +49,15 @@ func newChanges(collector types.ManagedObjectReference) *changes {
 	return &changes{collector: collector, turn: make(chan struct{}, 1), objects: map[types.ManagedObjectReference]types.ObjectContent{}}
 }
 
-// following returns the tracked changes, nil if there are none.
-func (s *session) following() *changes {
+// trackedChanges returns the tracked changes, nil if there are none.
+func (s *session) trackedChanges() *changes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changes
 }
 
-// unfollow stops tracking after changes may have been lost. The collector is destroyed before another one is created.
-func (s *session) unfollow(c *changes) {
+// stopTracking stops tracking after changes may have been lost. The collector is destroyed before another one is created.
+func (s *session) stopTracking(c *changes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.changes == c {
@@ -65,20 +65,21 @@ func (s *session) unfollow(c *changes) {
 	}
 }
 
-// shown returns everything that a vCenter shows: the last listing with its changes, or a new listing if there are no reliable changes.
-func (v *vcenter) shown(ctx context.Context, s *session, full bool) (machines []machine, calls int, err error) {
-	c := s.following()
-	if c != nil && !full && c.recent() {
+// listCurrent returns everything that a vCenter shows: the last listing with its changes, or a new listing if there are no reliable
+// changes.
+func (v *vcenter) listCurrent(ctx context.Context, s *session, full bool) (machines []machine, calls int, err error) {
+	c := s.trackedChanges()
+	if c != nil && !full && c.isRecent() {
 		objects, asked, err := c.catchUp(ctx, s, v.page())
 		if err == nil {
-			machines, err = v.take(s, objects)
+			machines, err = v.convertListing(s, objects)
 		}
 		if err == nil {
 			return machines, asked, nil
 		}
 		klog.V(2).InfoS("Listing in full, because changes are not known", "vcenter", v.config.Key, "reason", err)
 		calls += asked
-		s.unfollow(c)
+		s.stopTracking(c)
 		c = nil
 	}
 	applied, began := c.count(), time.Now()
@@ -96,7 +97,7 @@ func (v *vcenter) shown(ctx context.Context, s *session, full bool) (machines []
 		v.smallerPages(err)
 		return nil, calls, err
 	}
-	if machines, err = v.take(s, objects); err != nil {
+	if machines, err = v.convertListing(s, objects); err != nil {
 		return nil, calls, err
 	}
 	c.rebase(objects, applied, began)
@@ -106,7 +107,7 @@ func (v *vcenter) shown(ctx context.Context, s *session, full bool) (machines []
 	return machines, calls, nil
 }
 
-func (c *changes) recent() bool {
+func (c *changes) isRecent() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return time.Since(c.listed) < fullAge
@@ -189,7 +190,7 @@ func (v *vcenter) follow(ctx context.Context, s *session) error {
 		return err //nolint:wrapcheck // apiError names it
 	}
 	c := newChanges(made.Returnval)
-	_, err = methods.CreateFilter(withMethod(ctx, "CreateFilter"), s, &types.CreateFilter{This: c.collector, Spec: everythingIn(view)})
+	_, err = methods.CreateFilter(withMethod(ctx, "CreateFilter"), s, &types.CreateFilter{This: c.collector, Spec: viewFilter(view)})
 	c.listed = time.Now()
 	if err == nil {
 		_, _, err = c.catchUp(ctx, s, v.page())
@@ -214,7 +215,7 @@ func (c *changes) catchUp(ctx context.Context, s *session, page int32) (all []ty
 	}
 	for more := true; more; calls++ {
 		if calls >= maxUpdates {
-			return nil, calls, unclear("more than %d answers with changes", calls)
+			return nil, calls, unclearError("more than %d answers with changes", calls)
 		}
 		answer, err := methods.WaitForUpdatesEx(withMethod(ctx, "WaitForUpdatesEx"), s, &types.WaitForUpdatesEx{
 			This: c.collector, Version: c.lastVersion(), Options: &types.WaitOptions{MaxWaitSeconds: types.NewInt32(0), MaxObjectUpdates: page},
@@ -222,7 +223,7 @@ func (c *changes) catchUp(ctx context.Context, s *session, page int32) (all []ty
 		if err != nil {
 			return nil, calls + 1, err //nolint:wrapcheck // apiError names it
 		}
-		if more, err = c.take(answer.Returnval); err != nil {
+		if more, err = c.applySet(answer.Returnval); err != nil {
 			return nil, calls + 1, err
 		}
 	}
@@ -242,8 +243,8 @@ func (c *changes) snapshot() []types.ObjectContent {
 	return slices.SortedFunc(maps.Values(c.objects), func(a, b types.ObjectContent) int { return compare(a.Obj.Value, b.Obj.Value) })
 }
 
-// take applies a response with changes, and reports whether another one follows at once. It is nil without changes.
-func (c *changes) take(set *types.UpdateSet) (more bool, err error) {
+// applySet applies a response with changes, and reports whether another one follows at once. It is nil without changes.
+func (c *changes) applySet(set *types.UpdateSet) (more bool, err error) {
 	if set == nil {
 		return false, nil
 	}
@@ -251,7 +252,7 @@ func (c *changes) take(set *types.UpdateSet) (more bool, err error) {
 	defer c.mu.Unlock()
 	for _, f := range set.FilterSet {
 		if len(f.MissingSet) > 0 {
-			return false, unclear("%s cannot be read", f.MissingSet[0].Obj.Value)
+			return false, unclearError("%s cannot be read", f.MissingSet[0].Obj.Value)
 		}
 		for _, u := range f.ObjectSet {
 			if err := c.update(u); err != nil {
@@ -260,7 +261,7 @@ func (c *changes) take(set *types.UpdateSet) (more bool, err error) {
 		}
 	}
 	if set.Version == "" {
-		return false, unclear("changes have no version")
+		return false, unclearError("changes have no version")
 	}
 	c.version = set.Version
 	c.applied++
@@ -283,9 +284,9 @@ func (c *changes) update(u types.ObjectUpdate) error {
 	}
 	o, known := c.objects[u.Obj]
 	if !known {
-		return unclear("a change of %s, which is not known", u.Obj.Value)
+		return unclearError("a change of %s, which is not known", u.Obj.Value)
 	}
-	o, err := changed(o, u)
+	o, err := applyUpdate(o, u)
 	if err != nil {
 		return err
 	}
@@ -296,8 +297,8 @@ func (c *changes) update(u types.ObjectUpdate) error {
 	return nil
 }
 
-// changed returns an object with changed properties. The former object is not modified.
-func changed(o types.ObjectContent, u types.ObjectUpdate) (types.ObjectContent, error) {
+// applyUpdate returns an object with changed properties. The former object is not modified.
+func applyUpdate(o types.ObjectContent, u types.ObjectUpdate) (types.ObjectContent, error) {
 	o.PropSet, o.MissingSet = slices.Clone(o.PropSet), slices.Clone(o.MissingSet)
 	drop := func(path string) {
 		within := func(name string) bool {
@@ -314,12 +315,12 @@ func changed(o types.ObjectContent, u types.ObjectUpdate) (types.ObjectContent, 
 				continue
 			}
 			if u.Obj.Type == kindMachine && !slices.Contains(paths(), p.Name) {
-				return o, unclear("a change of the property %s, which nobody asked for", p.Name)
+				return o, unclearError("a change of the property %s, which nobody asked for", p.Name)
 			}
 			o.PropSet = append(o.PropSet, types.DynamicProperty{Name: p.Name, Val: p.Val})
 		case types.PropertyChangeOpRemove, types.PropertyChangeOpIndirectRemove:
 		default:
-			return o, unclear("a change of kind %s of the property %s", p.Op, p.Name)
+			return o, unclearError("a change of kind %s of the property %s", p.Op, p.Name)
 		}
 	}
 	for _, m := range u.MissingSet {

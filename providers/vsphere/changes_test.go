@@ -34,7 +34,7 @@ func (w *testWorld) changes() *changes {
 	if s == nil {
 		return nil
 	}
-	return s.following()
+	return s.trackedChanges()
 }
 
 // countCalls are the calls for changes and those of full listings.
@@ -216,12 +216,12 @@ func TestChangedProperties(t *testing.T) {
 		if c.missing != "" {
 			u.MissingSet = []types.MissingProperty{{Path: c.missing}}
 		}
-		after, err := changed(before, u)
+		after, err := applyUpdate(before, u)
 		require.NoError(t, err, name)
 		assert.Equal(t, c.want, names(after), name)
 	}
 	for _, bad := range []types.PropertyChange{{Name: "name", Op: "add", Val: "b"}, {Name: "guest", Op: "assign", Val: types.GuestInfo{}}} {
-		_, err := changed(before, types.ObjectUpdate{Kind: types.ObjectUpdateKindModify, Obj: ref, ChangeSet: []types.PropertyChange{bad}})
+		_, err := applyUpdate(before, types.ObjectUpdate{Kind: types.ObjectUpdateKindModify, Obj: ref, ChangeSet: []types.PropertyChange{bad}})
 		assert.Error(t, err, "%v", bad)
 	}
 	assert.Len(t, before.PropSet, 4, "what was read stays as it was")

@@ -42,7 +42,7 @@ type api struct {
 
 func newAPI(c Config, in registry.Inputs) (*api, error) {
 	a := &api{keepNodes: c.SkipNodeDeletion, insecure: in.AllowInsecureEndpoints, forms: map[string]string{}}
-	way := ways{other: cloudapi.NewTransport(in.Dial), to: map[string]http.RoundTripper{}}
+	way := transports{other: cloudapi.NewTransport(in.Dial), to: map[string]http.RoundTripper{}}
 	var problems []error
 	for _, v := range c.VCenters {
 		endpoint, err := v.endpoint(in.AllowInsecureEndpoints)
@@ -67,14 +67,14 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 
 func userAgent(version string) string { return "anyccm/" + version }
 
-// ways selects the transport of each vCenter, because each has its own TLS settings.
-type ways struct {
+// transports selects the transport of each vCenter, because each has its own TLS settings.
+type transports struct {
 	to    map[string]http.RoundTripper
 	other http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
-func (r ways) RoundTrip(req *http.Request) (*http.Response, error) {
+func (r transports) RoundTrip(req *http.Request) (*http.Response, error) {
 	way, ok := r.to[req.URL.Host]
 	if !ok {
 		way = r.other
@@ -83,12 +83,12 @@ func (r ways) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // a round tripper in between
 	}
-	return answered(resp)
+	return correctStatus(resp)
 }
 
-// answered changes the status of some faults to success: vCenter sends every fault as an internal error, even that an object does not exist
-// or a session has ended, which says nothing about its health. The SDK finds the fault in either.
-func answered(resp *http.Response) (*http.Response, error) {
+// correctStatus changes the status of some faults to success: vCenter sends every fault as an internal error, even that an object does not
+// exist or a session has ended, which says nothing about its health. The SDK finds the fault in either.
+func correctStatus(resp *http.Response) (*http.Response, error) {
 	if resp.StatusCode != http.StatusInternalServerError {
 		return resp, nil
 	}
@@ -199,11 +199,11 @@ func repeatable(r *http.Request) bool {
 	return !slices.Contains(once, methodOf(r)) && r.URL.Path != restPath+restSession
 }
 
-// rewound makes a request of the SDK repeatable, whose body can be read only once.
-type rewound struct{ next http.RoundTripper }
+// rewindingTransport makes a request of the SDK repeatable, whose body can be read only once.
+type rewindingTransport struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (t rewound) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t rewindingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil && req.GetBody == nil {
 		body, err := io.ReadAll(req.Body)
 		if err != nil {
@@ -221,12 +221,12 @@ func (t rewound) RoundTrip(req *http.Request) (*http.Response, error) {
 func (a *api) soapClient(endpoint *url.URL, agent string) *soap.Client {
 	c := soap.NewClient(endpoint, false)
 	c.UserAgent = agent
-	a.through(c)
+	a.useTransport(c)
 	return c
 }
 
-func (a *api) through(c *soap.Client) {
-	c.Transport = rewound{a.http.Transport}
+func (a *api) useTransport(c *soap.Client) {
+	c.Transport = rewindingTransport{a.http.Transport}
 	c.CheckRedirect = a.http.CheckRedirect
 }
 

@@ -110,7 +110,7 @@ func camel(key string) string {
 // set stores one key, or records that it is unknown.
 func (f *file) set(section, name, key, value, place string) {
 	if isFlag(key) {
-		value = truth(value)
+		value = switchText(value)
 	}
 	switch {
 	case section == sectionVCenter && name != "":
@@ -130,7 +130,7 @@ func isFlag(key string) bool {
 	return slices.Contains([]string{"insecureFlag", "snatDisabled", "remoteAuth", "apiDisable"}, key)
 }
 
-func truth(word string) string {
+func switchText(word string) string {
 	switch strings.ToLower(word) {
 	case "yes", "on", "y":
 		return "true"
@@ -290,7 +290,7 @@ func (c *Config) understand(f file, in registry.Inputs) error {
 	c.Nodes.ExcludeInternal, _ = parseCIDRs(c.raw.ExcludeInternal) // as above
 	c.Nodes.ExcludeExternal, _ = parseCIDRs(c.raw.ExcludeExternal) // as above
 	c.NodeLabels, _ = parseNodeLabels(c.raw.NodeLabels)            // as above
-	c.SkipNodeDeletion = present(in, envSkipDeletion)
+	c.SkipNodeDeletion = isSet(in, envSkipDeletion)
 	if c.Global.SecretsDirectory == "" {
 		c.Global.SecretsDirectory = defaultSecretsDirectory
 	}
@@ -363,8 +363,8 @@ const (
 	defaultSecretNamespace  = "kube-system"
 )
 
-// present reports whether a variable is set, to any value.
-func present(in registry.Inputs, name string) bool {
+// isSet reports whether a variable is set, to any value.
+func isSet(in registry.Inputs, name string) bool {
 	if in.LookupEnv == nil {
 		return false
 	}
@@ -451,14 +451,14 @@ func (v *vcenterConfig) families(global []string, own string, in registry.Inputs
 	if len(families) == 0 {
 		v.IPFamilies = []v1.IPFamily{v1.IPv4Protocol}
 	}
-	if len(families) > 1 && !present(in, envDualStack) {
+	if len(families) > 1 && !isSet(in, envDualStack) {
 		return problem(at("ipFamily"), "has more than one family, which needs the environment variable "+envDualStack)
 	}
 	return nil
 }
 
-// unused warns about settings without effect.
-func (c *Config) unused() error {
+// checkUnused warns about settings without effect.
+func (c *Config) checkUnused() error {
 	var problems []error
 	warn := func(set bool, key, reason string) {
 		if set {

@@ -27,7 +27,7 @@ func apiError(err error, last *cloudapi.LastResponse, vcenter, what string) erro
 		return &cloudapi.Error{Class: classOfFault(f), Operation: what, Message: faultText(f, err), Cause: err}
 	}
 	if bad, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Message: untrusted(bad), Cause: bad}
+		return &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Message: certificateAdvice(bad), Cause: bad}
 	}
 	if _, ok := errors.AsType[*cloudapi.Error](err); ok {
 		return cloudapi.Describe(err, what)
@@ -48,7 +48,7 @@ func apiError(err error, last *cloudapi.LastResponse, vcenter, what string) erro
 	}
 	return &cloudapi.Error{
 		Class: cloudapi.ErrTransient, Operation: what, Status: answer.Status,
-		Message: "the answer is not that of vCenter (" + short(withoutURL(err)) + "); check the server and proxies", Cause: err,
+		Message: "the answer is not that of vCenter (" + shorten(withoutURL(err)) + "); check the server and proxies", Cause: err,
 	}
 }
 
@@ -60,8 +60,8 @@ func withoutURL(err error) string {
 	return err.Error()
 }
 
-// untrusted returns the advice about a certificate.
-func untrusted(err *tls.CertificateVerificationError) string {
+// certificateAdvice returns the advice about a certificate.
+func certificateAdvice(err *tls.CertificateVerificationError) string {
 	text := "the certificate is not trusted: " + err.Err.Error() + "; set caFile to the authority that signed it"
 	if len(err.UnverifiedCertificates) > 0 {
 		text += ", or thumbprint, which is " + soap.ThumbprintSHA256(err.UnverifiedCertificates[0]) + " if this is your vCenter"
@@ -139,10 +139,10 @@ func kindOfFault(body []byte) string {
 	return ""
 }
 
-// unclear returns the error for a response of vCenter without a definite meaning.
-func unclear(format string, args ...any) error {
+// unclearError returns the error for a response of vCenter without a definite meaning.
+func unclearError(format string, args ...any) error {
 	return &cloudapi.Error{Class: cloudapi.ErrTransient, Message: fmt.Sprintf(format, args...)}
 }
 
-// short shortens a text from another program.
-func short(text string) string { return text[:min(len(text), 200)] }
+// shorten shortens a text from another program.
+func shorten(text string) string { return text[:min(len(text), 200)] }

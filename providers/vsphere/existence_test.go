@@ -34,7 +34,7 @@ func TestSwappedProviderIDAnswersEveryQuestion(t *testing.T) {
 	inWorld(t, "", nil, func(w *testWorld) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.start()
-		n := conformance.NewNode("worker", providerIDPrefix+swapped(m.UUID))
+		n := conformance.NewNode("worker", providerIDPrefix+swapBytes(m.UUID))
 		w.RequireExists(n)
 		assert.False(w, w.ShutDown(n))
 		got, err := w.Metadata(n)
@@ -42,7 +42,7 @@ func TestSwappedProviderIDAnswersEveryQuestion(t *testing.T) {
 		assert.Equal(w, n.Spec.ProviderID, got.ProviderID)
 
 		reported := conformance.NewNode("worker", "")
-		reported.Status.NodeInfo.SystemUUID = strings.ToUpper(swapped(m.UUID))
+		reported.Status.NodeInfo.SystemUUID = strings.ToUpper(swapBytes(m.UUID))
 		got, err = w.Metadata(reported)
 		require.NoError(w, err)
 		assert.Equal(w, providerIDPrefix+m.UUID, got.ProviderID, "as vCenter has it")
@@ -368,7 +368,7 @@ func TestInstanceUUIDInProviderIDIsNoAbsence(t *testing.T) {
 	inWorld(t, "", nil, func(w *testWorld) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker", InstanceUUID: "50300001-3f21-5a6b-9c0d-000000000001"})
 		w.start()
-		for _, id := range []string{"50300001-3f21-5a6b-9c0d-000000000001", swapped("50300001-3f21-5a6b-9c0d-000000000001")} {
+		for _, id := range []string{"50300001-3f21-5a6b-9c0d-000000000001", swapBytes("50300001-3f21-5a6b-9c0d-000000000001")} {
 			w.RequireDoubt(conformance.NewNode("worker", providerIDPrefix+id), "start kubelet with --provider-id="+providerIDPrefix+m.UUID)
 		}
 	})
@@ -458,10 +458,10 @@ func TestMemoryOfWhatIsGoneIsBounded(t *testing.T) {
 	assert.Len(t, s.machines, maxMissing+round+1)
 	assert.Len(t, s.missing, maxMissing)
 	for n, want := range map[int]int{0: 1, 1: 0, (rounds-2)*round + 1: 1, rounds * round: 1} {
-		assert.Len(t, s.machinesOf(canonical(numbered(n).UUID)), want, n)
+		assert.Len(t, s.machinesOf(canonicalUUID(numbered(n).UUID)), want, n)
 	}
-	assert.Empty(t, s.machinesOf(canonical(numbered((rounds - 2) * round).UUID))[0].NICs, "little is kept")
-	assert.NotEmpty(t, s.machinesOf(canonical(numbered(0).UUID))[0].NICs)
+	assert.Empty(t, s.machinesOf(canonicalUUID(numbered((rounds - 2) * round).UUID))[0].NICs, "little is kept")
+	assert.NotEmpty(t, s.machinesOf(canonicalUUID(numbered(0).UUID))[0].NICs)
 }
 
 // TestSameHostName: of several virtual machines with the host name of a node, kubelet's system UUID says which one it runs on, in either
@@ -472,7 +472,7 @@ func TestSameHostName(t *testing.T) {
 		theirs := w.sims[0].Add(vspheresim.Spec{Name: "tenants-vm", HostName: "worker"})
 		w.start()
 		for _, m := range []*vspheresim.Machine{ours, theirs} {
-			for _, form := range []string{m.UUID, strings.ToUpper(m.UUID), swapped(m.UUID)} {
+			for _, form := range []string{m.UUID, strings.ToUpper(m.UUID), swapBytes(m.UUID)} {
 				n := conformance.NewNode("worker", "")
 				n.Status.NodeInfo.SystemUUID = form
 				got, err := w.Metadata(n)

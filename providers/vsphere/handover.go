@@ -23,8 +23,8 @@ import (
 
 var _ contract.LoadBalancerHandover = (*cloud)(nil)
 
-// markedBy holds the objects of one Service, by the tags, with the mark of one cluster.
-type markedBy struct {
+// markedObjects holds the objects of one Service, by the tags, with the mark of one cluster.
+type markedObjects struct {
 	contract.MarkedLoadBalancer
 	cluster, key string
 	objects      observation
@@ -69,38 +69,38 @@ func (p *nsxParts) markedLoadBalancers(ctx context.Context, services []*v1.Servi
 
 // listMarked groups objects with marks. If a load balancer has marks of several clusters, as after an interrupted handover, each cluster's
 // part is separate.
-func (l *loadBalancers) listMarked(ctx context.Context, mark string, age time.Duration) ([]markedBy, error) {
-	all, err := l.everything(ctx, inventory.Query{MaxAge: age})
+func (l *loadBalancers) listMarked(ctx context.Context, mark string, age time.Duration) ([]markedObjects, error) {
+	all, err := l.readAll(ctx, inventory.Query{MaxAge: age})
 	if err != nil {
 		return nil, err
 	}
-	all = all.sorted()
+	all = all.sortByID()
 	groups := map[string]observation{}
 	for _, x := range all.objects() {
 		if c := x.common(); c.tag(scopeOwner) == l.config.owner() && c.tag(scopeCluster) != "" && c.tag(scopeService) != "" {
 			groups[byTags(c)[0]] = observation{}
 		}
 	}
-	var found []markedBy
+	var found []markedObjects
 	for _, group := range slices.Sorted(maps.Keys(groups)) {
 		o := all.filter(func(x object) bool { return slices.Contains(byTags(x.common()), group) })
-		found = append(found, markedIn(group, mark, o)...)
+		found = append(found, splitByMark(group, mark, o)...)
 	}
 	return found, nil
 }
 
-// markedIn splits the objects of one Service by the clusters in their marks.
-func markedIn(group, mark string, o observation) []markedBy {
+// splitByMark splits the objects of one Service by the clusters in their marks.
+func splitByMark(group, mark string, o observation) []markedObjects {
 	name, key := groupOf(group)
-	found := map[string]*markedBy{}
+	found := map[string]*markedObjects{}
 	for _, x := range o.objects() {
 		cluster, uid := ownership.MarkedBefore(marksOf(x), mark)
-		if a, ok := x.(*ipAllocation); (cluster == "" && uid == "") || (ok && follows(a, o, mark)) {
+		if a, ok := x.(*ipAllocation); (cluster == "" && uid == "") || (ok && wasHandedOver(a, o, mark)) {
 			continue
 		}
 		m := found[cluster]
 		if m == nil {
-			m = &markedBy{cluster: name, key: key, MarkedLoadBalancer: contract.MarkedLoadBalancer{
+			m = &markedObjects{cluster: name, key: key, MarkedLoadBalancer: contract.MarkedLoadBalancer{
 				ID: name + "/" + key, Name: "cluster:" + name + ":" + key, Cluster: cluster,
 			}}
 			m.objects = o.filter(func(x object) bool {
@@ -111,24 +111,24 @@ func markedIn(group, mark string, o observation) []markedBy {
 		}
 		m.ServiceUID = cmp.Or(m.ServiceUID, uid)
 	}
-	var list []markedBy
+	var list []markedObjects
 	for _, cluster := range slices.Sorted(maps.Keys(found)) {
 		list = append(list, *found[cluster])
 	}
 	return list
 }
 
-// foreign returns the objects of a Service that belong to another cluster.
-func (o observation) foreign(mark string) func(object) bool {
+// foreignObjects returns the objects of a Service that belong to another cluster.
+func (o observation) foreignObjects(mark string) func(object) bool {
 	return func(x object) bool {
 		a, ok := x.(*ipAllocation)
-		return ownership.Foreign(mark, marksOf(x)) && (!ok || !follows(a, o, mark))
+		return ownership.Foreign(mark, marksOf(x)) && (!ok || !wasHandedOver(a, o, mark))
 	}
 }
 
-// follows reports whether an address was handed over with its virtual servers. NSX cannot change the tags of an allocation, so that it
-// keeps its first mark; the objects with this cluster's mark show the handover, by their address or by their former mark.
-func follows(a *ipAllocation, o observation, mark string) bool {
+// wasHandedOver reports whether an address was handed over with its virtual servers. NSX cannot change the tags of an allocation, so that
+// it keeps its first mark; the objects with this cluster's mark show the handover, by their address or by their former mark.
+func wasHandedOver(a *ipAllocation, o observation, mark string) bool {
 	if mark == "" || !ownership.Foreign(mark, marksOf(a)) {
 		return false
 	}
@@ -161,7 +161,7 @@ func (p *nsxParts) remarkLoadBalancer(ctx context.Context, m contract.MarkedLoad
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(found, func(f markedBy) bool {
+	i := slices.IndexFunc(found, func(f markedObjects) bool {
 		return f.ID == m.ID && f.Cluster == m.Cluster && f.ServiceUID == m.ServiceUID
 	})
 	if i < 0 {
@@ -180,17 +180,17 @@ func (p *nsxParts) remarkLoadBalancer(ctx context.Context, m contract.MarkedLoad
 
 func (l *loadBalancers) remarkParts(ctx context.Context, o observation, r remark) error {
 	for _, x := range o.monitors {
-		if err := remarked(ctx, l.nsx, l.views.monitors, kindMonitor, pathMonitors, x, r); err != nil {
+		if err := remarkObject(ctx, l.nsx, l.views.monitors, kindMonitor, pathMonitors, x, r); err != nil {
 			return err
 		}
 	}
 	for _, x := range o.pools {
-		if err := remarked(ctx, l.nsx, l.views.pools, kindPool, pathPools, x, r); err != nil {
+		if err := remarkObject(ctx, l.nsx, l.views.pools, kindPool, pathPools, x, r); err != nil {
 			return err
 		}
 	}
 	for _, x := range o.servers {
-		if err := remarked(ctx, l.nsx, l.views.servers, kindServer, pathServers, x, r); err != nil {
+		if err := remarkObject(ctx, l.nsx, l.views.servers, kindServer, pathServers, x, r); err != nil {
 			return err
 		}
 	}
@@ -207,7 +207,7 @@ func (l *loadBalancers) remarkServices(ctx context.Context, cluster string, r re
 		if has, _ := ownership.MarkedBefore(marksOf(x), r.mark); has != r.from {
 			continue
 		}
-		if err := remarked(ctx, l.nsx, l.views.services, kindService, pathServices, x, r); err != nil {
+		if err := remarkObject(ctx, l.nsx, l.views.services, kindService, pathServices, x, r); err != nil {
 			return err
 		}
 	}
@@ -220,8 +220,8 @@ type remark struct {
 	marks      []string
 }
 
-// remarked changes the marks of one object, based on its present state.
-func remarked[V any, T interface {
+// remarkObject changes the marks of one object, based on its present state.
+func remarkObject[V any, T interface {
 	*V
 	object
 }](ctx context.Context, n *nsx, view *inventory.Inventory[string, T], kind, collection string, x T, r remark) error {

@@ -79,7 +79,7 @@ func hostNames(i instance) []string {
 func ipAddresses(i instance) []string {
 	var list []string
 	add := func(text string) {
-		if ip, err := netip.ParseAddr(text); err == nil && usable(ip) {
+		if ip, err := netip.ParseAddr(text); err == nil && isUsable(ip) {
 			list = append(list, ip.String())
 		}
 	}
@@ -149,7 +149,7 @@ func (i *instances) pathsOf(name string) string {
 
 // reportsUUID reports whether kubelet's system UUID is that of a virtual machine.
 func reportsUUID(i instance, node *v1.Node) bool {
-	reported := canonical(node.Status.NodeInfo.SystemUUID)
+	reported := canonicalUUID(node.Status.NodeInfo.SystemUUID)
 	return reported != "" && reported == i.ID
 }
 
@@ -195,7 +195,7 @@ func (i *instances) describe(
 	if metadata.ProviderID == "" {
 		metadata.ProviderID = providerIDPrefix + m.UUID
 	}
-	if i.config.Labels.enabled() {
+	if i.config.Labels.isEnabled() {
 		if metadata.Zone, metadata.Region, err = v.zone(ctx, m, i.config.Labels); err != nil {
 			return nil, err
 		}
@@ -230,7 +230,7 @@ func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAd
 		MaxAge: addressMaxAge, MaxMissAge: nodes.MissMaxAge, Expected: i.nodes.Counts().All,
 	})
 	if err == nil && len(found) == 0 {
-		if err = i.api.unanswered(); err == nil {
+		if err = i.api.listingErrors(); err == nil {
 			return unknown(errors.New("no vCenter shows its virtual machine"))
 		}
 	}
@@ -248,8 +248,8 @@ func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAd
 	return nodes.Vouched(node.Status.Addresses, has), nil
 }
 
-// unanswered returns why vCenters did not answer the last listing.
-func (a *api) unanswered() error {
+// listingErrors returns why vCenters did not answer the last listing.
+func (a *api) listingErrors() error {
 	var problems []error
 	for _, v := range a.vcenters {
 		v.inventory.Lock()

@@ -28,8 +28,8 @@ const (
 	straggler = 10 * time.Second
 )
 
-// seen holds the virtual machines that a vCenter has shown.
-type seen struct {
+// knownMachines holds the virtual machines that a vCenter has shown.
+type knownMachines struct {
 	*sync.Mutex
 	// machines are all that were ever shown and are not proved to be gone.
 	machines map[types.ManagedObjectReference]machine
@@ -46,21 +46,21 @@ type seen struct {
 	page   int32
 }
 
-func newSeen() seen {
-	return seen{
+func newSeen() knownMachines {
+	return knownMachines{
 		Mutex: &sync.Mutex{}, machines: map[types.ManagedObjectReference]machine{}, page: pageSize,
 		missing: map[types.ManagedObjectReference]time.Time{},
 	}
 }
 
-func (s *seen) places() tree {
+func (s *knownMachines) places() tree {
 	s.Lock()
 	defer s.Unlock()
 	return s.tree
 }
 
 // recall completes known virtual machines with remembered data that is not shown now, and remembers the others.
-func (s *seen) recall(machines []machine) (known, unknown []machine) {
+func (s *knownMachines) recall(machines []machine) (known, unknown []machine) {
 	s.Lock()
 	defer s.Unlock()
 	for _, m := range machines {
@@ -69,7 +69,7 @@ func (s *seen) recall(machines []machine) (known, unknown []machine) {
 		case m.UUID != "":
 			s.machines[m.Ref] = m
 		case ok:
-			m = m.remembering(before)
+			m = m.fillFrom(before)
 		default:
 			unknown = append(unknown, m)
 			continue
@@ -80,25 +80,25 @@ func (s *seen) recall(machines []machine) (known, unknown []machine) {
 }
 
 // machinesOf returns the remembered machines with an ID.
-func (s *seen) machinesOf(id string) []machine {
+func (s *knownMachines) machinesOf(id string) []machine {
 	s.Lock()
 	defer s.Unlock()
 	var list []machine
 	for _, m := range s.machines {
-		if canonical(m.UUID) == id {
+		if canonicalUUID(m.UUID) == id {
 			list = append(list, m)
 		}
 	}
 	return list
 }
 
-func (s *seen) noteFailed(err error) {
+func (s *knownMachines) noteFailed(err error) {
 	s.Lock()
 	defer s.Unlock()
 	s.failed = err
 }
 
-func (s *seen) forget(ref types.ManagedObjectReference) {
+func (s *knownMachines) forget(ref types.ManagedObjectReference) {
 	s.Lock()
 	defer s.Unlock()
 	delete(s.machines, ref)
@@ -106,7 +106,7 @@ func (s *seen) forget(ref types.ManagedObjectReference) {
 }
 
 // noteMissingLocked keeps little data, of the most recently missing ones only.
-func (s *seen) noteMissingLocked(shown []machine) {
+func (s *knownMachines) noteMissingLocked(shown []machine) {
 	there := map[types.ManagedObjectReference]bool{}
 	for _, m := range shown {
 		there[m.Ref] = true
@@ -173,7 +173,7 @@ func (a *api) instances(ctx context.Context) ([]instance, int, error) {
 		a.vcenters[i].inventory.noteFailed(got.err)
 		if got.err != nil {
 			problems = append(problems, got.err)
-			machines = append(machines, a.vcenters[i].unread(got.err)...)
+			machines = append(machines, a.vcenters[i].staleMachines(got.err)...)
 			continue
 		}
 		machines = append(machines, got.machines...)
@@ -181,11 +181,11 @@ func (a *api) instances(ctx context.Context) ([]instance, int, error) {
 	if len(problems) == len(a.vcenters) {
 		return nil, calls, errors.Join(problems...)
 	}
-	return grouped(machines), calls, nil
+	return groupByUUID(machines), calls, nil
 }
 
-// unread returns the virtual machines shown before.
-func (v *vcenter) unread(problem error) []machine {
+// staleMachines returns the virtual machines shown before.
+func (v *vcenter) staleMachines(problem error) []machine {
 	v.inventory.Lock()
 	defer v.inventory.Unlock()
 	list := slices.Clone(v.inventory.shown)
@@ -199,7 +199,7 @@ func (v *vcenter) unread(problem error) []machine {
 func (v *vcenter) list(ctx context.Context, full bool) answer {
 	got := answer{}
 	got.err = v.do(ctx, "listing virtual machines", func(ctx context.Context, s *session) (err error) {
-		got.machines, got.calls, err = v.shown(ctx, s, full)
+		got.machines, got.calls, err = v.listCurrent(ctx, s, full)
 		return err
 	})
 	return got
@@ -222,8 +222,8 @@ func (v *vcenter) smallerPages(err error) {
 	v.inventory.page = smallPage
 }
 
-// take converts a listing to virtual machines and places.
-func (v *vcenter) take(s *session, objects []types.ObjectContent) ([]machine, error) {
+// convertListing converts a listing to virtual machines and places.
+func (v *vcenter) convertListing(s *session, objects []types.ObjectContent) ([]machine, error) {
 	t := tree{}
 	var machines []machine
 	viewed := -1
@@ -236,13 +236,13 @@ func (v *vcenter) take(s *session, objects []types.ObjectContent) ([]machine, er
 			}
 			machines = append(machines, m)
 		case kindView:
-			viewed = viewedBy(o)
+			viewed = countViewed(o)
 		default:
 			t[o.Obj] = newPlace(o)
 		}
 	}
 	if shown := len(machines) + len(t); viewed != shown {
-		return nil, unclear("the listing broke off: %d of %d objects", shown, max(viewed, 0))
+		return nil, unclearError("the listing broke off: %d of %d objects", shown, max(viewed, 0))
 	}
 	inside, problem := t.datacenters(v.config.Datacenters, s.ServiceContent.RootFolder)
 	for i := range machines {
@@ -263,8 +263,8 @@ const (
 	kindView    = "ContainerView"
 )
 
-// viewedBy counts the objects of a view, which the listing must all contain; -1 if the view does not say.
-func viewedBy(view types.ObjectContent) int {
+// countViewed counts the objects of a view, which the listing must all contain; -1 if the view does not say.
+func countViewed(view types.ObjectContent) int {
 	for _, p := range view.PropSet {
 		if refs, ok := p.Val.(types.ArrayOfManagedObjectReference); ok {
 			return len(refs.ManagedObjectReference)
@@ -315,8 +315,8 @@ func (s *session) forgetView() {
 	s.view = nil
 }
 
-// everythingIn selects the properties to read of a view's objects, and of the view itself.
-func everythingIn(view types.ManagedObjectReference) types.PropertyFilterSpec {
+// viewFilter selects the properties to read of a view's objects, and of the view itself.
+func viewFilter(view types.ManagedObjectReference) types.PropertyFilterSpec {
 	wanted := []types.PropertySpec{{Type: kindMachine, PathSet: paths()}, {Type: kindView, PathSet: []string{"view"}}}
 	for _, kind := range placeKinds() {
 		wanted = append(wanted, types.PropertySpec{Type: kind, PathSet: []string{"name", "parent"}})
@@ -333,7 +333,7 @@ func (s *session) retrieveAll(
 ) (all []types.ObjectContent, calls int, err error) {
 	request := &types.RetrievePropertiesEx{
 		This: s.ServiceContent.PropertyCollector, Options: types.RetrieveOptions{MaxObjects: page},
-		SpecSet: []types.PropertyFilterSpec{everythingIn(view)},
+		SpecSet: []types.PropertyFilterSpec{viewFilter(view)},
 	}
 	ctx, listing := cloudapi.WatchListing(ctx)
 	first, err := methods.RetrievePropertiesEx(withMethod(ctx, "RetrievePropertiesEx"), s, request)
@@ -386,7 +386,7 @@ func (s *session) retrieve(ctx context.Context, vcenter string, refs []types.Man
 		}
 	}
 	if len(list) != len(refs) {
-		return nil, unclear("the answer has %d of %d virtual machines", len(list), len(refs))
+		return nil, unclearError("the answer has %d of %d virtual machines", len(list), len(refs))
 	}
 	return list, nil
 }

@@ -31,7 +31,7 @@ func (l *loadBalancers) Changes(_ services.Request, o observation, d desired) ([
 	o, d = withPool(o, d)
 	p := diff(o, d)
 	var changes []change
-	if d.doubt != nil && p.makesPools() {
+	if d.doubt != nil && p.createsPools() {
 		return nil, d.doubt
 	}
 	if p.allocate {
@@ -64,26 +64,26 @@ func withDoubt(changes []change, doubt error) []change {
 // allocation acquires an address from the pool. An earlier allocation whose address is unknown is awaited.
 func (l *loadBalancers) allocation(o observation, d desired) change {
 	planned := contract.Planned{Action: contract.PlanCreate, Object: kindAllocation, Detail: "of the pool " + d.poolID}
-	c := change{Planned: planned, Replan: true, Wait: d.usable(o.allocations) != nil}
+	c := change{Planned: planned, Replan: true, Wait: d.usableAllocation(o.allocations) != nil}
 	c.Compare = func() (before, after any) { return nil, map[string]any{"pool": d.poolID} }
 	c.Make = func(ctx context.Context, r *services.Request, o observation) (observation, error) {
-		a := d.usable(o.allocations)
+		a := d.usableAllocation(o.allocations)
 		if a == nil {
 			a = &ipAllocation{pool: d.poolID, nsxObject: nsxObject{ID: objectID(d.uid, "address"), Tags: d.marking.tags(nil)}}
 			err := l.nsx.patch(ctx, kindAllocation, a.path(), a)
 			r.Asked(err)
 			l.views.allocations.Invalidate(a.key())
 			if err != nil {
-				return o, l.noAddress(r, d.poolID, l.notAllocated(err, a))
+				return o, l.noAddressError(r, d.poolID, l.allocationError(err, a))
 			}
 		}
-		return l.allocated(ctx, r, o, a)
+		return l.findAllocated(ctx, r, o, a)
 	}
 	return c
 }
 
-// allocated finds the address of an allocation. A failed one is deleted, because it would never get an address.
-func (l *loadBalancers) allocated(ctx context.Context, r *services.Request, o observation, a *ipAllocation) (observation, error) {
+// findAllocated finds the address of an allocation. A failed one is deleted, because it would never get an address.
+func (l *loadBalancers) findAllocated(ctx context.Context, r *services.Request, o observation, a *ipAllocation) (observation, error) {
 	now, err := l.views.getAllocation(ctx, a.key())
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		l.views.allocations.Forget(a.key())
@@ -93,13 +93,13 @@ func (l *loadBalancers) allocated(ctx context.Context, r *services.Request, o ob
 		return o, err
 	}
 	if now.address() == "" {
-		entities, err := l.nsx.realized(ctx, a.path())
+		entities, err := l.nsx.readRealized(ctx, a.path())
 		if err != nil {
 			return o, err
 		}
 		for _, e := range entities {
 			if e.State == stateError {
-				return o, l.takeBack(ctx, r, now, e.why())
+				return o, l.deleteAllocation(ctx, r, now, e.alarms())
 			}
 			if address := e.attribute("allocation_ip"); address != "" && e.State == stateRealized {
 				now.AllocatedIP = address
@@ -111,21 +111,21 @@ func (l *loadBalancers) allocated(ctx context.Context, r *services.Request, o ob
 		return o, cloudproviderapi.NewRetryError("NSX is taking an address out of the pool "+a.pool, realizePause)
 	}
 	o.allocations = append(slices.DeleteFunc(slices.Clone(o.allocations), func(x *ipAllocation) bool { return x.key() == now.key() }), now)
-	return o.addressed(), nil
+	return o.withAddress(), nil
 }
 
-// takeBack deletes a failed allocation.
-func (l *loadBalancers) takeBack(ctx context.Context, r *services.Request, a *ipAllocation, why string) error {
+// deleteAllocation deletes a failed allocation.
+func (l *loadBalancers) deleteAllocation(ctx context.Context, r *services.Request, a *ipAllocation, why string) error {
 	if err := l.nsx.remove(ctx, kindAllocation, a.path()); err != nil {
 		l.views.allocations.Invalidate(a.key())
 		return err
 	}
 	l.noteErased(a.path())
 	l.views.allocations.Forget(a.key())
-	return l.noAddress(r, a.pool, &cloudapi.Error{Class: cloudapi.ErrQuota, Operation: "taking an address out of the IP pool " + a.pool, Message: why})
+	return l.noAddressError(r, a.pool, &cloudapi.Error{Class: cloudapi.ErrQuota, Operation: "taking an address out of the IP pool " + a.pool, Message: why})
 }
 
-func (l *loadBalancers) noAddress(r *services.Request, pool string, err error) error {
+func (l *loadBalancers) noAddressError(r *services.Request, pool string, err error) error {
 	if errors.Is(err, cloudapi.ErrQuota) {
 		r.Report(services.Warning(eventNoAddress, "IP pool %s gives no address: %s; enlarge it, or choose another class by %s", pool, err, annotationClass))
 	}
@@ -141,8 +141,8 @@ func (e realizedEntity) attribute(key string) string {
 	return ""
 }
 
-// why returns the alarms of an entity, and further messages.
-func (e realizedEntity) why() string {
+// alarms returns the alarms of an entity, and further messages.
+func (e realizedEntity) alarms() string {
 	var said []string
 	for _, a := range e.Alarms {
 		for _, text := range []string{a.Message, a.ErrorDetails.Message} {
@@ -160,10 +160,10 @@ func (e realizedEntity) why() string {
 	return strings.Join(said, "; ")
 }
 
-// notAllocated returns the error of a refused allocation. The request is always valid, so the pool has no address, unless NSX is still
+// allocationError returns the error of a refused allocation. The request is always valid, so the pool has no address, unless NSX is still
 // releasing the Service's former one.
-func (l *loadBalancers) notAllocated(err error, a *ipAllocation) error {
-	if !refusedAsInvalid(err) {
+func (l *loadBalancers) allocationError(err error, a *ipAllocation) error {
+	if !isInvalidWrite(err) {
 		return err
 	}
 	if waiting := l.retryable(err, "the address that the Service had before is being released", a.path()); !errors.Is(waiting, err) {
@@ -175,8 +175,8 @@ func (l *loadBalancers) notAllocated(err error, a *ipAllocation) error {
 	return &quota
 }
 
-// refusedAsInvalid reports whether NSX refuses the content of a write, and did not fail itself.
-func refusedAsInvalid(err error) bool {
+// isInvalidWrite reports whether NSX refuses the content of a write, and did not fail itself.
+func isInvalidWrite(err error) bool {
 	return errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrConflict)
 }
 
@@ -199,7 +199,7 @@ func (l *loadBalancers) retryable(err error, why string, paths ...string) error 
 		at, known := l.erased[path]
 		return known && time.Since(at) <= erasing
 	})
-	if errors.Is(err, cloudapi.ErrConflict) || (lately && refusedAsInvalid(err)) {
+	if errors.Is(err, cloudapi.ErrConflict) || (lately && isInvalidWrite(err)) {
 		return cloudproviderapi.NewRetryError(why+" ("+err.Error()+")", realizePause)
 	}
 	return err
@@ -223,7 +223,7 @@ func (l *loadBalancers) creation(objects []object) change {
 	c.Make = func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 		if err := l.create(ctx, objects); err != nil {
 			r.Asked(err)
-			l.doubt(objects)
+			l.invalidate(objects)
 			paths := make([]string, len(objects))
 			for i, x := range objects {
 				paths[i] = pathOf(collectionOf(x), x)
@@ -245,7 +245,7 @@ func (l *loadBalancers) creation(objects []object) change {
 				o.monitors = append(o.monitors, x)
 			}
 		}
-		return o.sorted(), nil
+		return o.sortByID(), nil
 	}
 	return c
 }
@@ -266,10 +266,10 @@ func describeNew(x object) string {
 // reference handles a creation that refers to a missing object: everything is read again. NSX's error codes are not documented, so the
 // referenced objects are read.
 func (l *loadBalancers) reference(ctx context.Context, err error, objects []object, made []string) error {
-	if !refusedAsInvalid(err) && !errors.Is(err, cloudapi.ErrNotFound) {
+	if !isInvalidWrite(err) && !errors.Is(err, cloudapi.ErrNotFound) {
 		return nil
 	}
-	for _, path := range referred(objects) {
+	for _, path := range referencedPaths(objects) {
 		if slices.Contains(made, path) {
 			continue
 		}
@@ -286,8 +286,8 @@ func (l *loadBalancers) reference(ctx context.Context, err error, objects []obje
 	return nil
 }
 
-// referred returns the paths that new objects refer to, in order.
-func referred(objects []object) []string {
+// referencedPaths returns the paths that new objects refer to, in order.
+func referencedPaths(objects []object) []string {
 	var paths []string
 	for _, x := range objects {
 		switch x := x.(type) {
@@ -359,8 +359,8 @@ func (l *loadBalancers) put(x object) {
 	}
 }
 
-// doubt makes objects be read again after a write of unknown outcome.
-func (l *loadBalancers) doubt(objects []object) {
+// invalidate makes objects be read again after a write of unknown outcome.
+func (l *loadBalancers) invalidate(objects []object) {
 	for _, x := range objects {
 		switch x := x.(type) {
 		case *virtualServer:
@@ -410,7 +410,7 @@ func (l *loadBalancers) revision(r revision, m marking) change {
 				r.check.apply(c)
 				return differs
 			})
-			o.monitors = replaced(o.monitors, now)
+			o.monitors = replaceObject(o.monitors, now)
 		case *serverPool:
 			var now *serverPool
 			now, err = rewrite(ctx, l.nsx, l.views.pools, kindPool, pathPools, x, m, func(c *serverPool) bool {
@@ -418,7 +418,7 @@ func (l *loadBalancers) revision(r revision, m marking) change {
 				r.pool.apply(c)
 				return differs
 			})
-			o.pools = replaced(o.pools, now)
+			o.pools = replaceObject(o.pools, now)
 		case *virtualServer:
 			pool := ""
 			if p := o.pool(*r.server); p != nil {
@@ -433,14 +433,14 @@ func (l *loadBalancers) revision(r revision, m marking) change {
 			if err == nil {
 				l.noteUnrealized(request.Service, pathOf(pathServers, x))
 			}
-			o.servers = replaced(o.servers, now)
+			o.servers = replaceObject(o.servers, now)
 		}
 		return o, err
 	}
 	return c
 }
 
-func replaced[T object](list []T, now T) []T {
+func replaceObject[T object](list []T, now T) []T {
 	list = slices.Clone(list)
 	for i := range list {
 		if object(now) != nil && list[i].common().ID == now.common().ID {
@@ -512,7 +512,7 @@ func (l *loadBalancers) remove(ctx context.Context, o observation, x object) (ob
 		path = a.path()
 	}
 	if err := l.removeUnused(ctx, kindOf(x), path); err != nil {
-		l.doubt([]object{x})
+		l.invalidate([]object{x})
 		if said, ok := errors.AsType[*cloudapi.Error](err); ok && errors.Is(said.Cause, errReferenced) {
 			// The objects that refer to it are not visible yet, or another owner's.
 			return o, fmt.Errorf("%s cannot be deleted while other objects use it: %w", nsxTitle(kindOf(x), x), err)
@@ -539,7 +539,7 @@ func (l *loadBalancers) removeUnused(ctx context.Context, kind, path string) err
 	var err error
 	_ = services.Patiently(ctx, realizePatience, func() error {
 		err = l.nsx.remove(ctx, kind, path)
-		if said, ok := errors.AsType[*cloudapi.Error](err); ok && errors.Is(said.Cause, errReferenced) && l.erasedWithin(realizePatience) {
+		if said, ok := errors.AsType[*cloudapi.Error](err); ok && errors.Is(said.Cause, errReferenced) && l.hasErasedWithin(realizePatience) {
 			return cloudproviderapi.NewRetryError("NSX is still deleting what uses "+path, realizePause)
 		}
 		return nil
@@ -547,7 +547,7 @@ func (l *loadBalancers) removeUnused(ctx context.Context, kind, path string) err
 	return err
 }
 
-func (l *loadBalancers) erasedWithin(age time.Duration) bool {
+func (l *loadBalancers) hasErasedWithin(age time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, at := range l.erased {
@@ -584,7 +584,7 @@ func (l *loadBalancers) Deletions(ctx context.Context, r services.Request, o obs
 }
 
 func (l *loadBalancers) removals(ctx context.Context, cluster string, o observation) (changes []change, err error) {
-	if o.empty() {
+	if o.isEmpty() {
 		return nil, nil
 	}
 	for _, s := range o.servers {
@@ -595,7 +595,7 @@ func (l *loadBalancers) removals(ctx context.Context, cluster string, o observat
 		return nil, err
 	}
 	if n := len(changes); n > 0 {
-		changes[n-1].Make = l.thenUnused(changes[n-1].Make, used)
+		changes[n-1].Make = l.unusedServiceRemoval(changes[n-1].Make, used)
 	}
 	for _, s := range unused {
 		changes = append(changes, l.serviceRemoval(s))
@@ -608,15 +608,15 @@ func (l *loadBalancers) removals(ctx context.Context, cluster string, o observat
 	if err != nil {
 		return nil, err
 	}
-	for _, x := range inOrder(o.objects()[len(o.servers):], mark, pools) {
+	for _, x := range orderDeletions(o.objects()[len(o.servers):], mark, pools) {
 		changes = append(changes, l.removal(x))
 	}
 	return changes, nil
 }
 
-// inOrder deletes addresses before the pools and health checks that lead to them after an interrupted deletion: those with a former
+// orderDeletions deletes addresses before the pools and health checks that lead to them after an interrupted deletion: those with a former
 // cluster's mark, or of a pool without a class.
-func inOrder(list []object, mark string, classPools []string) []object {
+func orderDeletions(list []object, mark string, classPools []string) []object {
 	rank := func(x object) int {
 		a, address := x.(*ipAllocation)
 		if address && (ownership.Foreign(mark, marksOf(x)) || !slices.Contains(classPools, a.pool)) {
@@ -650,9 +650,9 @@ func (l *loadBalancers) servicesOf(ctx context.Context, cluster string, o observ
 	return unused, used, err
 }
 
-// thenUnused deletes, after the last virtual server, the load balancer services without users: Services that are deleted together see each
-// other's virtual servers until then.
-func (l *loadBalancers) thenUnused(
+// unusedServiceRemoval deletes, after the last virtual server, the load balancer services without users: Services that are deleted together
+// see each other's virtual servers until then.
+func (l *loadBalancers) unusedServiceRemoval(
 	remove func(context.Context, *services.Request, observation) (observation, error), used []*lbService,
 ) func(context.Context, *services.Request, observation) (observation, error) {
 	return func(ctx context.Context, r *services.Request, o observation) (observation, error) {

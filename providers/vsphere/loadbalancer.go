@@ -118,7 +118,7 @@ func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (o obse
 	}
 	key := l.indexOf(r)
 	if o.pools, err = l.views.pools.Find(ctx, indexService, key, q); err != nil || r.Purpose == services.UpdateNodes {
-		return o.sorted(), err // other objects do not depend on nodes
+		return o.sortByID(), err // other objects do not depend on nodes
 	}
 	if o.servers, err = l.views.servers.Find(ctx, indexService, key, q); err != nil {
 		return o, err
@@ -130,22 +130,22 @@ func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (o obse
 		return o, err
 	}
 	o.allocations, err = l.views.allocations.Find(ctx, indexService, key, q)
-	if err == nil && len(o.servers)+len(o.allocations) == 0 && (!o.empty() || isGoing(r)) {
+	if err == nil && len(o.servers)+len(o.allocations) == 0 && (!o.isEmpty() || isLeaving(r)) {
 		if err = l.searchPools(ctx, key); err == nil {
 			o.allocations, err = l.views.allocations.Find(ctx, indexService, key, q)
 		}
 	}
-	return o.sorted(), err
+	return o.sortByID(), err
 }
 
-// forbidden reports whether NSX itself denies a right to the account, whose credential is valid.
-func forbidden(err error) bool {
+// isForbidden reports whether NSX itself denies a right to the account, whose credential is valid.
+func isForbidden(err error) bool {
 	said, ok := errors.AsType[*cloudapi.Error](err)
 	return ok && said.Status == http.StatusForbidden && errors.Is(err, cloudapi.ErrUnauthorized)
 }
 
-// isGoing reports whether the Service is being deleted. Its address may be the only trace of a creation, in a pool without a class.
-func isGoing(r services.Request) bool {
+// isLeaving reports whether the Service is being deleted. Its address may be the only trace of a creation, in a pool without a class.
+func isLeaving(r services.Request) bool {
 	going := r.Service.DeletionTimestamp != nil || r.Service.Spec.Type != v1.ServiceTypeLoadBalancer
 	return r.Purpose == services.Delete || (r.Purpose == services.Lookup && going)
 }
@@ -154,16 +154,16 @@ func (l *loadBalancers) indexOf(r services.Request) string {
 	return tagIndex(l.config.owner(), r.Cluster, serviceKey(r.Service))
 }
 
-// sorted sorts the observed objects by ID, so that decisions are reproducible.
-func (o observation) sorted() observation {
-	byID(o.servers)
-	byID(o.pools)
-	byID(o.monitors)
-	byID(o.allocations)
-	return o.addressed()
+// sortByID sorts the observed objects by ID, so that decisions are reproducible.
+func (o observation) sortByID() observation {
+	sortObjects(o.servers)
+	sortObjects(o.pools)
+	sortObjects(o.monitors)
+	sortObjects(o.allocations)
+	return o.withAddress()
 }
 
-func byID[T object](list []T) {
+func sortObjects[T object](list []T) {
 	slices.SortFunc(list, func(a, b T) int { return compare(a.common().ID, b.common().ID) })
 }
 
@@ -218,7 +218,7 @@ func (l *loadBalancers) searchPools(ctx context.Context, key string) error {
 	for _, p := range pools {
 		list, _, err := nsxList[ipAllocation](ctx, l.nsx, kindAllocation, pathIPPools+"/"+p.ID+"/ip-allocations")
 		switch {
-		case errors.Is(err, cloudapi.ErrNotFound), forbidden(err):
+		case errors.Is(err, cloudapi.ErrNotFound), isForbidden(err):
 			klog.InfoS("Not looking for an address in a pool", "pool", p.ID, "reason", err.Error()) // no address could have been allocated from it
 			continue
 		case err != nil:
@@ -244,7 +244,7 @@ func (l *loadBalancers) marking(ctx context.Context, r services.Request) (markin
 // CheckOwner implements services.Reconciler. The tags contain the cluster's name, which two clusters may share: marked objects belong to
 // the marked cluster, and the address and the members decide about unmarked ones.
 func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o observation) (observation, []services.Finding, error) {
-	if o.empty() {
+	if o.isEmpty() {
 		return o, nil, nil
 	}
 	mark, err := l.cluster.Mark(ctx)
@@ -252,11 +252,11 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 		return o, nil, err
 	}
 	title := "load balancer " + loadBalancerName(r.Cluster, r.Service)
-	o, findings, err := withoutForeign(r, o, mark, title)
+	o, findings, err := dropForeign(r, o, mark, title)
 	if err != nil {
 		return o, findings, err
 	}
-	if o.empty() || slices.ContainsFunc(o.objects(), func(x object) bool { return mark != "" && slices.Contains(marksOf(x), mark) }) {
+	if o.isEmpty() || slices.ContainsFunc(o.objects(), func(x object) bool { return mark != "" && slices.Contains(marksOf(x), mark) }) {
 		return o, nil, nil
 	}
 	decision, err := l.judge(ctx, r, o, title)
@@ -265,7 +265,7 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 		all := o
 		q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: updateMaxAge}
 		if all.servers, err = l.views.servers.Find(ctx, indexService, l.indexOf(r), q); err == nil {
-			decision, err = l.judge(ctx, r, all.sorted(), title)
+			decision, err = l.judge(ctx, r, all.sortByID(), title)
 		}
 	}
 	if err != nil {
@@ -281,11 +281,11 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 	return observation{}, nil, nil
 }
 
-// withoutForeign drops objects with the mark of another cluster, and refuses them if the Service needs the name.
-func withoutForeign(r services.Request, o observation, mark, title string) (observation, []services.Finding, error) {
-	isForeign := o.foreign(mark)
+// dropForeign drops objects with the mark of another cluster, and refuses them if the Service needs the name.
+func dropForeign(r services.Request, o observation, mark, title string) (observation, []services.Finding, error) {
+	isForeign := o.foreignObjects(mark)
 	foreign := o.filter(isForeign)
-	if foreign.empty() {
+	if foreign.isEmpty() {
 		return o, nil, nil
 	}
 	if r.Purpose == services.Ensure || r.Purpose == services.Plan {
@@ -304,7 +304,7 @@ func (l *loadBalancers) judge(ctx context.Context, r services.Request, o observa
 	name := loadBalancerName(r.Cluster, r.Service)
 	rules := ownership.Rules{
 		Adopt: l.adopt, Likely: func(s *v1.Service) []string { return []string{loadBalancerName(r.Cluster, s)} },
-		Recorded: func(*v1.Service) bool { return len(o.servers) == 0 && !l.addressTaken(o) },
+		Recorded: func(*v1.Service) bool { return len(o.servers) == 0 && !l.isAddressTaken(o) },
 	}
 	object := ownership.Object{Title: title, Name: name}
 	for _, s := range o.servers {
@@ -331,8 +331,8 @@ func (l *loadBalancers) judge(ctx context.Context, r services.Request, o observa
 	})
 }
 
-// addressTaken reports whether another owner's virtual server uses an allocated address.
-func (l *loadBalancers) addressTaken(o observation) bool {
+// isAddressTaken reports whether another owner's virtual server uses an allocated address.
+func (l *loadBalancers) isAddressTaken(o observation) bool {
 	return slices.ContainsFunc(o.allocations, func(a *ipAllocation) bool {
 		address := a.address()
 		return address != "" && len(l.views.servers.PeekIndex(indexVIP, address)) > 0
@@ -359,7 +359,7 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observ
 			d.shown = append(d.shown, in.IP)
 		}
 	}
-	if d.poolID, err = l.views.poolID(ctx, class); err != nil && !settles(err, o) {
+	if d.poolID, err = l.views.poolID(ctx, class); err != nil && !hasUsableAddress(err, o) {
 		findings, err := configFinding(err)
 		return d, findings, err
 	}
@@ -369,7 +369,7 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observ
 	}
 	d.askedClass = s.Class
 	if len(o.servers) > 0 {
-		d.settle(o)
+		d.keepClass(o)
 	}
 	if slices.ContainsFunc(d.ports, func(p wantedPort) bool { return o.server(p) == nil }) {
 		err = l.lbService(ctx, o, &d)
@@ -377,14 +377,14 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observ
 	return d, findings, err
 }
 
-// settles reports whether a load balancer has its address, so that a missing or ambiguous pool of its class does not matter.
-func settles(err error, o observation) bool {
+// hasUsableAddress reports whether a load balancer has its address, so that a missing or ambiguous pool of its class does not matter.
+func hasUsableAddress(err error, o observation) bool {
 	_, failed := errors.AsType[*cloudapi.Error](err)
 	return !failed && len(o.servers) > 0 && o.servers[0].tag(scopePool) != ""
 }
 
-// settle uses the class with which a load balancer was created: its address stays.
-func (d *desired) settle(o observation) {
+// keepClass uses the class with which a load balancer was created: its address stays.
+func (d *desired) keepClass(o observation) {
 	class, pool := o.servers[0].tag(scopeClass), o.servers[0].tag(scopePool)
 	d.class, d.moved = cmp.Or(class, d.class), pool != "" && d.poolID != "" && pool != d.poolID
 	d.poolID = cmp.Or(pool, d.poolID)
@@ -438,7 +438,7 @@ func (l *loadBalancers) lbService(ctx context.Context, o observation, d *desired
 		return err
 	}
 	if len(found) > 0 {
-		byID(found)
+		sortObjects(found)
 		d.service = pathOf(pathServices, found[0])
 		return nil
 	}
@@ -501,11 +501,11 @@ func (l *loadBalancers) Complete(ctx context.Context, r *services.Request, o obs
 
 // stateOf returns the realized state of an object, and its error.
 func (l *loadBalancers) stateOf(ctx context.Context, path string) (state, why string, err error) {
-	entities, err := l.nsx.realized(ctx, path)
+	entities, err := l.nsx.readRealized(ctx, path)
 	for _, e := range entities {
 		switch e.State {
 		case stateError:
-			return stateError, e.why(), nil
+			return stateError, e.alarms(), nil
 		case stateRealized:
 			if state == "" {
 				state = stateRealized
@@ -560,7 +560,7 @@ func statusOf(o observation) *v1.LoadBalancerStatus {
 // Exists implements services.Reconciler.
 func (l *loadBalancers) Exists(_ context.Context, _ services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
 	if len(o.servers) == 0 {
-		return &v1.LoadBalancerStatus{}, !o.empty(), nil
+		return &v1.LoadBalancerStatus{}, !o.isEmpty(), nil
 	}
 	return statusOf(o), true, nil
 }

@@ -84,8 +84,8 @@ func isPEM(text string) bool { return strings.HasPrefix(strings.TrimSpace(text),
 // restSigner signs requests of the REST API after a login by certificate.
 type restSigner interface{ SignRequest(*http.Request) error }
 
-// bySSO logs in by certificate with a token from single sign-on.
-func (s *session) bySSO(ctx context.Context, v *vcenter, c credentials) error {
+// loginBySSO logs in by certificate with a token from single sign-on.
+func (s *session) loginBySSO(ctx context.Context, v *vcenter, c credentials) error {
 	pair, err := tls.X509KeyPair([]byte(c.user), []byte(c.password))
 	if err != nil {
 		return &cloudapi.Error{
@@ -93,7 +93,7 @@ func (s *session) bySSO(ctx context.Context, v *vcenter, c credentials) error {
 		}
 	}
 	client := s.NewServiceClient(sts.Path, sts.Namespace)
-	v.api.through(client)
+	v.api.useTransport(client)
 	issuer := &sts.Client{Client: client, RoundTripper: client}
 	signer, err := issuer.Issue(withMethod(ctx, "Issue"), sts.TokenRequest{Certificate: &pair, Delegatable: true})
 	if err != nil {
@@ -122,7 +122,7 @@ const (
 // sharedSession gets a session ticket from the service for sessions.
 func (v *vcenter) sharedSession(ctx context.Context, c credentials) (string, error) {
 	if reason := schema.InsecureURL(c.sessionURL, v.api.insecure); reason != nil {
-		return "", unclear("vc-session-manager-url %s", reason)
+		return "", unclearError("vc-session-manager-url %s", reason)
 	}
 	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
 	defer cancel()
@@ -130,13 +130,13 @@ func (v *vcenter) sharedSession(ctx context.Context, c credentials) (string, err
 	if token == "" {
 		text, err := os.ReadFile(serviceAccountToken)
 		if err != nil {
-			return "", unclear("vc-session-manager-token is not set, and the ServiceAccount has no token: %s", err)
+			return "", unclearError("vc-session-manager-token is not set, and the ServiceAccount has no token: %s", err)
 		}
 		token = strings.TrimSpace(string(text))
 	}
 	r, err := http.NewRequestWithContext(withMethod(ctx, "GET session manager"), http.MethodGet, c.sessionURL, http.NoBody)
 	if err != nil {
-		return "", unclear("vc-session-manager-url is not an address")
+		return "", unclearError("vc-session-manager-url is not an address")
 	}
 	r.Header.Set("Authorization", "Bearer "+token)
 	answer, err := v.api.http.Do(r)
@@ -152,7 +152,7 @@ func (v *vcenter) sharedSession(ctx context.Context, c credentials) (string, err
 		err = json.Unmarshal(body, &said)
 	}
 	if err != nil || said.Token == "" {
-		return "", unclear("the session manager answers HTTP %d without a token; check vc-session-manager-url", answer.StatusCode)
+		return "", unclearError("the session manager answers HTTP %d without a token; check vc-session-manager-url", answer.StatusCode)
 	}
 	return said.Token, nil
 }

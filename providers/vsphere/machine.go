@@ -73,7 +73,7 @@ func (m machine) place() types.ManagedObjectReference {
 func newMachine(vcenter string, o types.ObjectContent) (machine, error) {
 	m := machine{VCenter: vcenter, Ref: o.Obj}
 	if o.Obj.Value == "" {
-		return m, unclear("an incomplete answer: an object in it has no reference")
+		return m, unclearError("an incomplete answer: an object in it has no reference")
 	}
 	for _, p := range o.PropSet {
 		m.set(p.Name, p.Val)
@@ -86,7 +86,7 @@ func newMachine(vcenter string, o types.ObjectContent) (machine, error) {
 		case *types.InvalidProperty:
 			// A vCenter that is too old for it.
 		default:
-			if !optional(missing.Path) {
+			if !isOptional(missing.Path) {
 				m.Problem = fmt.Errorf("virtual machine %s (%s) in vCenter %s: property %s is refused: %s",
 					cmp.Or(m.Name, "without a name"), m.Ref.Value, vcenter, missing.Path, missingText(f, missing.Fault.LocalizedMessage))
 			}
@@ -95,8 +95,8 @@ func newMachine(vcenter string, o types.ObjectContent) (machine, error) {
 	return m, nil
 }
 
-// optional reports properties that are not required.
-func optional(path string) bool {
+// isOptional reports properties that are not required.
+func isOptional(path string) bool {
 	return slices.Contains([]string{
 		extraMetadata, extraEncoding, pathFaultTolerance, "runtime.host", "resourcePool", "parent", "guest.ipAddress", "summary.config.instanceUuid",
 	}, path)
@@ -172,8 +172,8 @@ func (m *machine) text(path string) *string {
 	return nil
 }
 
-// remembering completes a virtual machine whose configuration is not shown now with remembered data.
-func (m machine) remembering(before machine) machine {
+// fillFrom completes a virtual machine whose configuration is not shown now with remembered data.
+func (m machine) fillFrom(before machine) machine {
 	shown := m
 	m = before
 	m.Name, m.Power, m.Connection, m.Problem = cmp.Or(shown.Name, before.Name), shown.Power, shown.Connection, shown.Problem
@@ -192,12 +192,12 @@ type instance struct {
 	Machines []machine
 }
 
-// grouped groups virtual machines by UUID. Templates are left out: they never run, and share their copies' UUIDs.
-func grouped(machines []machine) []instance {
+// groupByUUID groups virtual machines by UUID. Templates are left out: they never run, and share their copies' UUIDs.
+func groupByUUID(machines []machine) []instance {
 	at := map[string]int{}
 	var all []instance
 	for _, m := range machines {
-		id := canonical(m.UUID)
+		id := canonicalUUID(m.UUID)
 		if m.Template || id == "" {
 			continue
 		}
@@ -220,13 +220,13 @@ func grouped(machines []machine) []instance {
 // running ones the one with the host name.
 func (i instance) chooseMachine(hostName string) (machine, error) {
 	candidates := i.Machines
-	if own := chosen(candidates, func(m machine) bool { return !m.Secondary }); len(own) > 0 {
+	if own := filter(candidates, func(m machine) bool { return !m.Secondary }); len(own) > 0 {
 		candidates = own
 	}
-	if running := chosen(candidates, func(m machine) bool { return m.Power == types.VirtualMachinePowerStatePoweredOn }); len(running) > 0 {
+	if running := filter(candidates, func(m machine) bool { return m.Power == types.VirtualMachinePowerStatePoweredOn }); len(running) > 0 {
 		candidates = running
 	}
-	if same := chosen(candidates, func(m machine) bool { return strings.EqualFold(m.HostName, hostName) }); hostName != "" && len(same) == 1 {
+	if same := filter(candidates, func(m machine) bool { return strings.EqualFold(m.HostName, hostName) }); hostName != "" && len(same) == 1 {
 		candidates = same
 	}
 	if len(candidates) != 1 {
@@ -240,7 +240,7 @@ func (i instance) chooseMachine(hostName string) (machine, error) {
 	return candidates[0], candidates[0].Problem
 }
 
-func chosen(machines []machine, condition func(machine) bool) []machine {
+func filter(machines []machine, condition func(machine) bool) []machine {
 	var some []machine
 	for _, m := range machines {
 		if condition(m) {

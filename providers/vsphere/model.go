@@ -215,7 +215,7 @@ type observation struct {
 	address string
 }
 
-func (o observation) empty() bool {
+func (o observation) isEmpty() bool {
 	return len(o.allocations)+len(o.servers)+len(o.pools)+len(o.monitors) == 0
 }
 
@@ -240,11 +240,12 @@ func (o observation) objects() []object {
 // filter returns the objects that satisfy a condition.
 func (o observation) filter(is func(object) bool) observation {
 	return observation{
-		allocations: keep(o.allocations, is), servers: keep(o.servers, is), pools: keep(o.pools, is), monitors: keep(o.monitors, is),
-	}.addressed()
+		allocations: filterList(o.allocations, is), servers: filterList(o.servers, is),
+		pools: filterList(o.pools, is), monitors: filterList(o.monitors, is),
+	}.withAddress()
 }
 
-func keep[T object](list []T, is func(object) bool) []T {
+func filterList[T object](list []T, is func(object) bool) []T {
 	var kept []T
 	for _, x := range list {
 		if is(x) {
@@ -254,8 +255,8 @@ func keep[T object](list []T, is func(object) bool) []T {
 	return kept
 }
 
-// addressed sets the address to that of the realized virtual servers.
-func (o observation) addressed() observation {
+// withAddress sets the address to that of the realized virtual servers.
+func (o observation) withAddress() observation {
 	o.address = ""
 	if len(o.servers) > 0 {
 		o.address = o.servers[0].IPAddress
@@ -405,10 +406,10 @@ const defaultAlgorithm = "ROUND_ROBIN"
 
 var defaultCheck = checkSettings{Interval: 5, Timeout: 5, Rise: 3, Fall: 3}
 
-// usable returns the allocation for a load balancer without virtual servers, nil if there is none: one with an address in the Service's
-// status, else one of the class's pool, else any if the status has an address. Without a former load balancer, an address of another pool
-// comes from a class that the Service had for a moment.
-func (d desired) usable(list []*ipAllocation) *ipAllocation {
+// usableAllocation returns the allocation for a load balancer without virtual servers, nil if there is none: one with an address in the
+// Service's status, else one of the class's pool, else any if the status has an address. Without a former load balancer, an address of
+// another pool comes from a class that the Service had for a moment.
+func (d desired) usableAllocation(list []*ipAllocation) *ipAllocation {
 	rank := func(a *ipAllocation) int {
 		switch {
 		case a.address() != "" && slices.Contains(d.shown, a.address()):
@@ -431,7 +432,7 @@ func withPool(o observation, d desired) (observation, desired) {
 		return o, d
 	}
 	o.address = ""
-	if a := d.usable(o.allocations); a != nil {
+	if a := d.usableAllocation(o.allocations); a != nil {
 		o.address, d.poolID = a.address(), a.pool
 	}
 	return o, d
@@ -472,8 +473,8 @@ func diff(o observation, d desired) plan {
 	return p
 }
 
-// makesPools reports whether pools are to be created, which need all members: a retry for missing ones is not guaranteed.
-func (p *plan) makesPools() bool {
+// createsPools reports whether pools are to be created, which need all members: a retry for missing ones is not guaranteed.
+func (p *plan) createsPools() bool {
 	return slices.ContainsFunc(p.create, func(x object) bool { return kindOf(x) == kindPool })
 }
 

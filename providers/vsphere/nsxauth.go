@@ -55,14 +55,14 @@ func (a *nsxAuth) setClient(kube kubernetes.Interface) {
 	a.kube = kube
 }
 
-// byCertificate reports whether the only credential is a certificate.
-func (a *nsxAuth) byCertificate() bool {
+// usesCertificate reports whether the only credential is a certificate.
+func (a *nsxAuth) usesCertificate() bool {
 	return a.config.ClientCertFile != "" && a.config.SecretName == ""
 }
 
-// ready makes sure that the credential is new enough. One call at a time fetches it.
-func (a *nsxAuth) ready(ctx context.Context) error {
-	if a.byCertificate() {
+// ensureFresh makes sure that the credential is new enough. One call at a time fetches it.
+func (a *nsxAuth) ensureFresh(ctx context.Context) error {
+	if a.usesCertificate() {
 		return nil
 	}
 	a.mu.Lock()
@@ -93,9 +93,9 @@ func (a *nsxAuth) expire() {
 	a.until = time.Time{}
 }
 
-// renewable reports whether fetching a refused credential again may give another one.
-func (a *nsxAuth) renewable() bool {
-	return !a.byCertificate() && (a.config.SecretName != "" || !a.config.VMCAccessToken.IsZero())
+// isRenewable reports whether fetching a refused credential again may give another one.
+func (a *nsxAuth) isRenewable() bool {
+	return !a.usesCertificate() && (a.config.SecretName != "" || !a.config.VMCAccessToken.IsZero())
 }
 
 // apply adds the credential to a request.
@@ -107,8 +107,8 @@ func (a *nsxAuth) apply(r *http.Request) {
 	}
 }
 
-// current returns the present header, for comparisons.
-func (a *nsxAuth) current() string {
+// currentHeader returns the present header, for comparisons.
+func (a *nsxAuth) currentHeader() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.header

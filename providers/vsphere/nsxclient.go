@@ -131,17 +131,17 @@ func (n *nsx) call(ctx context.Context, doing, method, path string, in, out any)
 			return fmt.Errorf("%s: %w", doing, err)
 		}
 	}
-	if err := n.auth.ready(ctx); err != nil {
+	if err := n.auth.ensureFresh(ctx); err != nil {
 		return cloudapi.Describe(err, doing)
 	}
-	used := n.auth.current()
+	used := n.auth.currentHeader()
 	err := n.send(ctx, doing, method, path, body, out)
 	refused, ok := errors.AsType[*cloudapi.Error](err)
-	if !ok || refused.Status != http.StatusUnauthorized || !n.auth.renewable() {
+	if !ok || refused.Status != http.StatusUnauthorized || !n.auth.isRenewable() {
 		return err
 	}
 	n.auth.expire()
-	if again := n.auth.ready(ctx); again != nil || n.auth.current() == used {
+	if again := n.auth.ensureFresh(ctx); again != nil || n.auth.currentHeader() == used {
 		return err // the same one would be refused again, and count as a failed login
 	}
 	return n.send(ctx, doing, method, path, body, out)
@@ -211,7 +211,7 @@ func nsxList[V any, T interface {
 		}
 		err = n.call(ctx, doing, http.MethodGet, path+"?"+query.Encode(), nil, &page)
 		if err == nil && page.Results == nil && (orZero(page.Count) > 0 || page.Count == nil) {
-			err = incomplete(doing, "the answer is not a listing")
+			err = incompleteError(doing, "the answer is not a listing")
 		}
 		if err == nil {
 			err = listing.Add(len(orZero(page.Results)))
@@ -223,13 +223,13 @@ func nsxList[V any, T interface {
 		for _, raw := range orZero(page.Results) {
 			one := T(new(V))
 			if err := decodeObject(raw, one); err != nil || one.common().ID == "" {
-				return nil, number, incomplete(doing, "an object cannot be read")
+				return nil, number, incompleteError(doing, "an object cannot be read")
 			}
 			all = append(all, one)
 		}
 		if page.Cursor == "" {
 			if len(all) < stated {
-				return nil, number, incomplete(doing, fmt.Sprintf("%d of %d objects on %d pages", len(all), stated, number))
+				return nil, number, incompleteError(doing, fmt.Sprintf("%d of %d objects on %d pages", len(all), stated, number))
 			}
 			return slices.DeleteFunc(all, func(o T) bool { return o.common().Deleted }), number, nil
 		}
@@ -240,7 +240,7 @@ func nsxList[V any, T interface {
 	}
 }
 
-func incomplete(doing, what string) error {
+func incompleteError(doing, what string) error {
 	return &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: "the listing broke off: " + what}
 }
 
@@ -300,8 +300,8 @@ func (n *nsx) remove(ctx context.Context, kind, path string) error {
 	return err
 }
 
-// realized reads the realized state of an object.
-func (n *nsx) realized(ctx context.Context, path string) (list []realizedEntity, err error) {
+// readRealized reads the realized state of an object.
+func (n *nsx) readRealized(ctx context.Context, path string) (list []realizedEntity, err error) {
 	var page struct {
 		Results *[]realizedEntity `json:"results"`
 	}
@@ -311,7 +311,7 @@ func (n *nsx) realized(ctx context.Context, path string) (list []realizedEntity,
 		return nil, nil // it appears after a moment
 	}
 	if err == nil && page.Results == nil {
-		err = incomplete(doing, "no results")
+		err = incompleteError(doing, "no results")
 	}
 	for _, e := range orZero(page.Results) {
 		if slices.Contains(e.IntentPaths, path) {

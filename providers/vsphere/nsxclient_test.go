@@ -145,7 +145,7 @@ func TestWrongPasswordIsOneFailedLogin(t *testing.T) {
 func TestRemoteAuth(t *testing.T) {
 	t.Parallel()
 	a := &nsxAuth{config: nsxtConfig{User: "u", Password: schema.NewSecret("p"), RemoteAuth: true}}
-	require.NoError(t, a.ready(t.Context()))
+	require.NoError(t, a.ensureFresh(t.Context()))
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	a.apply(r)
 	assert.Equal(t, "Remote dTpw", r.Header.Get("Authorization"))

@@ -61,15 +61,15 @@ func nsxError(answer *http.Response, doing string, body []byte) error {
 	}
 	mapped.Message = fault.text()
 	mapped.Class = nsxClassOf(answer.StatusCode, fault)
-	if deletionRefused(answer) {
+	if isDeletionRefused(answer) {
 		mapped.Class, mapped.Cause = cloudapi.ErrConflict, errReferenced
 	}
 	return mapped
 }
 
-// deletionRefused reports whether NSX refuses a deletion now. Its codes are not documented, and a deletion request is always valid, so that
-// the status is enough.
-func deletionRefused(answer *http.Response) bool {
+// isDeletionRefused reports whether NSX refuses a deletion now. Its codes are not documented, and a deletion request is always valid, so
+// that the status is enough.
+func isDeletionRefused(answer *http.Response) bool {
 	return answer.Request != nil && answer.Request.Method == http.MethodDelete &&
 		slices.Contains([]int{http.StatusBadRequest, http.StatusConflict, http.StatusPreconditionFailed}, answer.StatusCode)
 }

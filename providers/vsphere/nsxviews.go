@@ -164,7 +164,7 @@ func (v *views) listAllocations(ctx context.Context) (all []*ipAllocation, pages
 		list, n, err := nsxList[ipAllocation](ctx, v.nsx, kindAllocation, pathIPPools+"/"+pool+"/ip-allocations")
 		pages += n
 		if err != nil {
-			gone, why := v.poolGone(ctx, pool, err)
+			gone, why := v.isPoolGone(ctx, pool, err)
 			if !gone {
 				return nil, pages, errors.Join(err, why)
 			}
@@ -178,8 +178,8 @@ func (v *views) listAllocations(ctx context.Context) (all []*ipAllocation, pages
 	return all, max(pages, 1), nil
 }
 
-// poolGone reports whether NSX itself says that a pool does not exist.
-func (v *views) poolGone(ctx context.Context, pool string, listing error) (bool, error) {
+// isPoolGone reports whether NSX itself says that a pool does not exist.
+func (v *views) isPoolGone(ctx context.Context, pool string, listing error) (bool, error) {
 	if said, ok := errors.AsType[*cloudapi.Error](listing); !ok || said.Status == 0 {
 		return false, nil
 	}
@@ -208,7 +208,7 @@ func (v *views) profile(ctx context.Context, path, name, kind string) (string, e
 	if err != nil {
 		return "", err
 	}
-	found = keep(found, func(o object) bool { return o.common().ResourceType == kind })
+	found = filterList(found, func(o object) bool { return o.common().ResourceType == kind })
 	switch len(found) {
 	case 0:
 		return "", fmt.Errorf("there is no application profile %s of type %s; correct the name in the section loadBalancer or the class", name, kind)

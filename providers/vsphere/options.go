@@ -102,7 +102,7 @@ func (c vcenterConfig) endpoint(allowInsecure bool) (*url.URL, error) {
 // labelsConfig holds the tag categories for zones and regions.
 type labelsConfig struct{ Zone, Region string }
 
-func (l labelsConfig) enabled() bool { return l.Zone != "" && l.Region != "" }
+func (l labelsConfig) isEnabled() bool { return l.Zone != "" && l.Region != "" }
 
 // nodesConfig selects the addresses of a virtual machine for its node.
 type nodesConfig struct {
@@ -336,5 +336,5 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	if err := c.understand(f, in); err != nil {
 		problems = append(problems, err)
 	}
-	return c, errors.Join(f.warnings(), c.unused()), errors.Join(problems...)
+	return c, errors.Join(f.warnings(), c.checkUnused()), errors.Join(problems...)
 }

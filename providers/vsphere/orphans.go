@@ -24,7 +24,7 @@ func (l *loadBalancers) orphans(ctx context.Context, living []*v1.Service, age t
 	if err != nil {
 		return nil, err
 	}
-	all, err := l.everything(ctx, inventory.Query{MaxAge: age})
+	all, err := l.readAll(ctx, inventory.Query{MaxAge: age})
 	if err != nil {
 		return nil, err
 	}
@@ -42,15 +42,15 @@ func (l *loadBalancers) orphans(ctx context.Context, living []*v1.Service, age t
 		group := tagIndex(l.config.owner(), x.common().tag(scopeCluster), key)
 		if _, known := found[group]; !known {
 			o := all.filter(func(x object) bool { return slices.Contains(byTags(x.common()), group) })
-			isForeign := o.foreign(mark)
-			found[group] = o.filter(func(x object) bool { return !isForeign(x) }).sorted()
+			isForeign := o.foreignObjects(mark)
+			found[group] = o.filter(func(x object) bool { return !isForeign(x) }).sortByID()
 		}
 	}
 	return found, nil
 }
 
-// everything holds all load balancer objects of NSX.
-func (l *loadBalancers) everything(ctx context.Context, q inventory.Query) (o observation, err error) {
+// readAll holds all load balancer objects of NSX.
+func (l *loadBalancers) readAll(ctx context.Context, q inventory.Query) (o observation, err error) {
 	if o.servers, err = l.views.servers.All(ctx, q); err != nil {
 		return o, err
 	}
@@ -116,7 +116,7 @@ func (p *nsxParts) deleteOrphan(ctx context.Context, o contract.Orphan) error {
 			return l.removeAll(ctx, cluster, observed)
 		}
 	}
-	all, err := l.everything(ctx, inventory.Query{MaxAge: newMaxAge})
+	all, err := l.readAll(ctx, inventory.Query{MaxAge: newMaxAge})
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ var validUUID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f
 // parseProviderID returns the ID of the instance in a provider ID.
 func parseProviderID(text string) (string, error) {
 	rest, ok := strings.CutPrefix(text, providerIDPrefix)
-	id := canonical(rest)
+	id := canonicalUUID(rest)
 	if !ok || id == "" {
 		return "", fmt.Errorf("provider ID %q is not of the form %s<UUID>, such as %s422e4956-ad22-1139-6d72-59cc8f26bc90", text, providerIDPrefix,
 			providerIDPrefix)
@@ -26,24 +26,24 @@ func parseProviderID(text string) (string, error) {
 // names no instance.
 func instanceKey(providerID string) string {
 	rest, ours := strings.CutPrefix(providerID, providerIDPrefix)
-	if key := canonical(rest); key != "" || !ours {
+	if key := canonicalUUID(rest); key != "" || !ours {
 		return key
 	}
 	return providerID
 }
 
-// canonical returns the canonical form of a UUID in either byte order: on some guests the reported order differs from vCenter's. It is ""
-// for other text.
-func canonical(text string) string {
+// canonicalUUID returns the canonical form of a UUID in either byte order: on some guests the reported order differs from vCenter's. It is
+// "" for other text.
+func canonicalUUID(text string) string {
 	id := strings.ToLower(strings.TrimSpace(text))
 	if !validUUID.MatchString(id) || strings.Trim(id, "0-") == "" {
 		return ""
 	}
-	return min(id, swapped(id))
+	return min(id, swapBytes(id))
 }
 
-// swapped returns a UUID with the bytes of its first three groups in reverse.
-func swapped(id string) string {
+// swapBytes returns a UUID with the bytes of its first three groups in reverse.
+func swapBytes(id string) string {
 	groups := strings.SplitN(id, "-", 4)
 	for i, g := range groups[:3] {
 		bytes, err := hex.DecodeString(g)

@@ -115,8 +115,8 @@ func (s *staticRoute) hop() string {
 	return s.NextHops[0].IPAddress
 }
 
-// own returns the routes of this cluster: with its name in the tag, and without another cluster's mark.
-func (r *routes) own(ctx context.Context, cluster string, age time.Duration) ([]*staticRoute, error) {
+// ownRoutes returns the routes of this cluster: with its name in the tag, and without another cluster's mark.
+func (r *routes) ownRoutes(ctx context.Context, cluster string, age time.Duration) ([]*staticRoute, error) {
 	mark, err := r.cluster.Mark(ctx)
 	if err != nil {
 		return nil, err
@@ -125,11 +125,11 @@ func (r *routes) own(ctx context.Context, cluster string, age time.Duration) ([]
 	if err != nil {
 		return nil, err
 	}
-	own := keep(all, func(o object) bool {
+	own := filterList(all, func(o object) bool {
 		c := o.common()
 		return c.tag(scopeRouteCluster) == cluster && c.tag(scopeRouteNode) != "" && !ownership.Foreign(mark, marksOf(o))
 	})
-	byID(own)
+	sortObjects(own)
 	return own, nil
 }
 
@@ -140,7 +140,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 	if err != nil {
 		return nil, err
 	}
-	own, err := r.own(ctx, cluster, routesMaxAge)
+	own, err := r.ownRoutes(ctx, cluster, routesMaxAge)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +223,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, wanted *
 	if err != nil {
 		return err
 	}
-	own, err := r.own(ctx, cluster, routesMaxAge)
+	own, err := r.ownRoutes(ctx, cluster, routesMaxAge)
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, wanted *
 	} else if !r.isUnrealized(s.ID) {
 		return nil
 	}
-	return r.await(ctx, known, s)
+	return r.waitUntilRealized(ctx, known, s)
 }
 
 // write creates a route, or changes its address.
@@ -249,8 +249,8 @@ func (r *routes) write(ctx context.Context, cluster, hint, node, destination, ho
 		Tags: []nsxTag{{Scope: scopeRouteCluster, Tag: cluster}, {Scope: scopeRouteNode, Tag: node}},
 	}}
 	if now != nil {
-		s = now.leadingTo(hop)
-	} else if err := r.vacant(ctx, s, mark, cluster); err != nil {
+		s = now.withHop(hop)
+	} else if err := r.checkVacant(ctx, s, mark, cluster); err != nil {
 		return nil, err
 	}
 	if mark != "" {
@@ -266,8 +266,8 @@ func (r *routes) write(ctx context.Context, cluster, hint, node, destination, ho
 	return s, nil
 }
 
-// leadingTo returns a route with another address in our fields. Others' fields stay.
-func (s *staticRoute) leadingTo(hop string) *staticRoute {
+// withHop returns a route with another address in our fields. Others' fields stay.
+func (s *staticRoute) withHop(hop string) *staticRoute {
 	hops := []nextHop{{IPAddress: hop}}
 	if len(s.NextHops) == 1 {
 		hops[0].AdminDistance, hops[0].Scope = s.NextHops[0].AdminDistance, s.NextHops[0].Scope
@@ -275,8 +275,8 @@ func (s *staticRoute) leadingTo(hop string) *staticRoute {
 	return &staticRoute{Network: s.Network, NextHops: hops, nsxObject: nsxObject{ID: s.ID, DisplayName: s.DisplayName, Tags: s.Tags}}
 }
 
-// vacant refuses a new route if another owner's has its ID, or the same network: NSX would send a part of the traffic there.
-func (r *routes) vacant(ctx context.Context, s *staticRoute, mark, cluster string) error {
+// checkVacant refuses a new route if another owner's has its ID, or the same network: NSX would send a part of the traffic there.
+func (r *routes) checkVacant(ctx context.Context, s *staticRoute, mark, cluster string) error {
 	all, err := r.view.All(ctx, inventory.Query{MaxAge: routesMaxAge})
 	if err != nil {
 		return err
@@ -300,18 +300,18 @@ func sameNetwork(a, b string) bool {
 	return err == nil && otherErr == nil && one.Masked() == other.Masked()
 }
 
-// await waits until NSX has realized a route.
-func (r *routes) await(ctx context.Context, node *v1.Node, s *staticRoute) error {
+// waitUntilRealized waits until NSX has realized a route.
+func (r *routes) waitUntilRealized(ctx context.Context, node *v1.Node, s *staticRoute) error {
 	path := pathOf(r.collection, s)
 	return services.Patiently(ctx, routePatience, func() error {
-		entities, err := r.nsx.realized(ctx, path)
+		entities, err := r.nsx.readRealized(ctx, path)
 		if err != nil {
 			return err
 		}
 		for _, e := range entities {
 			switch e.State {
 			case stateError:
-				err := fmt.Errorf("NSX cannot put the route to %s in force: %s", s.Network, e.why())
+				err := fmt.Errorf("NSX cannot put the route to %s in force: %s", s.Network, e.alarms())
 				r.report(node, err)
 				return err
 			case stateRealized:
@@ -334,7 +334,7 @@ func (r *routes) report(node *v1.Node, err error) {
 
 // DeleteRoute implements cloudprovider.Routes. It deletes only a route of this cluster, after reading it again.
 func (r *routes) DeleteRoute(ctx context.Context, cluster string, unwanted *cloudprovider.Route) error {
-	own, err := r.own(ctx, cluster, routesMaxAge)
+	own, err := r.ownRoutes(ctx, cluster, routesMaxAge)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ type credentials struct {
 	sessionURL, sessionToken string
 }
 
-func (c credentials) empty() bool { return c.sessionURL == "" && (c.user == "" || c.password == "") }
+func (c credentials) isEmpty() bool { return c.sessionURL == "" && (c.user == "" || c.password == "") }
 
 // errNoCredentials says that a Secret has nothing for a vCenter.
 var errNoCredentials = errors.New("no key for this server")
@@ -49,11 +49,11 @@ func parseCredentials(data map[string][]byte, server string) (c credentials, ign
 		user: trimmed(server + ".username"), password: trimmed(server + ".password"),
 		sessionURL: trimmed(server + ".vc-session-manager-url"), sessionToken: trimmed(server + ".vc-session-manager-token"),
 	}
-	if c.empty() && data["server_"+suffix] != nil {
+	if c.isEmpty() && data["server_"+suffix] != nil {
 		c.user, c.password = string(data["username_"+suffix]), string(data["password_"+suffix])
 	}
 	switch {
-	case !c.empty():
+	case !c.isEmpty():
 		return c, ignored, nil // the fault concerns another server
 	case err != nil:
 		return c, ignored, err

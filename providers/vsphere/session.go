@@ -56,7 +56,7 @@ type vcenter struct {
 	followSoon  bool
 	followAfter time.Time
 
-	inventory seen
+	inventory knownMachines
 	// everything lists all machines to prove that one is absent: requests at about the same time share one listing.
 	everything *inventory.Inventory[string, machine]
 	places     places
@@ -89,7 +89,7 @@ type session struct {
 func newVCenter(a *api, c vcenterConfig, endpoint *url.URL, agent string) *vcenter {
 	v := &vcenter{config: c, api: a, endpoint: endpoint, agent: agent, turn: make(chan struct{}, 1), inventory: newSeen()}
 	v.everything = inventory.New(inventory.Source[string, machine]{
-		Kind: "virtual machine", ID: func(m machine) string { return m.Ref.Value }, List: v.complete,
+		Kind: "virtual machine", ID: func(m machine) string { return m.Ref.Value }, List: v.listComplete,
 	})
 	return v
 }
@@ -169,12 +169,12 @@ func (v *vcenter) open(ctx context.Context) (*session, error) {
 			Class: cloudapi.ErrUnauthorized, Operation: "vCenter " + v.config.Key + ": reading the credentials", Message: err.Error(), NotSent: true,
 		}
 	case refused.sum == sum && time.Now().Before(refused.until):
-		return old.unless(refused.err)
+		return old.orError(refused.err)
 	}
 	s, err := v.login(ctx, c)
 	if err != nil {
 		v.noteRefusal(sum, err)
-		return old.unless(err)
+		return old.orError(err)
 	}
 	v.mu.Lock()
 	v.session, v.refused = s, refusal{}
@@ -185,8 +185,8 @@ func (v *vcenter) open(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// unless returns the session where there is one, or else the error: that other credentials do not work ends no session that does.
-func (s *session) unless(err error) (*session, error) {
+// orError returns the session where there is one, or else the error: that other credentials do not work ends no session that does.
+func (s *session) orError(err error) (*session, error) {
 	if s == nil {
 		return nil, err
 	}
@@ -279,7 +279,7 @@ func (s *session) authenticate(ctx context.Context, v *vcenter, c credentials) e
 		}
 		return nil
 	case isPEM(c.user):
-		return s.bySSO(ctx, v, c)
+		return s.loginBySSO(ctx, v, c)
 	}
 	answer, err := methods.Login(withMethod(ctx, "Login"), s, &types.Login{This: manager, UserName: c.user, Password: c.password, Locale: locale})
 	if err != nil {

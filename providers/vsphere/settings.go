@@ -24,7 +24,7 @@ func (a *api) checkSettings(ctx context.Context, labels labelsConfig) error {
 	var problems []error
 	for _, v := range a.vcenters {
 		problems = append(problems, v.list(ctx, false).err)
-		if labels.enabled() {
+		if labels.isEnabled() {
 			_, err := v.readTags(ctx, labels)
 			problems = append(problems, err)
 		}

@@ -40,7 +40,7 @@ func (v *vcenter) readTags(ctx context.Context, labels labelsConfig) (*tagging, 
 		if err != nil || len(tags) == 0 {
 			return err
 		}
-		return s.attached(ctx, v, tags, zone, region, g)
+		return s.readAttached(ctx, v, tags, zone, region, g)
 	})
 	if err != nil {
 		return nil, err
@@ -110,8 +110,9 @@ func (s *session) tags(ctx context.Context, v *vcenter, zone, region string) (ma
 	return tags, nil
 }
 
-// attached notes what has the tags. Of several tags of a category on one object the first by name counts, so that it is always the same.
-func (s *session) attached(ctx context.Context, v *vcenter, tags map[string]tag, zone, region string, g *tagging) error {
+// readAttached notes what has the tags. Of several tags of a category on one object the first by name counts, so that it is always the
+// same.
+func (s *session) readAttached(ctx context.Context, v *vcenter, tags map[string]tag, zone, region string, g *tagging) error {
 	ids := []string{}
 	for id := range tags {
 		ids = append(ids, id)
