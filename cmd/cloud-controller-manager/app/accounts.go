@@ -67,8 +67,8 @@ type controllerClients struct {
 	controllers  []string
 }
 
-// use restricts --use-service-account-credentials to the framework's controllers.
-func (a *controllerAccounts) use(c *config.CompletedConfig) {
+// restrict restricts --use-service-account-credentials to the framework's controllers.
+func (a *controllerAccounts) restrict(c *config.CompletedConfig) {
 	if !c.ComponentConfig.KubeCloudShared.UseServiceAccountCredentials {
 		return
 	}

@@ -91,7 +91,7 @@ func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
 	if err := m.flagClashes(); err != nil {
 		return nil, err
 	}
-	lateDefaults(cmd, o)
+	setLateDefaults(cmd, o)
 	cmd.Use = program
 	cmd.Long = longHelp(m.providers)
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
@@ -136,14 +136,14 @@ func subcommands(c choice) []*cobra.Command {
 func (m *manager) openCloud(c *config.CompletedConfig) cloudprovider.Interface {
 	logWithoutBodies()
 	in, err := m.inputs()
-	m.services.more, m.services.leaves = m.classesOfControllers(), m.leftToOthers(in)
+	m.services.more, m.services.leaves = m.classesOfControllers(), m.othersPredicate(in)
 	trimInformers(c, m.services)
 	m.lease.watch(c)
-	m.accounts.use(c)
+	m.accounts.restrict(c)
 	if err == nil {
 		var cloud cloudprovider.Interface
 		if cloud, err = m.providers.Open(c.ComponentConfig.KubeCloudShared.CloudProvider.Name, in); err == nil {
-			tellBuild(m.providers, cloud.ProviderName())
+			recordBuild(m.providers, cloud.ProviderName())
 			m.warnOfFlags(cloud.ProviderName(), in)
 			if guarded, ok := cloud.(*guard.Cloud); ok {
 				guarded.RegisterMetrics(legacyregistry.MustRegister, legacyregistry.CustomMustRegister)

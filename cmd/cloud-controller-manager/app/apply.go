@@ -85,7 +85,7 @@ func (a *applier) apply(ctx context.Context, m manifest) (applied, error) {
 	}
 	m.keepHelm(before)
 	managers := applyManagers(before)
-	switch way := a.wayFor(before, managers); {
+	switch way := a.chooseMode(before, managers); {
 	case way == applyReplace:
 		return a.replace(ctx, before, m)
 	case way == applyClientSide:
@@ -101,8 +101,8 @@ func (a *applier) apply(ctx context.Context, m manifest) (applied, error) {
 	return a.applyServerSide(ctx, before, m, serverSideManager)
 }
 
-// wayFor chooses how a Service is applied. Fields of a client-side apply are taken over by kubectl apply --server-side.
-func (a *applier) wayFor(before *v1.Service, managers []string) string {
+// chooseMode chooses how a Service is applied. Fields of a client-side apply are taken over by kubectl apply --server-side.
+func (a *applier) chooseMode(before *v1.Service, managers []string) string {
 	clientSide := slices.ContainsFunc(before.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
 		return f.Manager == clientSideManager && f.Operation == metav1.ManagedFieldsOperationUpdate
 	})
@@ -145,16 +145,16 @@ func (a *applier) applyServerSide(ctx context.Context, before *v1.Service, m man
 		options.Force = new(true)
 		result.after, err = services.Patch(ctx, m.service.Name, types.ApplyPatchType, data, options)
 	}
-	if err == nil && appliedClientSide(before) {
+	if err == nil && isAppliedClientSide(before) {
 		merged, err := a.applyClientSide(ctx, before, m)
 		return applied{before: before, after: merged.after, findings: result.findings}, err
 	}
-	return result, storing(err)
+	return result, storageError(err)
 }
 
-// appliedClientSide reports whether a client-side apply owns fields. The first server-side apply of kubectl and Flux takes them over, and
+// isAppliedClientSide reports whether a client-side apply owns fields. The first server-side apply of kubectl and Flux takes them over, and
 // removes those that the manifest lacks.
-func appliedClientSide(s *v1.Service) bool {
+func isAppliedClientSide(s *v1.Service) bool {
 	return s != nil && slices.ContainsFunc(s.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
 		return f.Operation == metav1.ManagedFieldsOperationUpdate && f.Subresource == "" && f.FieldsV1 != nil &&
 			bytes.Contains(f.FieldsV1.GetRawBytes(), []byte(`"f:`+v1.LastAppliedConfigAnnotation+`"`))
@@ -198,15 +198,15 @@ func (a *applier) applyClientSide(ctx context.Context, before *v1.Service, m man
 	result.after, err = services.Patch(ctx, before.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{
 		DryRun: []string{metav1.DryRunAll}, FieldManager: manager, FieldValidation: metav1.FieldValidationStrict,
 	})
-	return result, storing(err)
+	return result, storageError(err)
 }
 
 func (a *applier) replace(ctx context.Context, before *v1.Service, m manifest) (applied, error) {
 	after, err := a.client.CoreV1().Services(before.Namespace).Update(ctx, m.service, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
-	return applied{before: before, after: after}, storing(err)
+	return applied{before: before, after: after}, storageError(err)
 }
 
-func storing(err error) error {
+func storageError(err error) error {
 	if err != nil {
 		return fmt.Errorf("asking the API server what it would store: %w", err)
 	}

@@ -160,7 +160,7 @@ func TestWayToApply(t *testing.T) {
 			s := &v1.Service{ObjectMeta: metav1.ObjectMeta{ManagedFields: c.fields}}
 			managers := applyManagers(s)
 			assert.Equal(t, c.managers, managers)
-			assert.Equal(t, c.want, c.applier.wayFor(s, managers))
+			assert.Equal(t, c.want, c.applier.chooseMode(s, managers))
 		})
 	}
 }

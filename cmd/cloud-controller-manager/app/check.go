@@ -93,7 +93,7 @@ func (c *serviceCheck) run(args []string) error {
 	if err := errors.Join(checkOutput(c.output, humanText), usage(c.services.validate())); err != nil {
 		return err
 	}
-	if err := c.files.take(args); err != nil {
+	if err := c.files.addArguments(args); err != nil {
 		return err
 	}
 	contents, err := c.files.read(c.cmd.InOrStdin())
@@ -217,7 +217,7 @@ func child(node *yamlnode.Node, path ...string) *yamlnode.Node {
 }
 
 func value(node *yamlnode.Node, key string) *yamlnode.Node {
-	if node = resolved(node); node.Kind != yamlnode.MappingNode {
+	if node = resolveAlias(node); node.Kind != yamlnode.MappingNode {
 		return nil
 	}
 	for i := 0; i+1 < len(node.Content); i += 2 {
@@ -239,14 +239,14 @@ func (c *serviceCheck) checkObject(p registry.Provider, in registry.Inputs, obje
 	report := func(severity string, problem error) {
 		f := finding{Line: lineOf(object, problem), Severity: severity, Message: problem.Error()}
 		if service.Name != "" {
-			f.Service = namespaced(service)
+			f.Service = qualifiedName(service)
 		}
 		findings = append(findings, f)
 	}
 	unquoted := quoteTexts(object)
 	if err := decode(object, service); err != nil {
 		report(severityError, fmt.Errorf("this is not a valid Service: %w", err))
-		return []string{namespaced(service)}, findings
+		return []string{qualifiedName(service)}, findings
 	}
 	for _, problem := range unquoted {
 		report(severityError, problem)
@@ -254,15 +254,15 @@ func (c *serviceCheck) checkObject(p registry.Provider, in registry.Inputs, obje
 	if p.Features.LoadBalancers != registry.Done {
 		report(severityWarning, &notServedError{p})
 		findings[len(findings)-1].notServed = true
-		return []string{namespaced(service)}, findings
+		return []string{qualifiedName(service)}, findings
 	}
 	registry.AsStored(service)
 	selection := c.services
 	selection.more = in.Defaults.Set().Classes()
-	if why := selection.whyLeft(p, in, service); why != "" {
+	if why := selection.reasonToLeave(p, in, service); why != "" {
 		report(severityNote, errors.New("is left to another controller: "+why))
 		findings[len(findings)-1].left = true
-		return []string{namespaced(service)}, findings
+		return []string{qualifiedName(service)}, findings
 	}
 	warnings, err := registry.CheckServiceOf(p, in, service)
 	for _, problem := range schema.Problems(err) {
@@ -272,7 +272,7 @@ func (c *serviceCheck) checkObject(p registry.Provider, in registry.Inputs, obje
 		report(severityWarning, problem)
 	}
 	slices.SortStableFunc(findings, func(a, b finding) int { return a.Line - b.Line })
-	return []string{namespaced(service)}, findings
+	return []string{qualifiedName(service)}, findings
 }
 
 // notServedError: the cloud's provider creates no load balancers.
@@ -291,7 +291,7 @@ func decode(object *yamlnode.Node, service *v1.Service) error {
 	if problems := quoteTexts(object); len(problems) > 0 {
 		return errors.Join(problems...)
 	}
-	content, err := asJSON(object)
+	content, err := encodeJSON(object)
 	if err != nil {
 		return err
 	}
@@ -303,12 +303,12 @@ func decode(object *yamlnode.Node, service *v1.Service) error {
 	return errors.Join(append(strict, err)...)
 }
 
-// asJSON returns an object as it is sent to the API server.
-func asJSON(object *yamlnode.Node) (content map[string]any, err error) {
+// encodeJSON returns an object as it is sent to the API server.
+func encodeJSON(object *yamlnode.Node) (content map[string]any, err error) {
 	return content, object.Decode(&content)
 }
 
-func namespaced(s *v1.Service) string {
+func qualifiedName(s *v1.Service) string {
 	if s.Namespace == "" {
 		return s.Name
 	}

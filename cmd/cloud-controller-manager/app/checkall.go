@@ -69,7 +69,7 @@ func (c *serviceCheck) runAll(contents []content) error {
 			LookupEnv: schema.Environment, EnvNames: schema.EnvironmentNames, AllowInsecureEndpoints: true,
 		}}
 		if err := c.addDefaults(p, &in); err != nil {
-			all.Results = append(all.Results, refusedDefaults(p, c.defaults.path, err))
+			all.Results = append(all.Results, defaultsRefusal(p, c.defaults.path, err))
 			continue // the program would not start
 		}
 		inputs[p.Name] = in
@@ -96,8 +96,8 @@ func (c *serviceCheck) runAll(contents []content) error {
 	return nil
 }
 
-// refusedDefaults is the outcome if the program would refuse to start with a file of defaults.
-func refusedDefaults(p registry.Provider, file string, err error) outcome {
+// defaultsRefusal is the outcome if the program would refuse to start with a file of defaults.
+func defaultsRefusal(p registry.Provider, file string, err error) outcome {
 	o := outcome{File: file, Service: "(defaults)", Cloud: p.Name, Outcome: outcomeRefused, Findings: []finding{}}
 	for _, problem := range schema.Problems(err) {
 		o.Findings = append(o.Findings, finding{File: file, Severity: severityError, Message: problem.Error()})

@@ -52,7 +52,7 @@ func (m *manager) controllers() map[string]frameworkapp.ControllerInitFuncConstr
 		InitContext: frameworkapp.ControllerInitContext{ClientName: cloudAPIController},
 		Constructor: func(_ frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface) frameworkapp.InitFunc {
 			return func(ctx context.Context, _ controllermanager.ControllerContext) (controller.Interface, bool, error) {
-				m.lease.led(ctx)
+				m.lease.readHolder(ctx)
 				go returnMemory(ctx)
 				api, ok := cloud.(registry.CloudAPI)
 				if !ok {
@@ -62,7 +62,7 @@ func (m *manager) controllers() map[string]frameworkapp.ControllerInitFuncConstr
 				if err != nil {
 					return nil, false, fmt.Errorf("registering the status: %w", err)
 				}
-				w := &apiWatch{api: api, report: m.reportTo(c), publish: func(s *apiStatus) error { return status.Set(s) }}
+				w := &apiWatch{api: api, report: m.eventFunc(c), publish: func(s *apiStatus) error { return status.Set(s) }}
 				go w.run(ctx)
 				return w, true, nil
 			}
@@ -112,8 +112,8 @@ func (m *manager) classesOfControllers() (classes []string) {
 	return classes
 }
 
-// leftToOthers returns the cloud's predicate for Services of other controllers; nil if there are none.
-func (m *manager) leftToOthers(in registry.Inputs) func(*v1.Service) bool {
+// othersPredicate returns the cloud's predicate for Services of other controllers; nil if there are none.
+func (m *manager) othersPredicate(in registry.Inputs) func(*v1.Service) bool {
 	p, err := m.providers.Lookup(m.options.KubeCloudShared.CloudProvider.Name)
 	if err != nil || p.LeavesAlone == nil {
 		return nil
@@ -142,8 +142,8 @@ func ownController(c registry.Controller) frameworkapp.ControllerInitFuncConstru
 	}
 }
 
-// reportTo returns a function that writes events on the lease, the one object that always exists and is ours.
-func (m *manager) reportTo(c *config.CompletedConfig) func(kind, reason, message string) {
+// eventFunc returns a function that writes events on the lease, the one object that always exists and is ours.
+func (m *manager) eventFunc(c *config.CompletedConfig) func(kind, reason, message string) {
 	election := c.ComponentConfig.Generic.LeaderElection
 	object := &v1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: election.ResourceNamespace, Name: election.ResourceName}
 	return func(kind, reason, message string) { c.EventRecorder.Event(object, kind, reason, message) }

@@ -68,7 +68,7 @@ type serviceDefaults struct {
 	// pending is the last message about classes that take effect after a restart.
 	pending string
 
-	audience audience
+	notifier serviceNotifier
 }
 
 func (d *serviceDefaults) addFlags(fs *pflag.FlagSet) {
@@ -84,7 +84,7 @@ func (d *serviceDefaults) load(p registry.Provider, in registry.Inputs) error {
 	if err != nil {
 		return err
 	}
-	if err := d.use(p, in, data); err != nil {
+	if err := d.applyIfValid(p, in, data); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -113,11 +113,11 @@ func readDefaults(path string) ([]byte, error) {
 	return data, nil
 }
 
-// use applies the content of the file if it has no faults.
-func (d *serviceDefaults) use(p registry.Provider, in registry.Inputs, data []byte) error {
+// applyIfValid applies the content of the file if it has no faults.
+func (d *serviceDefaults) applyIfValid(p registry.Provider, in registry.Inputs, data []byte) error {
 	set, err := defaults.Parse(data, func(annotations map[string]string) error { return registry.CheckDefaults(p, in, annotations) })
 	if err != nil {
-		return prefixed("--service-defaults="+d.path+": ", err)
+		return prefixProblems("--service-defaults="+d.path+": ", err)
 	}
 	before := d.source.Set()
 	for _, class := range d.servedClasses() {
@@ -130,9 +130,9 @@ func (d *serviceDefaults) use(p registry.Provider, in registry.Inputs, data []by
 	return nil
 }
 
-// tellPending reports once which classes need a restart: the cache of Services has those of the start, and removing a class at once would
+// reportPending reports once which classes need a restart: the cache of Services has those of the start, and removing a class at once would
 // orphan its load balancers.
-func (d *serviceDefaults) tellPending(ctx context.Context, data []byte, report func(kind, reason, message string)) {
+func (d *serviceDefaults) reportPending(ctx context.Context, data []byte, report func(kind, reason, message string)) {
 	set, err := defaults.Parse(data, func(map[string]string) error { return nil })
 	if err != nil {
 		return
@@ -157,8 +157,8 @@ func (d *serviceDefaults) tellPending(ctx context.Context, data []byte, report f
 	}
 }
 
-// prefixed adds the place to each problem.
-func prefixed(place string, err error) error {
+// prefixProblems adds the place to each problem.
+func prefixProblems(place string, err error) error {
 	var all []error
 	for _, problem := range schema.Problems(err) {
 		all = append(all, fmt.Errorf("%s%w", place, problem))
@@ -179,7 +179,7 @@ func (d *serviceDefaults) follow(ctx context.Context, p registry.Provider, in re
 	broken := ""
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if data, err := readDefaults(d.path); d.isUnchanged(data, err) {
-			broken = d.take(ctx, p, in, data, err, broken, report)
+			broken = d.applyContent(ctx, p, in, data, err, broken, report)
 		}
 	}, defaultsPeriod)
 }
@@ -195,8 +195,8 @@ func (d *serviceDefaults) isUnchanged(data []byte, err error) bool {
 	return before != nil && *before == text
 }
 
-// take applies the content, and returns its faults. It reports each only once.
-func (d *serviceDefaults) take(
+// applyContent applies the content, and returns its faults. It reports each only once.
+func (d *serviceDefaults) applyContent(
 	ctx context.Context, p registry.Provider, in registry.Inputs, data []byte, err error, broken string,
 	report func(kind, reason, message string),
 ) string {
@@ -208,7 +208,7 @@ func (d *serviceDefaults) take(
 	}
 	before := d.source.Set()
 	if err == nil {
-		err = d.use(p, in, data)
+		err = d.applyIfValid(p, in, data)
 	}
 	if err != nil {
 		text := strings.ReplaceAll(err.Error(), "\n", "; ")
@@ -224,7 +224,7 @@ func (d *serviceDefaults) take(
 		report(v1.EventTypeNormal, eventDefaultsValid, "the defaults of Services are good again")
 	}
 	d.data = data
-	d.tellPending(ctx, data, report)
+	d.reportPending(ctx, data, report)
 	d.reconcile(p, before, d.source.Set())
 	return ""
 }
@@ -232,7 +232,7 @@ func (d *serviceDefaults) take(
 // reconcile makes the framework reconcile only Services whose defaults changed.
 func (d *serviceDefaults) reconcile(p registry.Provider, before, now defaults.Set) {
 	cloud := p.Cloud()
-	d.audience.show(defaulted, func(s *v1.Service) (string, string, bool) {
+	d.notifier.notify(defaulted, func(s *v1.Service) (string, string, bool) {
 		class := defaults.ClassOf(s)
 		_, had := portable.WithDefaults(cloud, s, before[class])
 		_, has := portable.WithDefaults(cloud, s, now[class])
@@ -250,8 +250,8 @@ func (m *manager) withDefaults(inner frameworkapp.ControllerInitFuncConstructor)
 		if d.path == "" {
 			return construct(i, c, cloud)
 		}
-		report := m.reportTo(c)
-		init := construct(i, withInformers(c, views.Services(c.SharedInformers, d.audience.view())), cloud)
+		report := m.eventFunc(c)
+		init := construct(i, withInformers(c, views.Services(c.SharedInformers, d.notifier.watchServices())), cloud)
 		return func(ctx context.Context, cc controllermanager.ControllerContext) (controller.Interface, bool, error) {
 			in, err := m.inputs()
 			if err != nil {
@@ -261,7 +261,7 @@ func (m *manager) withDefaults(inner frameworkapp.ControllerInitFuncConstructor)
 			if err != nil {
 				return nil, false, err
 			}
-			d.audience.showsFrom(c.SharedInformers.Core().V1().Services().Lister())
+			d.notifier.setLister(c.SharedInformers.Core().V1().Services().Lister())
 			rescue.Go("following the defaults of Services", func() { d.follow(ctx, p, in, report) })
 			return init(ctx, cc)
 		}

@@ -127,7 +127,7 @@ func TestValidateAllTellsWhichCloudRefusesDefaults(t *testing.T) { //nolint:para
 // look reads the file in its present state.
 func (d *serviceDefaults) look(ctx context.Context, p registry.Provider, broken string, report func(kind, reason, message string)) string {
 	data, err := readDefaults(d.path)
-	return d.take(ctx, p, registry.Inputs{}, data, err, broken, report)
+	return d.applyContent(ctx, p, registry.Inputs{}, data, err, broken, report)
 }
 
 // heard records which Services changed.
@@ -170,7 +170,7 @@ func TestChangedDefaults(t *testing.T) {
 	d := &serviceDefaults{path: file}
 	require.NoError(t, d.load(light, registry.Inputs{}))
 	assert.Equal(t, []string{"internal"}, d.servedClasses())
-	d.audience.services, d.audience.handlers = listers.NewServiceLister(store), []cache.ResourceEventHandler{h}
+	d.notifier.services, d.notifier.handlers = listers.NewServiceLister(store), []cache.ResourceEventHandler{h}
 	assert.Empty(t, d.look(t.Context(), light, "", report))
 	assert.Empty(t, h.names, "nothing changed")
 

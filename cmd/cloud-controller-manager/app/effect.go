@@ -29,8 +29,8 @@ func (m *manager) givesPodRanges(p registry.Provider) bool {
 	return p.PodRanges || slices.ContainsFunc(p.Controllers, func(c registry.Controller) bool { return c.PodRanges && enabled.Has(c.Name) })
 }
 
-// withoutEffect returns the flags that were set but have no effect on this cloud and configuration.
-func (m *manager) withoutEffect(p registry.Provider, in registry.Inputs) (flags []string) {
+// ineffectiveFlags returns the flags that were set but have no effect on this cloud and configuration.
+func (m *manager) ineffectiveFlags(p registry.Provider, in registry.Inputs) (flags []string) {
 	shared := m.options.KubeCloudShared
 	routes, ranges := m.makesRoutes(p, in), m.givesPodRanges(p)
 	allocates := ranges && shared.AllocateNodeCIDRs
@@ -57,7 +57,7 @@ func (m *manager) warnOfFlags(provider string, in registry.Inputs) {
 	if err != nil {
 		return
 	}
-	if flags := m.withoutEffect(p, in); len(flags) > 0 {
+	if flags := m.ineffectiveFlags(p, in); len(flags) > 0 {
 		const message = "no effect on %s as it is configured: %s; leave them out, or configure routes or pod ranges where the cloud has them"
 		klog.Warning(fmt.Sprintf(message, heading(p), strings.Join(flags, ", ")))
 	}

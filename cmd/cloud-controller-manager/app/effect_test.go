@@ -58,7 +58,7 @@ func TestFlagsWithoutEffect(t *testing.T) {
 			require.NoError(t, err)
 			in, err := m.inputs()
 			require.NoError(t, err)
-			assert.Equal(t, c.want, m.withoutEffect(p, in))
+			assert.Equal(t, c.want, m.ineffectiveFlags(p, in))
 		})
 	}
 }

@@ -101,10 +101,10 @@ func (c choice) addTo(sets *cliflag.NamedFlagSets) (shown func()) {
 
 // explain extends the error for an unknown argument: it may belong to another cloud, or no cloud may be chosen.
 func (c choice) explain(_ *cobra.Command, err error) error {
-	return usage(c.explained(err))
+	return usage(c.extendError(err))
 }
 
-func (c choice) explained(err error) error {
+func (c choice) extendError(err error) error {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
 		if c.err != nil {

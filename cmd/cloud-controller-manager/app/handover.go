@@ -50,11 +50,11 @@ func (h *handover) run(ctx context.Context) error {
 	if err := h.move(ctx, mover, client); !errors.Is(err, contract.ErrNoHandover) {
 		return err
 	}
-	return h.elsewhere()
+	return h.unsupportedError()
 }
 
-// elsewhere says which clouds support it, and what to do on others.
-func (h *handover) elsewhere() error {
+// unsupportedError says which clouds support it, and what to do on others.
+func (h *handover) unsupportedError() error {
 	var can []string
 	for _, p := range h.providers.Providers() {
 		if p.Handover {
@@ -69,8 +69,8 @@ func (h *handover) elsewhere() error {
 		"once no program runs for the other cluster any more; docs/load-balancer-ownership.md says what marks look like", contract.ErrNoHandover, text)
 }
 
-// foreign is a load balancer recorded by a Service of this cluster and marked by another cluster.
-type foreign struct {
+// foreignLoadBalancer is a load balancer recorded by a Service of this cluster and marked by another cluster.
+type foreignLoadBalancer struct {
 	contract.MarkedLoadBalancer
 	// Decision is the decision with its reason.
 	Decision string `json:"decision"`
@@ -79,19 +79,19 @@ type foreign struct {
 	ours bool
 }
 
-// foreigners decides about marked load balancers. Those without a Service here are ignored; those recorded by several Services are
-// ambiguous.
-func (h *handover) foreigners(marked []contract.MarkedLoadBalancer, services []*v1.Service, self string) []foreign {
+// foreignLoadBalancers decides about marked load balancers. Those without a Service here are ignored; those recorded by several Services
+// are ambiguous.
+func (h *handover) foreignLoadBalancers(marked []contract.MarkedLoadBalancer, services []*v1.Service, self string) []foreignLoadBalancer {
 	byName := map[string]*v1.Service{}
 	for _, s := range services {
 		byName[s.Namespace+"/"+s.Name] = s
 	}
-	list := []foreign{}
+	list := []foreignLoadBalancer{}
 	for _, m := range marked {
 		if m.Cluster == "" || m.Cluster == self || len(m.Claims) == 0 {
 			continue
 		}
-		f := foreign{MarkedLoadBalancer: m, service: byName[m.Claims[0]]}
+		f := foreignLoadBalancer{MarkedLoadBalancer: m, service: byName[m.Claims[0]]}
 		switch {
 		case len(m.Claims) > 1 || f.service == nil:
 			f.Decision = "stays: several Services record it; leave the record on one of them"
@@ -124,11 +124,11 @@ func (h *handover) move(ctx context.Context, cloud contract.LoadBalancerHandover
 	if err != nil {
 		return fmt.Errorf("looking for load balancers that another cluster has marked: %w", err)
 	}
-	found := h.foreigners(marked, services, string(system.UID))
+	found := h.foreignLoadBalancers(marked, services, string(system.UID))
 	if err := h.print(found); err != nil {
 		return err
 	}
-	ours := slices.DeleteFunc(slices.Clone(found), func(f foreign) bool { return !f.ours })
+	ours := slices.DeleteFunc(slices.Clone(found), func(f foreignLoadBalancer) bool { return !f.ours })
 	if h.from == "" && len(found) > 0 {
 		fmt.Fprintln(h.cmd.ErrOrStderr(), "Nothing was changed. If this cluster had one of these UIDs before it was restored, and no program runs for that cluster any more, name it by --from.")
 	}
@@ -142,7 +142,7 @@ func (h *handover) move(ctx context.Context, cloud contract.LoadBalancerHandover
 	return h.mark(ctx, cloud, ours)
 }
 
-func (h *handover) print(found []foreign) error {
+func (h *handover) print(found []foreignLoadBalancer) error {
 	w := h.cmd.OutOrStdout()
 	if h.output != humanTable {
 		return printFor(w, h.output, found)
@@ -160,7 +160,7 @@ func (h *handover) print(found []foreign) error {
 }
 
 // mark continues after a failure, because the command can be repeated.
-func (h *handover) mark(ctx context.Context, cloud contract.LoadBalancerHandover, ours []foreign) error {
+func (h *handover) mark(ctx context.Context, cloud contract.LoadBalancerHandover, ours []foreignLoadBalancer) error {
 	var problems []error
 	for _, f := range ours {
 		if err := cloud.RemarkLoadBalancer(ctx, f.MarkedLoadBalancer, f.service.UID); err != nil {

@@ -125,14 +125,14 @@ func TestHandoverOutput(t *testing.T) {
 	require.NoError(t, r.Add(provider("alpha", func(p *registry.Provider) { p.Handover = true })))
 	require.NoError(t, r.Add(provider("beta", func(*registry.Provider) {})))
 	h := newHandover(choice{providers: r})
-	elsewhere := h.elsewhere()
+	elsewhere := h.unsupportedError()
 	require.ErrorIs(t, elsewhere, contract.ErrNoHandover)
 	require.ErrorContains(t, elsewhere, "of the linked ones these can: alpha. Elsewhere replace the other cluster's mark")
 	h.output = "json"
 	var output bytes.Buffer
 	h.cmd.SetOut(&output)
-	require.NoError(t, h.print(h.foreigners(nil, nil, "now")))
-	var list []foreign
+	require.NoError(t, h.print(h.foreignLoadBalancers(nil, nil, "now")))
+	var list []foreignLoadBalancer
 	require.NoError(t, json.Unmarshal(output.Bytes(), &list))
 	assert.NotNil(t, list, "a program gets a list")
 }

@@ -45,12 +45,12 @@ func (m *manager) setRootHelp(cmd *cobra.Command, chosen choice, ours cliflag.Na
 		fmt.Fprintf(w, "%s\n\nUsage:\n  %s\n  %s COMMAND [flags]\n\nCommands:\n", cmd.Long, cmd.UseLine(), program)
 		printCommands(w, cmd)
 		fmt.Fprintf(w, "\nRun the controllers:\n  %s\n", chosen.example("--cloud-provider=%s --kubeconfig=$HOME/.kube/config"))
-		cliflag.PrintSections(w, grouped(cmd.Flags(), ours), 0)
-		for _, p := range chosen.shown() {
+		cliflag.PrintSections(w, groupFlags(cmd.Flags(), ours), 0)
+		for _, p := range chosen.shownProviders() {
 			printSettings(w, p)
 		}
-		framework := grouped(cmd.Flags(), theirs)
-		addRest(framework.FlagSet("global"), cmd.Flags(), ours, theirs)
+		framework := groupFlags(cmd.Flags(), theirs)
+		addOtherFlags(framework.FlagSet("global"), cmd.Flags(), ours, theirs)
 		cliflag.PrintSections(w, framework, 0)
 		if f := cmd.Flags().Lookup(featureGates); f != nil {
 			var gates cliflag.NamedFlagSets
@@ -73,8 +73,8 @@ func (m *manager) setRootHelp(cmd *cobra.Command, chosen choice, ours cliflag.Na
 	})
 }
 
-// shown returns the clouds whose settings help shows: the chosen one, else all.
-func (c choice) shown() []registry.Provider {
+// shownProviders returns the clouds whose settings help shows: the chosen one, else all.
+func (c choice) shownProviders() []registry.Provider {
 	if c.err == nil {
 		return []registry.Provider{c.provider}
 	}
@@ -93,8 +93,8 @@ func (m *manager) frameworkFlags() cliflag.NamedFlagSets {
 	)
 }
 
-// grouped returns the command's flags by group, except feature gates.
-func grouped(all *pflag.FlagSet, from cliflag.NamedFlagSets) (sections cliflag.NamedFlagSets) {
+// groupFlags returns the command's flags by group, except feature gates.
+func groupFlags(all *pflag.FlagSet, from cliflag.NamedFlagSets) (sections cliflag.NamedFlagSets) {
 	for _, name := range from.Order {
 		section := sections.FlagSet(name)
 		from.FlagSets[name].VisitAll(func(f *pflag.Flag) {
@@ -110,8 +110,8 @@ func grouped(all *pflag.FlagSet, from cliflag.NamedFlagSets) (sections cliflag.N
 	return sections
 }
 
-// addRest adds the flags that are in none of the groups.
-func addRest(to, all *pflag.FlagSet, groups ...cliflag.NamedFlagSets) {
+// addOtherFlags adds the flags that are in none of the groups.
+func addOtherFlags(to, all *pflag.FlagSet, groups ...cliflag.NamedFlagSets) {
 	all.VisitAll(func(f *pflag.Flag) {
 		for _, g := range groups {
 			for _, section := range g.FlagSets {
@@ -128,15 +128,15 @@ func printCommands(w io.Writer, cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		if c.IsAvailableCommand() {
 			fmt.Fprintf(w, "  %-12s %s\n", c.Name(), c.Short)
-			if example := exampleOf(c); example != "" {
+			if example := commandExample(c); example != "" {
 				fmt.Fprintf(w, "  %-12s   %s\n", "", example)
 			}
 		}
 	}
 }
 
-// exampleOf returns a command's example, also for commands added by cobra.
-func exampleOf(cmd *cobra.Command) string {
+// commandExample returns a command's example, also for commands added by cobra.
+func commandExample(cmd *cobra.Command) string {
 	if cmd.Name() == "completion" {
 		return "source <(" + program + " completion bash)"
 	}
@@ -159,7 +159,7 @@ func printCommandHelp(cmd *cobra.Command, own *pflag.FlagSet) {
 		fmt.Fprintf(w, "\nCommands:\n")
 		printCommands(w, cmd)
 	}
-	if example := exampleOf(cmd); example != "" {
+	if example := commandExample(cmd); example != "" {
 		fmt.Fprintf(w, "\nExample:\n  %s\n", example)
 	}
 	if own.HasAvailableFlags() {

@@ -77,8 +77,8 @@ func withInformers(c *config.CompletedConfig, factory informers.SharedInformerFa
 	return other.Complete()
 }
 
-// shared stores equal texts of many Nodes once.
-func shared[T ~string](text T) T { return unique.Make(text).Value() }
+// intern stores equal texts of many Nodes once.
+func intern[T ~string](text T) T { return unique.Make(text).Value() }
 
 // sharedLabels stores label texts once for all Nodes, except the Node's own name.
 func sharedLabels(labels map[string]string, own string) map[string]string {
@@ -88,9 +88,9 @@ func sharedLabels(labels map[string]string, own string) map[string]string {
 	all := make(map[string]string, len(labels))
 	for key, value := range labels {
 		if value != own {
-			value = shared(value)
+			value = intern(value)
 		}
-		all[shared(key)] = value
+		all[intern(key)] = value
 	}
 	return all
 }
@@ -107,14 +107,14 @@ func trim(obj any) (any, error) {
 		s.Capacity, s.Allocatable, s.NodeInfo = nil, nil, v1.NodeSystemInfo{SystemUUID: s.NodeInfo.SystemUUID}
 		for i := range s.Conditions {
 			c := &s.Conditions[i]
-			c.Type, c.Status, c.Reason, c.Message = shared(c.Type), shared(c.Status), shared(c.Reason), ""
+			c.Type, c.Status, c.Reason, c.Message = intern(c.Type), intern(c.Status), intern(c.Reason), ""
 		}
 		for i := range s.Addresses {
-			s.Addresses[i].Type = shared(s.Addresses[i].Type)
+			s.Addresses[i].Type = intern(s.Addresses[i].Type)
 		}
 		for i := range node.Spec.Taints {
 			t := &node.Spec.Taints[i]
-			t.Key, t.Value, t.Effect = shared(t.Key), shared(t.Value), shared(t.Effect)
+			t.Key, t.Value, t.Effect = intern(t.Key), intern(t.Value), intern(t.Effect)
 		}
 		node.Labels = sharedLabels(node.Labels, node.Name)
 	}

@@ -36,9 +36,9 @@ func (l *lease) watch(c *config.CompletedConfig) {
 	l.config, l.namespace, l.name, l.enabled = c.Kubeconfig, election.ResourceNamespace, election.ResourceName, election.LeaderElect
 }
 
-// led reads the lease's holder when our controllers start, because then it is us. The framework does not disclose its identity, and another
-// replica may run on the same host.
-func (l *lease) led(ctx context.Context) {
+// readHolder reads the lease's holder when our controllers start, because then it is us. The framework does not disclose its identity, and
+// another replica may run on the same host.
+func (l *lease) readHolder(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.enabled {

@@ -32,8 +32,8 @@ func (m *manifestFiles) addFlags(cmd *cobra.Command) {
 	cmd.Args = cobra.ArbitraryArgs
 }
 
-// take adds the arguments, and requires at least one file.
-func (m *manifestFiles) take(args []string) error {
+// addArguments adds the arguments, and requires at least one file.
+func (m *manifestFiles) addArguments(args []string) error {
 	m.names = append(m.names, args...)
 	if len(m.names) == 0 {
 		return usage(errors.New("--filename is missing; name a file of manifests, or - for standard input"))

@@ -36,8 +36,8 @@ func kubernetesVersion(library string) (version, major, minor string) {
 	return "v1." + rest, "1", minor
 }
 
-// tellBuild adds build and provider to the metrics.
-func tellBuild(providers *registry.Registry, running string) {
+// recordBuild adds build and provider to the metrics.
+func recordBuild(providers *registry.Registry, running string) {
 	registerBuildInfo()
 	buildInfo.WithLabelValues(version, commit, runtime.Version(), strings.Join(providers.Names(), ","), running).Set(1)
 	library, major, minor := kubernetesVersion(moduleVersions()["k8s.io/component-base"])

@@ -12,7 +12,7 @@ import (
 func TestBuildInfo(t *testing.T) {
 	t.Parallel()
 	m := newManager(t, provider("alpha", nil), provider("beta", nil))
-	tellBuild(m.providers, "beta")
+	recordBuild(m.providers, "beta")
 	told, err := testutil.GetGaugeMetricValue(buildInfo.WithLabelValues(version, commit, runtime.Version(), "alpha,beta", "beta"))
 	require.NoError(t, err)
 	assert.InDelta(t, 1, told, 0)

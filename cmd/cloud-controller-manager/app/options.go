@@ -55,8 +55,8 @@ func newOptions() (*options.CloudControllerManagerOptions, error) {
 	return o, nil
 }
 
-// lateDefaults sets defaults that the framework hard-codes where it declares the flag.
-func lateDefaults(cmd *cobra.Command, o *options.CloudControllerManagerOptions) {
+// setLateDefaults sets defaults that the framework hard-codes where it declares the flag.
+func setLateDefaults(cmd *cobra.Command, o *options.CloudControllerManagerOptions) {
 	o.NodeController.ConcurrentNodeStatusUpdates = nodeStatusWorkers
 	if f := cmd.Flags().Lookup("concurrent-node-status-updates"); f != nil {
 		f.DefValue = strconv.Itoa(nodeStatusWorkers)

@@ -44,11 +44,11 @@ func (o *orphans) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("looking for orphans: %w", err)
 	}
-	return o.settle(ctx, cloud, found)
+	return o.printAndDelete(ctx, cloud, found)
 }
 
-// settle prints the results, and deletes them on request. Remaining orphans are an error, for scripts.
-func (o *orphans) settle(ctx context.Context, cloud contract.OrphanFinder, found []contract.Orphan) error {
+// printAndDelete prints the results, and deletes them on request. Remaining orphans are an error, for scripts.
+func (o *orphans) printAndDelete(ctx context.Context, cloud contract.OrphanFinder, found []contract.Orphan) error {
 	if err := o.print(found); err != nil || len(found) == 0 {
 		return err
 	}

@@ -56,7 +56,7 @@ func TestOrphans(t *testing.T) {
 			o.cmd.SetIn(strings.NewReader(c.input))
 			require.NoError(t, o.cmd.ParseFlags(strings.Fields(c.args)))
 			cloud := &orphanage{}
-			err := o.settle(t.Context(), cloud, c.found)
+			err := o.printAndDelete(t.Context(), cloud, c.found)
 			if c.status == 0 {
 				require.NoError(t, err)
 			} else {
@@ -77,7 +77,7 @@ func TestOrphansThatStay(t *testing.T) {
 	o.cmd.SetErr(io.Discard)
 	require.NoError(t, o.cmd.ParseFlags([]string{"--delete", "--yes"}))
 	cloud := &orphanage{busy: "lb-1"}
-	err := o.settle(t.Context(), cloud, []contract.Orphan{{Kind: "load balancer", ID: "lb-1"}, {Kind: "address", ID: "ip-1"}})
+	err := o.printAndDelete(t.Context(), cloud, []contract.Orphan{{Kind: "load balancer", ID: "lb-1"}, {Kind: "address", ID: "ip-1"}})
 	require.ErrorContains(t, err, "load balancer lb-1: not ready")
 	require.ErrorContains(t, err, "not everything was deleted")
 	assert.Equal(t, []string{"ip-1"}, cloud.deleted)

@@ -78,7 +78,7 @@ func newPlan(c choice) *plan {
 }
 
 func (p *plan) run(ctx context.Context, args []string) error {
-	err := errors.Join(checkOutput(p.output, humanText), p.files.take(args), p.applier.validate(), usage(p.services.validate()))
+	err := errors.Join(checkOutput(p.output, humanText), p.files.addArguments(args), p.applier.validate(), usage(p.services.validate()))
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func servicesIn(data []byte) ([]manifest, error) {
 			if err := decode(object, m.service); err != nil {
 				return nil, fmt.Errorf("line %d: this is not a valid Service: %w", object.Line, err)
 			}
-			if m.object, err = asJSON(object); err != nil {
+			if m.object, err = encodeJSON(object); err != nil {
 				return nil, fmt.Errorf("line %d: %w", object.Line, err)
 			}
 			delete(m.object, "status") // only controllers may write it
@@ -206,7 +206,7 @@ func (p *plan) plan(ctx context.Context, cloud cloudprovider.Interface, manifest
 	all := []plannedService{}
 	for _, m := range manifests {
 		ctx, cancel := context.WithTimeout(ctx, planTimeout)
-		result := plannedService{Service: namespaced(m.service), Planned: []contract.Planned{}}
+		result := plannedService{Service: qualifiedName(m.service), Planned: []contract.Planned{}}
 		service, err := p.applier.apply(ctx, m)
 		switch {
 		case err != nil:

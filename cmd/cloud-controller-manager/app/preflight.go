@@ -199,21 +199,21 @@ func (p *preflight) checkNodes(
 	if len(lost) > 0 {
 		p.note(
 			"nodes", severityError,
-			fmt.Sprintf("%d of %d nodes cannot be served: %s; the last: %s", len(lost), len(list.Items), some(lost), reason),
+			fmt.Sprintf("%d of %d nodes cannot be served: %s; the last: %s", len(lost), len(list.Items), joinSome(lost), reason),
 			"see the message for what is missing in the cloud; nodes of other clouds are left alone",
 		)
 	}
 	if len(plain) > 0 {
 		p.note(
 			"nodes", severityWarning,
-			fmt.Sprintf("%d of %d nodes have neither a provider ID nor the taint of new nodes: %s", len(plain), len(list.Items), some(plain)),
+			fmt.Sprintf("%d of %d nodes have neither a provider ID nor the taint of new nodes: %s", len(plain), len(list.Items), joinSome(plain)),
 			"start their kubelets with --cloud-provider=external",
 		)
 	}
 	if len(differing) > 0 {
 		p.note(
 			"node facts", severityWarning,
-			fmt.Sprintf("%d of %d nodes differ from what the cloud says: %s", len(differing), len(list.Items), some(differing)),
+			fmt.Sprintf("%d of %d nodes differ from what the cloud says: %s", len(differing), len(list.Items), joinSome(differing)),
 			"addresses are corrected by the controllers; provider IDs are those of the first registration: delete such a Node and let it register again",
 		)
 	}
@@ -227,7 +227,7 @@ func (p *preflight) noteLabels(relabelled []string, nodes int) {
 	if len(relabelled) > 0 {
 		p.note(
 			"node labels", severityWarning,
-			fmt.Sprintf("the labels of %d of %d nodes differ from what the cloud says: %s", len(relabelled), nodes, some(relabelled)),
+			fmt.Sprintf("the labels of %d of %d nodes differ from what the cloud says: %s", len(relabelled), nodes, joinSome(relabelled)),
 			"labels that this program wrote are corrected; others stay until the cloud's value changes: see docs/node-labels.md",
 		)
 	}
@@ -278,7 +278,7 @@ func labelDifferences(n *v1.Node, cloud *cloudprovider.InstanceMetadata) []strin
 	return all
 }
 
-func some(names []string) string {
+func joinSome(names []string) string {
 	if len(names) > maxNamed {
 		return strings.Join(names[:maxNamed], ", ") + fmt.Sprintf(" and %d more", len(names)-maxNamed)
 	}

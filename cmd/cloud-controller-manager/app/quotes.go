@@ -13,12 +13,12 @@ import (
 // refuses it. It converts them to strings, so that the other checks can go on.
 func quoteTexts(object *yamlnode.Node) (problems []error) {
 	for _, of := range []struct{ key, name string }{{"annotations", "annotation"}, {"labels", "label"}} {
-		pairs := resolved(child(object, "metadata", of.key))
+		pairs := resolveAlias(child(object, "metadata", of.key))
 		if pairs == nil || pairs.Kind != yamlnode.MappingNode {
 			continue
 		}
 		for i := 0; i+1 < len(pairs.Content); i += 2 {
-			key, text := pairs.Content[i], resolved(pairs.Content[i+1])
+			key, text := pairs.Content[i], resolveAlias(pairs.Content[i+1])
 			if text == nil || text.Kind != yamlnode.ScalarNode || text.Style != 0 || text.Tag == "!!null" {
 				continue
 			}
@@ -45,8 +45,8 @@ func readAsText(value string) bool {
 	return text
 }
 
-// resolved follows an alias.
-func resolved(node *yamlnode.Node) *yamlnode.Node {
+// resolveAlias follows an alias.
+func resolveAlias(node *yamlnode.Node) *yamlnode.Node {
 	if node != nil && node.Kind == yamlnode.AliasNode {
 		return node.Alias
 	}

@@ -21,25 +21,25 @@ func withRetry(inner frameworkapp.ControllerInitFuncConstructor) frameworkapp.Co
 	inner.Constructor = func(
 		i frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface,
 	) frameworkapp.InitFunc {
-		a := &audience{}
+		a := &serviceNotifier{}
 		setter, ok := cloud.(interface {
 			SetServiceRetry(retry func(waits func(*v1.Service) bool)) bool
 		})
 		if !ok || !setter.SetServiceRetry(retry(a)) {
 			return construct(i, c, cloud)
 		}
-		a.showsFrom(c.SharedInformers.Core().V1().Services().Lister())
-		return construct(i, withInformers(c, views.Services(c.SharedInformers, a.view())), cloud)
+		a.setLister(c.SharedInformers.Core().V1().Services().Lister())
+		return construct(i, withInformers(c, views.Services(c.SharedInformers, a.watchServices())), cloud)
 	}
 	return inner
 }
 
 // retry returns a function that presents the selected Services to the framework again.
-func retry(a *audience) func(waits func(*v1.Service) bool) {
+func retry(a *serviceNotifier) func(waits func(*v1.Service) bool) {
 	var times atomic.Int64
 	return func(waits func(*v1.Service) bool) {
 		now := times.Add(1)
-		a.show(retried, func(s *v1.Service) (string, string, bool) {
+		a.notify(retried, func(s *v1.Service) (string, string, bool) {
 			return strconv.FormatInt(now-1, 10), strconv.FormatInt(now, 10), waits(s)
 		})
 	}

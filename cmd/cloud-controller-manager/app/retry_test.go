@@ -21,8 +21,8 @@ func TestRetry(t *testing.T) {
 		require.NoError(t, store.Add(&v1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.ServiceSpec{Type: kind}}))
 	}
 	var shown []string
-	a := &audience{}
-	a.view().Handler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, now any) {
+	a := &serviceNotifier{}
+	a.watchServices().Handler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, now any) {
 		was, is := before.(*v1.Service), now.(*v1.Service)
 		assert.NotEqual(t, was.Annotations, is.Annotations, "the framework looks at what changed")
 		shown = append(shown, is.Name+" "+is.Annotations[retried])
@@ -32,7 +32,7 @@ func TestRetry(t *testing.T) {
 
 	again(notServed)
 	assert.Empty(t, shown, "nothing is known of Services yet")
-	a.showsFrom(listers.NewServiceLister(store))
+	a.setLister(listers.NewServiceLister(store))
 	again(notServed)
 	again(notServed)
 	assert.Equal(t, []string{"waits 2", "waits 3"}, shown)

@@ -74,8 +74,8 @@ func (s *serviceSelection) selects(class *string) bool {
 		(s.defaults != nil && slices.Contains(s.defaults.servedClasses(), *class))
 }
 
-// whyLeft explains why another controller serves a Service, "" for ours.
-func (s *serviceSelection) whyLeft(p registry.Provider, in registry.Inputs, service *v1.Service) string {
+// reasonToLeave explains why another controller serves a Service, "" for ours.
+func (s *serviceSelection) reasonToLeave(p registry.Provider, in registry.Inputs, service *v1.Service) string {
 	class := service.Spec.LoadBalancerClass
 	switch {
 	case !s.selects(class) && class == nil:

@@ -34,7 +34,7 @@ func (p *preflight) checkServingRequests(ctx context.Context, client kubernetes.
 	}
 	if names := waitingNodes(list.Items); len(names) > 0 {
 		p.note(
-			"certificates", severityWarning, fmt.Sprintf("%d nodes wait for the serving certificates of their kubelets: %s", len(names), some(names)),
+			"certificates", severityWarning, fmt.Sprintf("%d nodes wait for the serving certificates of their kubelets: %s", len(names), joinSome(names)),
 			"look at them with kubectl get csr, and approve with kubectl certificate approve; without them kubectl logs and exec, and the metrics of these nodes, fail",
 		)
 	}
