@@ -16,7 +16,8 @@ COMMIT    ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 TAGS      := grpcnotrace
 STAMP     := -X $(APP).version=$(VERSION) -X $(APP).commit=$(COMMIT)
 BUILD     := CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS)
-# The same with a line of progress every few seconds. The tool is built like the demo where its tools are at hand (build/gobuild, Quick).
+# The same with a line of progress every few seconds. The tool is built like the demo where its tools are at hand (FastBuildFlags in
+# build/gobuild).
 TOOL      := CGO_ENABLED=0 $(GO) run -trimpath "-gcflags=all=-l -dwarf=false -c=1" "-gcflags=runtime=-l -dwarf=false" "-gcflags=github.com/anyccm/...=-l -dwarf=false" ./build/tool
 comma     := ,
 space     := $(subst ,, )

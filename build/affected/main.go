@@ -47,7 +47,7 @@ func choose(ctx context.Context, dir, base string, clouds []string) selection.Se
 	if err != nil {
 		return selection.Everything(clouds, "everything, because "+err.Error())
 	}
-	changed, err := changedSince(ctx, dir, commit)
+	changed, err := changedFiles(ctx, dir, commit)
 	if err != nil {
 		return selection.Everything(clouds, "everything, because "+err.Error())
 	}
@@ -66,7 +66,7 @@ func mainBranch(ctx context.Context, dir string, clouds []string) selection.Sele
 	if err != nil {
 		return selection.Everything(clouds, "everything, because "+err.Error())
 	}
-	changed, err := changedSince(ctx, dir, before)
+	changed, err := changedFiles(ctx, dir, before)
 	if err != nil {
 		return selection.Everything(clouds, "everything, because "+err.Error())
 	}
@@ -133,8 +133,8 @@ func mergeBase(ctx context.Context, dir, base string) (string, error) {
 	return "", errors.New("no common commit is known with any of: " + strings.Join(candidates, ", "))
 }
 
-// changedSince returns the paths that differ from a commit, including untracked ones.
-func changedSince(ctx context.Context, dir, commit string) ([]string, error) {
+// changedFiles returns the paths that differ from a commit, including untracked ones.
+func changedFiles(ctx context.Context, dir, commit string) ([]string, error) {
 	tracked, err := git(ctx, dir, "diff", "--name-only", "--no-renames", "--no-ext-diff", "--ignore-submodules=none", "-z", commit)
 	if err != nil {
 		return nil, err

@@ -89,8 +89,8 @@ type cloudOf struct {
 	InCluster map[string]string `json:"inCluster,omitempty"`
 }
 
-// inCluster returns the example's options for a provider without an external cloud, from which no permissions can be derived.
-func inCluster(p registry.Provider) map[string]string {
+// inClusterOptions returns the example's options for a provider without an external cloud, from which no permissions can be derived.
+func inClusterOptions(p registry.Provider) map[string]string {
 	if !p.InCluster {
 		return nil
 	}
@@ -132,7 +132,7 @@ func providersOf(providers []registry.Provider) []byte {
 		one := cloudOf{
 			Credentials: []credentialOf{}, Controllers: []controllerOf{}, ReadsSecrets: i.ReadsSecrets != "", SystemRights: i.SystemRights,
 			NodeRights: i.NodeRights, ServiceRights: i.ServiceRights,
-			InCluster: inCluster(p),
+			InCluster: inClusterOptions(p),
 			Config: configOf{
 				Format: i.Config.Format, File: i.Config.File, HoldsCredentials: i.Config.HoldsCredentials, Required: i.Config.Required,
 				SecretKeys: []string{},
@@ -241,7 +241,7 @@ func valueSchema(node *yaml.Node, path string, providers []registry.Provider) ob
 	switch node.Kind {
 	case yaml.MappingNode:
 		// Empty and one-line values are passed to Kubernetes unchanged.
-		if len(node.Content) == 0 || passedOn(path) {
+		if len(node.Content) == 0 || isPassedOn(path) {
 			return object{"type": "object"}
 		}
 		return objectSchema(node, path, providers)
@@ -259,8 +259,8 @@ func valueSchema(node *yaml.Node, path string, providers []registry.Provider) ob
 	return object{"type": "string"}
 }
 
-// passedOn reports whether Kubernetes validates a value.
-func passedOn(path string) bool {
+// isPassedOn reports whether Kubernetes validates a value.
+func isPassedOn(path string) bool {
 	switch path {
 	case "nodeSelector", "resources", "podSecurityContext", "securityContext", "metrics.dashboard.labels", "strategy", "updateStrategy",
 		"livenessProbe", "readinessProbe":
@@ -291,19 +291,19 @@ func valuesTable(values *yaml.Node) string {
 		for i := 0; i+1 < len(node.Content); i += 2 {
 			key, value := node.Content[i], node.Content[i+1]
 			at := strings.TrimPrefix(path+"."+key.Value, ".")
-			if value.Kind == yaml.MappingNode && len(value.Content) > 0 && !passedOn(at) {
+			if value.Kind == yaml.MappingNode && len(value.Content) > 0 && !isPassedOn(at) {
 				walk(value, at)
 				continue
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", at, shown(value), cell(comment(key)))
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", at, formatDefault(value), cell(comment(key)))
 		}
 	}
 	walk(values, "")
 	return b.String()
 }
 
-// shown formats a default in one line.
-func shown(node *yaml.Node) string {
+// formatDefault formats a default in one line.
+func formatDefault(node *yaml.Node) string {
 	if node.Kind == yaml.ScalarNode {
 		if node.Value == "" {
 			return ""

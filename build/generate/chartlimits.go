@@ -72,11 +72,11 @@ func schemaLimits(path string) object {
 	case "controllers":
 		return object{"minItems": 1, "uniqueItems": true}
 	}
-	return passedLimits(path)
+	return looseLimits(path)
 }
 
-// passedLimits catches common mistakes in values that Kubernetes or the program validates later.
-func passedLimits(path string) object {
+// looseLimits catches common mistakes in values that Kubernetes or the program validates later.
+func looseLimits(path string) object {
 	switch path {
 	case "commonAnnotations", "podAnnotations", "serviceAccount.annotations", "nodeSelector",
 		"metrics.serviceMonitor.labels", "metrics.serviceMonitor.annotations", "metrics.podMonitor.labels", "metrics.podMonitor.annotations",

@@ -111,7 +111,7 @@ func configSchema(p registry.Provider) object {
 		for _, key := range s.Keys {
 			keys[key] = leaf(object{})
 		}
-		section := closed(keys, s.Kind, config.AnyCase)
+		section := closedTree(keys, s.Kind, config.AnyCase)
 		if config.Format == registry.INI {
 			patterns["^"+pattern(s.Kind, config.AnyCase)+` "[^"]+"$`] = section
 			continue
@@ -121,7 +121,7 @@ func configSchema(p registry.Provider) object {
 	if config.Others != "" {
 		patterns[config.Others] = true
 	}
-	all := closed(root, "the cloud config of "+p.Title, config.AnyCase)
+	all := closedTree(root, "the cloud config of "+p.Title, config.AnyCase)
 	if known, ok := all["patternProperties"].(object); ok {
 		maps.Copy(patterns, known)
 	}
@@ -150,14 +150,14 @@ func pattern(name string, anyCase bool) string {
 // leaf distinguishes the schema of a key from a mapping of keys.
 type leaf object
 
-// closed is the schema of a tree of keys. Keys in another case are not checked.
-func closed(tree object, name string, anyCase bool) object {
+// closedTree is the schema of a tree of keys. Keys in another case are not checked.
+func closedTree(tree object, name string, anyCase bool) object {
 	properties := object{}
 	var others []string
 	for _, key := range slices.Sorted(maps.Keys(tree)) {
 		properties[key] = tree[key]
 		if below, ok := tree[key].(object); ok {
-			properties[key] = closed(below, key, anyCase)
+			properties[key] = closedTree(below, key, anyCase)
 		}
 		others = append(others, pattern(key, true))
 	}

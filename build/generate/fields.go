@@ -23,7 +23,7 @@ func fieldTables(providers []registry.Provider) string {
 		for _, f := range schema.AllFields() {
 			for _, row := range p.ServiceFields {
 				if row.Field == f {
-					fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", fieldCell(f), withCell(row), becomesCell(row), fieldWords(row))
+					fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", fieldCell(f), fieldCondition(row), fieldEffect(row), fieldWords(row))
 				}
 			}
 		}
@@ -38,7 +38,7 @@ func fieldCell(f schema.Field) string {
 	return string(f)
 }
 
-func withCell(row schema.FieldRow) string {
+func fieldCondition(row schema.FieldRow) string {
 	var all []string
 	for key, value := range row.With {
 		all = append(all, code(key+": "+value))
@@ -47,7 +47,7 @@ func withCell(row schema.FieldRow) string {
 	return strings.Join(all, ", ")
 }
 
-func becomesCell(row schema.FieldRow) string {
+func fieldEffect(row schema.FieldRow) string {
 	if row.Later != "" {
 		return fmt.Sprintf("%s; changed later: %s", row.Becomes, row.Later)
 	}

@@ -41,7 +41,7 @@ func Files(root string, providers []registry.Provider) (map[string][]byte, error
 	if err != nil {
 		return nil, err
 	}
-	w.problem(unlinked(folders, providers))
+	w.problem(checkLinked(folders, providers))
 	for _, p := range providers {
 		w.problem(p.Missing())
 		w.problem(missingFiles(root, p))
@@ -118,8 +118,8 @@ func folders(root string) ([]string, error) {
 	return names, nil
 }
 
-// unlinked returns an error for each provider folder that no file in registry/linked imports.
-func unlinked(folders []string, linked []registry.Provider) error {
+// checkLinked returns an error for each provider folder that no file in registry/linked imports.
+func checkLinked(folders []string, linked []registry.Provider) error {
 	var problems []error
 	for _, name := range folders {
 		if !slices.ContainsFunc(linked, func(p registry.Provider) bool { return p.Name == name }) {

@@ -18,7 +18,7 @@ func (r *rules) addPortable(p registry.Provider) {
 	cloud := p.Cloud()
 	for _, row := range portable.Annotations.Rows() {
 		pairs := cloud.Pairs(row.Key)
-		passing := unjudged(row.Key, wheres(pairs)...) + tooLong(row)
+		passing := isExempt(row.Key, conditionsOf(pairs)...) + exceedsLength(row)
 		if v, ok := validationOf(cloud, row); ok {
 			r.Errors = append(r.Errors, v)
 			legal, _, _ := judgement(row)
@@ -32,9 +32,9 @@ func (r *rules) addPortable(p registry.Provider) {
 		switch {
 		case portable.Shared(row.Key):
 		case len(pairs) == 0 && portable.Essential(row.Key):
-			r.Errors = append(r.Errors, validation{passing + " || false", said(row.Key, portable.Refusal(cloud.Title))})
+			r.Errors = append(r.Errors, validation{passing + " || false", celMessage(row.Key, portable.Refusal(cloud.Title))})
 		case len(pairs) == 0:
-			r.Warnings = append(r.Warnings, validation{passing + " || false", said(row.Key, portable.Effectless(cloud.Title))})
+			r.Warnings = append(r.Warnings, validation{passing + " || false", celMessage(row.Key, portable.Effectless(cloud.Title))})
 		default:
 			if row.Key == portable.TLSPorts {
 				passing = r.addTLSPorts(cloud, passing)
@@ -58,8 +58,8 @@ func (r *rules) addTLSPorts(cloud portable.Cloud, passing string) string {
 		}
 	}
 	known, certificate := "size("+unknown+") == 0", "("+strings.Join(certified, " || ")+")"
-	message := "!(" + known + ") ? " + said(portable.TLSPorts, "holds ") + " + strings.quote(" + unknown + "[0]) + " +
-		quoted(", which is no TCP port of the Service") + " : " + said(portable.TLSPorts, "needs "+portable.Certificate)
+	message := "!(" + known + ") ? " + celMessage(portable.TLSPorts, "holds ") + " + strings.quote(" + unknown + "[0]) + " +
+		quote(", which is no TCP port of the Service") + " : " + celMessage(portable.TLSPorts, "needs "+portable.Certificate)
 	r.Errors = append(r.Errors, validation{passing + " || (" + known + " && " + certificate + ")", message})
 	return passing + " || !(" + known + ") || !" + certificate
 }
@@ -105,11 +105,11 @@ func (r *rules) addPairs(cloud portable.Cloud, row schema.AnnotationRow, pairs [
 	switch {
 	case !conditional:
 	case portable.Essential(row.Key):
-		words = none + " ? " + said(row.Key, portable.Refusal(cloud.Title)) + needs(cloud, pairs[0]) + " : " + words
+		words = none + " ? " + celMessage(row.Key, portable.Refusal(cloud.Title)) + unmetCondition(cloud, pairs[0]) + " : " + words
 	default:
 		legal = append(legal, none)
 		r.Warnings = append(r.Warnings, validation{
-			passing + " || " + strings.Join(holding, " || "), said(row.Key, portable.Effectless(cloud.Title)) + needs(cloud, pairs[0]),
+			passing + " || " + strings.Join(holding, " || "), celMessage(row.Key, portable.Effectless(cloud.Title)) + unmetCondition(cloud, pairs[0]),
 		})
 	}
 	if joined := strings.Join(legal, " || "); joined != "true" {
@@ -117,8 +117,8 @@ func (r *rules) addPairs(cloud portable.Cloud, row schema.AnnotationRow, pairs [
 	}
 }
 
-// wheres are the conditions of rows that serve a portable annotation, and those of their rules.
-func wheres(pairs []portable.Pair) []*schema.Where {
+// conditionsOf are the conditions of rows that serve a portable annotation, and those of their rules.
+func conditionsOf(pairs []portable.Pair) []*schema.Where {
 	var all []*schema.Where
 	for _, one := range pairs {
 		all = append(all, one.Row.Where, one.Serves.Where)
@@ -140,12 +140,13 @@ func (r *rules) addEffectless(cloud portable.Cloud, key string, one portable.Pai
 	}
 	unless := []string{passing} // an earlier broken rule is reported instead
 	for _, rule := range one.Serves.Rules {
-		unless = append(unless, broken(rule, valueOf(key)))
+		unless = append(unless, ruleViolation(rule, valueOf(key)))
 		if !rule.NoEffect {
 			continue
 		}
 		r.Warnings = append(r.Warnings, validation{
-			strings.Join(unless[:len(unless)-1], " || ") + " || !" + broken(rule, valueOf(key)), said(key, "has no effect on "+cloud.Title+": "+rule.Words),
+			strings.Join(unless[:len(unless)-1], " || ") + " || !" + ruleViolation(rule, valueOf(key)),
+			celMessage(key, "has no effect on "+cloud.Title+": "+rule.Words),
 		})
 	}
 }
@@ -153,17 +154,17 @@ func (r *rules) addEffectless(cloud portable.Cloud, key string, one portable.Pai
 // pairJudgement returns the condition for a portable value from its rules and the row's. Rules in code are left to the controllers.
 func pairJudgement(cloud portable.Cloud, row schema.AnnotationRow, one portable.Pair) (legal, message string) {
 	value, s := valueOf(row.Key), one.Serves
-	legal, message = "true", quoted("")
+	legal, message = "true", quote("")
 	switch {
 	case s.Translate != nil:
 	case s.Values != nil:
 		var list []string
 		for _, choice := range row.Choices {
 			if _, served := s.Values[choice]; served {
-				list = append(list, quoted(choice))
+				list = append(list, quote(choice))
 			}
 		}
-		legal, message = value+" in ["+strings.Join(list, ", ")+"]", said(row.Key, portable.ValuesWords(one, cloud.Title))
+		legal, message = value+" in ["+strings.Join(list, ", ")+"]", celMessage(row.Key, portable.ValuesWords(one, cloud.Title))
 	case s.Unit != 0:
 		legal, message = durationJudgement(row.Key, one)
 	default:
@@ -174,29 +175,29 @@ func pairJudgement(cloud portable.Cloud, row schema.AnnotationRow, one portable.
 			legal, message = l, m
 		}
 	}
-	return ruled(s.Rules, value, row.Key, legal, message)
+	return applyRules(s.Rules, value, row.Key, legal, message)
 }
 
-// ruled puts rules before another condition: the first broken rule determines the message, and one about values without effect ends the
-// check.
-func ruled(rules []schema.Rule, value, key, legal, message string) (string, string) {
+// applyRules puts rules before another condition: the first broken rule determines the message, and one about values without effect ends
+// the check.
+func applyRules(rules []schema.Rule, value, key, legal, message string) (string, string) {
 	for _, rule := range slices.Backward(rules) {
 		if rule.NoEffect {
-			legal = "(" + broken(rule, value) + " || " + legal + ")"
+			legal = "(" + ruleViolation(rule, value) + " || " + legal + ")"
 			continue
 		}
-		told := said(key, rule.Words)
+		told := celMessage(key, rule.Words)
 		if legal == "true" {
-			legal, message = "!"+broken(rule, value), told
+			legal, message = "!"+ruleViolation(rule, value), told
 			continue
 		}
-		legal, message = "(!"+broken(rule, value)+" && "+legal+")", broken(rule, value)+" ? "+told+" : "+message
+		legal, message = "(!"+ruleViolation(rule, value)+" && "+legal+")", ruleViolation(rule, value)+" ? "+told+" : "+message
 	}
 	return legal, message
 }
 
-// broken holds if a value breaks a rule.
-func broken(rule schema.Rule, value string) string {
+// ruleViolation holds if a value breaks a rule.
+func ruleViolation(rule schema.Rule, value string) string {
 	var all []string
 	for _, t := range rule.When {
 		all = append(all, term(t, value))
@@ -218,10 +219,10 @@ func term(t schema.Term, value string) string {
 	}
 	var all []string
 	if t.Matches != "" {
-		all = append(all, value+".matches("+quoted(t.Matches)+")")
+		all = append(all, value+".matches("+quote(t.Matches)+")")
 	}
 	if t.Lacks != "" {
-		all = append(all, "!"+value+".matches("+quoted(t.Lacks)+")")
+		all = append(all, "!"+value+".matches("+quote(t.Lacks)+")")
 	}
 	return "(" + strings.Join(all, " && ") + ")"
 }
@@ -233,7 +234,7 @@ func durationJudgement(key string, one portable.Pair) (legal, message string) {
 	bound := func(v float64) string {
 		return "duration('" + strconv.FormatFloat(v*s.Unit.Seconds(), 'f', -1, 64) + "s')"
 	}
-	is := value + ".matches(" + quoted(durations) + ")"
+	is := value + ".matches(" + quote(durations) + ")"
 	within, whole := []string{}, "duration("+value+") == duration(string(duration("+value+").getSeconds()) + 's')"
 	if s.Unit == time.Minute {
 		whole = "duration(" + value + ") == duration(string(duration(" + value + ").getMinutes()) + 'm')"
@@ -248,8 +249,8 @@ func durationJudgement(key string, one portable.Pair) (legal, message string) {
 		within = append(within, "duration("+value+") <= "+bound(*most))
 	}
 	inRange := strings.Join(append(within, "true"), " && ")
-	message = "!" + is + " ? " + said(key, `is not a duration; use a form such as "90s" or "5m"`) + " : !(" + inRange + ") ? " +
-		said(key, "is out of range"+s.RangeHint(one.Row.Spec)) + " : " + said(key, "is not a whole number of "+s.UnitName()+s.RangeHint(one.Row.Spec))
+	message = "!" + is + " ? " + celMessage(key, `is not a duration; use a form such as "90s" or "5m"`) + " : !(" + inRange + ") ? " +
+		celMessage(key, "is out of range"+s.RangeHint(one.Row.Spec)) + " : " + celMessage(key, "is not a whole number of "+s.UnitName()+s.RangeHint(one.Row.Spec))
 	return "(" + is + " && " + inRange + " && " + whole + ")", message
 }
 
@@ -271,7 +272,7 @@ func condition(cloud portable.Cloud, w *schema.Where) string {
 	texts := func(values []string) string {
 		list := make([]string, len(values))
 		for i, v := range values {
-			list[i] = quoted(v)
+			list[i] = quote(v)
 		}
 		return "[" + strings.Join(list, ", ") + "]"
 	}
@@ -292,15 +293,15 @@ func condition(cloud portable.Cloud, w *schema.Where) string {
 				ways = append(ways, "("+given+" == '' && "+asked+" in "+texts(values)+")")
 			}
 			if chosen := one.Choice(); chosen != nil && chosen.Key == w.Key {
-				ways = append(ways, "("+given+" == '' && "+chooses(cloud, row, one, asked)+")")
+				ways = append(ways, "("+given+" == '' && "+selectsRow(cloud, row, one, asked)+")")
 			}
 		}
 	}
 	return strings.Join(ways, " || ")
 }
 
-// chooses holds if a portable value selects the row's kind for a Service without one: only this row accepts it.
-func chooses(cloud portable.Cloud, row schema.AnnotationRow, one portable.Pair, asked string) string {
+// selectsRow holds if a portable value selects the row's kind for a Service without one: only this row accepts it.
+func selectsRow(cloud portable.Cloud, row schema.AnnotationRow, one portable.Pair, asked string) string {
 	if one.Serves.Values != nil {
 		var list []string
 		for _, choice := range row.Choices {
@@ -310,29 +311,29 @@ func chooses(cloud portable.Cloud, row schema.AnnotationRow, one portable.Pair, 
 				return too && p.Choice() == nil
 			}
 			if served && !slices.ContainsFunc(cloud.Pairs(row.Key), always) {
-				list = append(list, quoted(choice))
+				list = append(list, quote(choice))
 			}
 		}
 		return asked + " in [" + strings.Join(list, ", ") + "]"
 	}
 	all := []string{asked + " != ''"}
 	for _, rule := range slices.Concat(row.Rules, one.Serves.Rules) {
-		all = append(all, "!"+broken(rule, asked))
+		all = append(all, "!"+ruleViolation(rule, asked))
 	}
 	return strings.Join(all, " && ")
 }
 
-// needs is the message for the first unmet condition.
-func needs(cloud portable.Cloud, one portable.Pair) string {
-	text := quoted("")
+// unmetCondition is the message for the first unmet condition.
+func unmetCondition(cloud portable.Cloud, one portable.Pair) string {
+	text := quote("")
 	for _, w := range []*schema.Where{one.Row.Where, one.Serves.Where} {
 		if w == nil {
 			continue
 		}
 		given := lookup(w.Key)
-		words := quoted(", or change "+w.Key+", which is ") + " + strings.quote(" + given + ")"
+		words := quote(", or change "+w.Key+", which is ") + " + strings.quote(" + given + ")"
 		if len(w.OneOf) > 0 {
-			words = quoted(", or set " + w.Key + " to " + w.OneOf[0])
+			words = quote(", or set " + w.Key + " to " + w.OneOf[0])
 		}
 		fails := "!(" + condition(cloud, w) + ")"
 		text = "(" + fails + " ? " + words + " : " + text + ")"
@@ -362,14 +363,14 @@ func portableTables(providers []registry.Provider) map[string]string {
 		fmt.Fprintf(&rows, "| %s | %s | %s | %s |\n", code(row.Key), values(row.Spec), cell(row.Help), outcome)
 		fmt.Fprintf(&matrix, "| %s |", code(strings.TrimPrefix(row.Key, portable.Prefix)))
 		for _, p := range providers {
-			fmt.Fprintf(&matrix, " %s |", servedBy(p.Cloud(), row))
+			fmt.Fprintf(&matrix, " %s |", supportCell(p.Cloud(), row))
 		}
 		matrix.WriteString("\n")
 	}
 	return map[string]string{"annotations": rows.String(), "clouds": matrix.String()}
 }
 
-func servedBy(cloud portable.Cloud, row schema.AnnotationRow) string {
+func supportCell(cloud portable.Cloud, row schema.AnnotationRow) string {
 	pairs := cloud.Pairs(row.Key)
 	switch {
 	case len(pairs) == 0 && portable.Shared(row.Key):
@@ -447,7 +448,7 @@ func servesTable(p registry.Provider) string {
 	b.WriteString("| portable annotation | here |\n| --- | --- |\n")
 	cloud := p.Cloud()
 	for _, row := range portable.Annotations.Rows() {
-		fmt.Fprintf(&b, "| %s | %s |\n", code(row.Key), servedBy(cloud, row))
+		fmt.Fprintf(&b, "| %s | %s |\n", code(row.Key), supportCell(cloud, row))
 	}
 	return b.String()
 }

@@ -261,7 +261,7 @@ func (w *writer) reference(providers []registry.Provider) {
 	maps.Copy(sections, portableTables(providers))
 	w.page("docs/portable-annotations.md", "", sections)
 	w.page("docs/service-fields.md", "", map[string]string{"fields": fieldTables(providers)})
-	w.page("docs/validating-services.md", "", map[string]string{"left": leftTable(w.root, providers)})
+	w.page("docs/validating-services.md", "", map[string]string{"left": acceptedTable(w.root, providers)})
 	w.page("docs/installing.md", "", map[string]string{"clouds": installations(providers)})
 	w.page("docs/migrating.md", "", map[string]string{
 		"clouds": migrations(providers), "more permissions": morePermissionsTable(providers), "notes": migrationNotes(providers),
@@ -291,13 +291,13 @@ func callsTable(root string, providers []registry.Provider) string {
 			b.WriteString(" – | – | – | – |\n")
 			continue
 		}
-		fmt.Fprintf(&b, " %d | %d | %d + %d | %s |\n", s.Unchanged, s.Restart, s.Join.Reads, s.Join.Writes, takenOver(root, p))
+		fmt.Fprintf(&b, " %d | %d | %d + %d | %s |\n", s.Unchanged, s.Restart, s.Join.Reads, s.Join.Writes, countTakeovers(root, p))
 	}
 	return b.String()
 }
 
-// takenOver counts the kinds of Services whose take-over from a cloud's own controller is tested.
-func takenOver(root string, p registry.Provider) string {
+// countTakeovers counts the kinds of Services whose take-over from a cloud's own controller is tested.
+func countTakeovers(root string, p registry.Provider) string {
 	is, err := expectations.ReadTakeover(root, p)
 	switch {
 	case err != nil, is.None != "":

@@ -42,18 +42,18 @@ func migration(p registry.Provider) string {
 		b.WriteString("\n" + from.Before + "\n")
 	}
 	b.WriteString("\nLook at the flags of the controller, and at what its Services ask for. [Migrating](../migrating.md) says where flags go in the chart:\n\n" +
-		block(lookAt(p)...))
+		block(checkSteps(p)...))
 	install := "Install ours as another release, so that no object has the name of an old one."
 	if from.Lease == "" {
-		b.WriteString("\nStop the old controller, which takes no lease that ours could wait for. Nodes and load balancers go on working:\n\n" + block(stop(from)...))
+		b.WriteString("\nStop the old controller, which takes no lease that ours could wait for. Nodes and load balancers go on working:\n\n" + block(stopSteps(from)...))
 		fmt.Fprintf(&b, "\n%s It leads at once:\n\n%s", install, block(installBeside(p)...))
 	} else {
 		fmt.Fprintf(&b, "\n%s Its pods wait for the port and the lease of the old one:\n\n%s", install, block(installBeside(p)...))
 		b.WriteString("\nStop the old controller. Ours leads when the lease has expired: within 17 seconds, unless the old one's " +
-			"`--leader-elect-lease-duration` says otherwise. Nodes and load balancers go on working meanwhile:\n\n" + block(stop(from)...))
+			"`--leader-elect-lease-duration` says otherwise. Nodes and load balancers go on working meanwhile:\n\n" + block(stopSteps(from)...))
 	}
-	b.WriteString("\nLook at the leader, at Services that fail and at the log. It has a line for each change:\n\n" + block(lookAfter(from)...))
-	b.WriteString("\nThe way back:\n\n" + block(back(from)...))
+	b.WriteString("\nLook at the leader, at Services that fail and at the log. It has a line for each change:\n\n" + block(checkAfterSteps(from)...))
+	b.WriteString("\nThe way back:\n\n" + block(rollbackSteps(from)...))
 	fmt.Fprintf(&b, "\nWhen everything works, delete %s.", strings.Join(workloads, " and "))
 	if from.Secret != "" {
 		fmt.Fprintf(&b, " The Secret %s stays: do not uninstall a Helm release that made it.", code(from.Secret))
@@ -64,7 +64,7 @@ func migration(p registry.Provider) string {
 
 func block(lines ...string) string { return "```\n" + strings.Join(lines, "\n") + "\n```\n" }
 
-func lookAt(p registry.Provider) []string {
+func checkSteps(p registry.Provider) []string {
 	from := p.Installation.Migration.Origin
 	return []string{
 		fmt.Sprintf("kubectl -n %s get %s -o yaml > before.yaml", from.Namespace, strings.Join(from.Workloads, " ")),
@@ -72,11 +72,11 @@ func lookAt(p registry.Provider) []string {
 	}
 }
 
-func stop(from registry.Origin) []string {
+func stopSteps(from registry.Origin) []string {
 	return eachWorkload(from, "--replicas=0", `"true"`)
 }
 
-func back(from registry.Origin) []string {
+func rollbackSteps(from registry.Origin) []string {
 	uninstall := fmt.Sprintf("helm -n %s uninstall %s", from.Namespace, migratedRelease)
 	return slices.Concat([]string{uninstall}, eachWorkload(from, fmt.Sprintf("--replicas=%d", max(from.Replicas, 1)), "null"))
 }
@@ -93,7 +93,7 @@ func eachWorkload(from registry.Origin, replicas, label string) []string {
 	return lines
 }
 
-func lookAfter(from registry.Origin) []string {
+func checkAfterSteps(from registry.Origin) []string {
 	lease := from.Lease
 	if lease == "" {
 		lease = migratedRelease + "-cloud-controller-manager"

@@ -25,10 +25,10 @@ func Env() []string {
 	return []string{"CGO_ENABLED=0", "GOGC=" + cmp.Or(os.Getenv("GOGC"), "off"), "GOMEMLIMIT=" + cmp.Or(os.Getenv("GOMEMLIMIT"), "2GiB")}
 }
 
-// Quick returns additional flags for short-lived programs: without inlining and debug data a cold build is a third faster. Packages compile
-// on one core, except those that all others wait for. These builds share no cache with others; the Makefile builds the calling tool with
-// the same flags, to compile the standard library once.
-func Quick() []string {
+// FastBuildFlags returns additional flags for short-lived programs: without inlining and debug data a cold build is a third faster.
+// Packages compile on one core, except those that all others wait for. These builds share no cache with others; the Makefile builds the
+// calling tool with the same flags, to compile the standard library once.
+func FastBuildFlags() []string {
 	const flags = "-l -dwarf=false"
 	return []string{"-gcflags=all=" + flags + " -c=1", "-gcflags=runtime=" + flags, "-gcflags=github.com/anyccm/...=" + flags}
 }
@@ -78,7 +78,7 @@ func (b Build) Run(ctx context.Context, w io.Writer) error {
 	p := &progress{name: b.Name, began: time.Now()}
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
-	done.Go(func() { p.show(ctx, w, b.stale) })
+	done.Go(func() { p.show(ctx, w, b.countStale) })
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		p.line(lines.Text())
@@ -102,8 +102,8 @@ func (b Build) command(ctx context.Context, args []string) *exec.Cmd {
 	return cmd
 }
 
-// stale counts the packages missing from the build cache. It takes seconds itself, so it runs only during longer builds.
-func (b Build) stale(ctx context.Context) (int, error) {
+// countStale counts the packages missing from the build cache. It takes seconds itself, so it runs only during longer builds.
+func (b Build) countStale(ctx context.Context) (int, error) {
 	cmd := b.command(ctx, slices.Concat([]string{"list", "-deps"}, b.Flags, []string{"-f", "{{if .Stale}}x{{end}}"}, b.Packages))
 	out, err := cmd.Output()
 	if err != nil {
@@ -164,7 +164,7 @@ func (p *progress) show(ctx context.Context, w io.Writer, stale func(context.Con
 			return
 		}
 		p.shown = true
-		fmt.Fprintf(w, "  %s\n", p.text(time.Since(p.began)))
+		fmt.Fprintf(w, "  %s\n", p.describe(time.Since(p.began)))
 	}
 }
 
@@ -180,8 +180,8 @@ func (p *progress) setTotal(stale int) {
 	p.total, p.counted, p.after = p.compiled+stale, p.compiled, time.Since(p.began)
 }
 
-// text describes progress and remaining time. The rate starts with the count of packages, because the time before includes downloads.
-func (p *progress) text(elapsed time.Duration) string {
+// describe describes progress and remaining time. The rate starts with the count of packages, because the time before includes downloads.
+func (p *progress) describe(elapsed time.Duration) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {

@@ -28,7 +28,7 @@ func TestText(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.p.name = "helm"
-			assert.Equal(t, tc.want, tc.p.text(time.Minute))
+			assert.Equal(t, tc.want, tc.p.describe(time.Minute))
 		})
 	}
 }

@@ -77,7 +77,7 @@ func (e *evaluation) add(text []byte, target string) error {
 func (e *evaluation) Querier(from, to int64) (storage.Querier, error) {
 	return &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 		var times []chunks.Sample
-		found := &selected{}
+		found := &seriesList{}
 		for at := e.from; !at.After(e.to); at = at.Add(step) {
 			if at.UnixMilli() >= from && at.UnixMilli() <= to {
 				times = append(times, sample{at: at.UnixMilli()})
@@ -143,7 +143,7 @@ func (e *evaluation) alerts(ctx context.Context, file string) (map[string][]stri
 				return nil, fmt.Errorf("%s: %w", rule.Alert, err)
 			}
 			for _, s := range matrix {
-				if e.atTheEnd(s.Floats) && e.lasted(s.Floats) >= pending {
+				if e.isCurrent(s.Floats) && e.heldFor(s.Floats) >= pending {
 					firing[rule.Alert] = append(firing[rule.Alert], s.Metric.String())
 				}
 			}
@@ -152,8 +152,8 @@ func (e *evaluation) alerts(ctx context.Context, file string) (map[string][]stri
 	return firing, nil
 }
 
-// lasted is for how long a series has had values without a gap until its last one.
-func (*evaluation) lasted(points []promql.FPoint) time.Duration {
+// heldFor is for how long a series has had values without a gap until its last one.
+func (*evaluation) heldFor(points []promql.FPoint) time.Duration {
 	first := len(points) - 1
 	for first > 0 && points[first].T-points[first-1].T == step.Milliseconds() {
 		first--
@@ -161,7 +161,7 @@ func (*evaluation) lasted(points []promql.FPoint) time.Duration {
 	return time.Duration(points[len(points)-1].T-points[first].T) * time.Millisecond
 }
 
-func (e *evaluation) atTheEnd(points []promql.FPoint) bool {
+func (e *evaluation) isCurrent(points []promql.FPoint) bool {
 	return len(points) > 0 && e.to.UnixMilli()-points[len(points)-1].T < step.Milliseconds()
 }
 
@@ -190,22 +190,22 @@ func (e *evaluation) dashboard(ctx context.Context, file string) (map[string]int
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", panel.Title, err)
 			}
-			counts[target.Expr] = len(slices.DeleteFunc(matrix, func(s promql.Series) bool { return !e.atTheEnd(s.Floats) }))
+			counts[target.Expr] = len(slices.DeleteFunc(matrix, func(s promql.Series) bool { return !e.isCurrent(s.Floats) }))
 		}
 	}
 	return counts, nil
 }
 
-// selected implements storage.SeriesSet.
-type selected struct {
+// seriesList implements storage.SeriesSet.
+type seriesList struct {
 	all []storage.Series
 	at  int
 }
 
-func (s *selected) Next() bool                      { s.at++; return s.at <= len(s.all) }
-func (s *selected) At() storage.Series              { return s.all[s.at-1] }
-func (*selected) Err() error                        { return nil }
-func (*selected) Warnings() annotations.Annotations { return nil }
+func (s *seriesList) Next() bool                      { s.at++; return s.at <= len(s.all) }
+func (s *seriesList) At() storage.Series              { return s.all[s.at-1] }
+func (*seriesList) Err() error                        { return nil }
+func (*seriesList) Warnings() annotations.Annotations { return nil }
 
 // sample implements chunks.Sample.
 type sample struct {

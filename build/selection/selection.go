@@ -30,7 +30,7 @@ func Decide(changed, clouds []string) Selection {
 		switch cloud, ok := folderOf(path, clouds); {
 		case ok && !slices.Contains(s.Clouds, cloud):
 			s.Clouds = append(s.Clouds, cloud)
-		case ok, documentation(path):
+		case ok, isDocumentation(path):
 		default:
 			s.Builds = true
 		}
@@ -49,8 +49,8 @@ func folderOf(path string, clouds []string) (string, bool) {
 	return name, ok && slices.Contains(clouds, name)
 }
 
-// documentation reports whether a path is only read by people and by tests that always run.
-func documentation(path string) bool {
+// isDocumentation reports whether a path is only read by people and by tests that always run.
+func isDocumentation(path string) bool {
 	if strings.Contains(path, "/") {
 		return strings.HasPrefix(path, "docs/") && strings.HasSuffix(path, ".md")
 	}

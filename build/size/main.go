@@ -61,22 +61,22 @@ func run(ctx context.Context, write bool) error {
 	return compare(rows, write)
 }
 
-// limited is a build and its limit in MiB.
-type limited struct {
+// limitedBuild is a build and its limit in MiB.
+type limitedBuild struct {
 	provider, title string
 	limit           int
 }
 
 // builds returns the builds with every cloud and with each one alone.
-func builds() []limited {
-	list := []limited{{"", "all clouds", limitOfAll}}
+func builds() []limitedBuild {
+	list := []limitedBuild{{"", "all clouds", limitOfAll}}
 	for _, p := range registry.Linked().Providers() {
-		list = append(list, limited{p.Name, p.Name + " alone", p.Installation.MaxSlimMiB})
+		list = append(list, limitedBuild{p.Name, p.Name + " alone", p.Installation.MaxSlimMiB})
 	}
 	return list
 }
 
-func build(ctx context.Context, path string, b limited) (int64, error) {
+func build(ctx context.Context, path string, b limitedBuild) (int64, error) {
 	var tags []string
 	if b.provider != "" {
 		tags = gobuild.SlimTags(b.provider)
@@ -96,7 +96,7 @@ func build(ctx context.Context, path string, b limited) (int64, error) {
 
 // row is a build with its size in bytes.
 type row struct {
-	limited
+	limitedBuild
 	size int64
 }
 
@@ -105,8 +105,8 @@ func (r row) String() string {
 	return fmt.Sprintf("| %s | %d | %d |\n", r.title, (r.size+mib/2)/mib, r.limit)
 }
 
-// statedBy reports whether a line of the page is still right. It tolerates 1 MiB, because small changes may affect rounding.
-func (r row) statedBy(line string) bool {
+// isStatedIn reports whether a line of the page is still right. It tolerates 1 MiB, because small changes may affect rounding.
+func (r row) isStatedIn(line string) bool {
 	cells := strings.Split(line, " | ")
 	if len(cells) != 3 {
 		return false
@@ -122,10 +122,10 @@ const (
 	tableHead   = "| build | MiB | at most |\n| --- | --- | --- |\n"
 )
 
-func stated(table string, rows []row) bool {
+func isStated(table string, rows []row) bool {
 	body, ok := strings.CutPrefix(table, tableHead)
 	lines := slices.Collect(strings.Lines(body))
-	return ok && slices.EqualFunc(rows, lines, row.statedBy)
+	return ok && slices.EqualFunc(rows, lines, row.isStatedIn)
 }
 
 // compare checks the table in the documentation, or updates it.
@@ -150,7 +150,7 @@ func compare(rows []row, write bool) error {
 			return fmt.Errorf("writing %s: %w", page, err)
 		}
 		return nil
-	case stated(table, rows):
+	case isStated(table, rows):
 		return nil
 	}
 	return fmt.Errorf("the table of sizes in %s is stale; run make size WRITE=1", page)

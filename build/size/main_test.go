@@ -10,8 +10,8 @@ import (
 func TestStated(t *testing.T) {
 	t.Parallel()
 	rows := []row{
-		{limited{title: "all clouds", limit: 78}, 75*mib + mib/2},
-		{limited{title: "one alone", limit: 45}, 44*mib + mib/2 - 1},
+		{limitedBuild{title: "all clouds", limit: 78}, 75*mib + mib/2},
+		{limitedBuild{title: "one alone", limit: 45}, 44*mib + mib/2 - 1},
 	}
 	table := tableHead + rows[0].String() + rows[1].String()
 	assert.Equal(t, tableHead+"| all clouds | 76 | 78 |\n| one alone | 44 | 45 |\n", table)
@@ -35,7 +35,7 @@ func TestStated(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			assert.Equal(t, test.stated, stated(strings.Replace(table, test.old, test.new, 1), rows))
+			assert.Equal(t, test.stated, isStated(strings.Replace(table, test.old, test.new, 1), rows))
 		})
 	}
 }

@@ -24,11 +24,11 @@ func (p *parser) Write(text []byte) (int, error) {
 			return len(text), nil
 		}
 		p.rest = rest
-		p.take(string(line))
+		p.readLine(string(line))
 	}
 }
 
-func (p *parser) take(line string) {
+func (p *parser) readLine(line string) {
 	switch {
 	case strings.HasPrefix(line, "ok  \t"):
 		p.pending = nil
@@ -46,7 +46,7 @@ func (p *parser) take(line string) {
 // finish returns the output of what failed: also what belongs to no package, such as an error of the compiler.
 func (p *parser) finish(failed bool) []string {
 	if len(p.rest) > 0 {
-		p.take(string(p.rest))
+		p.readLine(string(p.rest))
 	}
 	if rest := strings.Join(p.pending, "\n"); failed && strings.TrimSpace(rest) != "" {
 		p.failures = append(p.failures, rest)

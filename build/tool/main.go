@@ -47,8 +47,8 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 		return err
 	}
 	b.Flags = []string{"-trimpath", "-tags=" + *tags, "-ldflags=" + *ldflags}
-	if *demo && atHand(ctx) {
-		b.Flags = append(b.Flags, gobuild.Quick()...)
+	if *demo && isInstalled(ctx) {
+		b.Flags = append(b.Flags, gobuild.FastBuildFlags()...)
 	}
 	var err error
 	if b.Output, err = filepath.Abs(b.Output); err != nil {
@@ -69,9 +69,9 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	return fmt.Errorf("unknown %q: there are build, helm and kubectl", args[0])
 }
 
-// atHand reports whether Helm and a control plane are on this machine. Where they are built, the demo's programs share most of what they
-// consist of with them, and so they are built alike.
-func atHand(ctx context.Context) bool {
+// isInstalled reports whether Helm and a control plane are on this machine. Where they are built, the demo's programs share most of what
+// they consist of with them, and so they are built alike.
+func isInstalled(ctx context.Context) bool {
 	_, version := findProgram(ctx, "helm", helmVersionArguments...)
 	return helmFits(version) && envtest.Folder() != ""
 }
@@ -82,7 +82,7 @@ var helmVersionArguments = []string{"version", "--template={{.Version}}"}
 func helm(ctx context.Context, b gobuild.Build, w io.Writer) error {
 	if path, version := findProgram(ctx, "helm", helmVersionArguments...); helmFits(version) {
 		fmt.Fprintf(w, "Using helm %s: %s\n", version, path)
-		return refer(b.Output, path)
+		return writeScript(b.Output, path)
 	}
 	fmt.Fprintln(w, "Building helm from source; this happens once.")
 	b.Dir, b.Packages = filepath.Join("build", "helm"), []string{"helm.sh/helm/v4/cmd/helm"}
@@ -93,7 +93,7 @@ func helm(ctx context.Context, b gobuild.Build, w io.Writer) error {
 func kubectl(ctx context.Context, b gobuild.Build, w io.Writer) error {
 	if path, answer := findProgram(ctx, "kubectl", "version", "--client"); kubectlFits(answer) {
 		fmt.Fprintf(w, "Using kubectl: %s\n", path)
-		return refer(b.Output, path)
+		return writeScript(b.Output, path)
 	}
 	fmt.Fprintln(w, "Building kubectl from source; this happens once.")
 	b.Dir, b.Packages = filepath.Join("build", "kubectl"), []string{"."}
@@ -123,8 +123,8 @@ var kubectlVersion = regexp.MustCompile(`(?m)^Client Version: v1\.(3\d|[4-9]\d)\
 
 func kubectlFits(answer string) bool { return kubectlVersion.MatchString(answer) }
 
-// refer writes a script that runs another program, so that make sees a new file and nothing is copied.
-func refer(file, path string) error {
+// writeScript writes a script that runs another program, so that make sees a new file and nothing is copied.
+func writeScript(file, path string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // programs are for everybody
 		return fmt.Errorf("making the folder of programs: %w", err)
 	}

@@ -57,18 +57,18 @@ func TestAtHand(t *testing.T) {
 	t.Setenv("HOME", dir)
 	t.Setenv("XDG_DATA_HOME", dir)
 	t.Setenv(envtest.Variable, "")
-	assert.False(t, atHand(t.Context()))
+	assert.False(t, isInstalled(t.Context()))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "helm"), []byte("#!/bin/sh\necho v4.1.0\n"), 0o700))
-	assert.False(t, atHand(t.Context()), "no control plane")
+	assert.False(t, isInstalled(t.Context()), "no control plane")
 	t.Setenv(envtest.Variable, dir)
-	assert.True(t, atHand(t.Context()))
+	assert.True(t, isInstalled(t.Context()))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "helm"), []byte("#!/bin/sh\necho v3.19.0\n"), 0o700))
-	assert.False(t, atHand(t.Context()), "another Helm")
+	assert.False(t, isInstalled(t.Context()), "another Helm")
 }
 
 // The tool that builds the demo shares the standard library with it.
 func TestMakefileHasTheFlagsOfTheDemo(t *testing.T) {
 	text, err := os.ReadFile("../../Makefile")
 	require.NoError(t, err)
-	assert.Contains(t, string(text), "$(GO) run -trimpath \""+strings.Join(gobuild.Quick(), `" "`)+"\" ./build/tool\n")
+	assert.Contains(t, string(text), "$(GO) run -trimpath \""+strings.Join(gobuild.FastBuildFlags(), `" "`)+"\" ./build/tool\n")
 }
