@@ -109,19 +109,21 @@ type settings struct {
 func textRow(
 	key, help string, changes schema.Mutability, at func(*settings) *string, check func(string) error,
 ) schema.Annotation[settings] {
-	return schema.StringAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, Check: bounded(check)}})
+	spec := schema.Spec{Help: help, Check: checkLength(check)}
+	return schema.StringAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: spec})
 }
 
 func listRow(
 	key, help string, changes schema.Mutability, at func(*settings) *[]string, check func(string) error,
 ) schema.Annotation[settings] {
-	return schema.ListAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, Check: bounded(check)}})
+	spec := schema.Spec{Help: help, Check: checkLength(check)}
+	return schema.ListAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: spec})
 }
 
 // ids names objects of the cloud by IDs of a form.
 func idRow(key, help string, changes schema.Mutability, at func(*settings) *[]string, form *schema.IDForm) schema.Annotation[settings] {
 	return schema.ListAnnotation(at, schema.AnnotationRow{
-		Key: key, Changes: changes, Spec: schema.Spec{Help: help, ID: form, Check: bounded(nil)},
+		Key: key, Changes: changes, Spec: schema.Spec{Help: help, ID: form, Check: checkLength(nil)},
 	})
 }
 
@@ -139,7 +141,7 @@ func numberRow(key, otherwise, help string, lowest, highest float64, at func(*se
 
 // Annotations is the table of the provider's annotations. Other controllers have annotations of the same names; what they
 // serve is not judged here.
-var Annotations = limited(schema.Annotations[settings]{
+var Annotations = withConditions(schema.Annotations[settings]{
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, schema.AnnotationRow{
 		Key: annotationType, Changes: schema.RefusedLater, Spec: schema.Spec{
 			Choices: []string{typeNLB, typeNLBIP, typeExternal}, Lenient: true, DefaultHelp: "a classic load balancer",
@@ -168,7 +170,7 @@ var Annotations = limited(schema.Annotations[settings]{
 	idRow(annotationGroups, "Security groups instead of its own; no rules are written into them. A network load balancer needs the option NLBSecurityGroupMode.", schema.InPlace, func(s *settings) *[]string { return &s.Groups }, schema.PrefixedHex("sg-")),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Certificate }, schema.AnnotationRow{
 		Key: annotationCertificate, Changes: schema.InPlace, Spec: schema.Spec{
-			Help: "Certificate of the ports that end TLS: an ARN of ACM or IAM.", Check: bounded(nil),
+			Help: "Certificate of the ports that end TLS: an ARN of ACM or IAM.", Check: checkLength(nil),
 			ID: schema.ARN("a certificate", "arn:aws:acm:us-east-1:123456789012:certificate/4de7ac8b-495b-4884-9a69-1050c6793cd6", "acm", "iam", "acm-pca"),
 		},
 	}),
@@ -201,7 +203,7 @@ var Annotations = limited(schema.Annotations[settings]{
 	textRow(annotationNodeLabels, "Labels of the nodes that are targets: key=value or key, separated by commas.", schema.InPlace, func(s *settings) *string { return &s.NodeLabels }, nil),
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.Subnets }, schema.AnnotationRow{
 		Key: annotationSubnets, Changes: schema.InPlace, RefuseEmpty: true, Spec: schema.Spec{
-			DefaultHelp: "found by tags", Check: bounded(nil), ID: schema.PrefixedHex("subnet-").OrName("subnet-"), Help: "Subnets by ID or Name, in the order of addresses. A network load balancer can get more of them later, and lose none.",
+			DefaultHelp: "found by tags", Check: checkLength(nil), ID: schema.PrefixedHex("subnet-").OrName("subnet-"), Help: "Subnets by ID or Name, in the order of addresses. A network load balancer can get more of them later, and lose none.",
 		},
 	}),
 	listRow(annotationSourceRanges, "Networks that may connect, where spec.loadBalancerSourceRanges is empty.", schema.InPlace, func(s *settings) *[]string { return &s.SourceRanges }, checkRanges),
@@ -210,8 +212,8 @@ var Annotations = limited(schema.Annotations[settings]{
 // maxText is the longest value of an annotation that is taken apart; AWS takes no list that is longer.
 const maxText = 4096
 
-// bounded refuses values that nobody writes by hand, before anything is made of them.
-func bounded(check func(string) error) func(string) error {
+// checkLength refuses values that nobody writes by hand, before anything is made of them.
+func checkLength(check func(string) error) func(string) error {
 	return func(v string) error {
 		if len(v) > maxText {
 			return fmt.Errorf("is %d characters long; use %d at most", len(v), maxText)
@@ -223,8 +225,8 @@ func bounded(check func(string) error) func(string) error {
 	}
 }
 
-// limited puts the condition on every row under which it counts.
-func limited(table schema.Annotations[settings]) schema.Annotations[settings] {
+// isRateLimited puts the condition on every row under which it counts.
+func withConditions(table schema.Annotations[settings]) schema.Annotations[settings] {
 	portables := portableRows()
 	for i := range table {
 		table[i].Serves = portables[table[i].Key]
@@ -374,7 +376,7 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 	s, warnings, err = Annotations.Parse(service.Annotations)
 	s.network, _ = kindOf(service)
 	s.internal = s.Internal != "" && s.Internal != textFalse
-	warned, problems := append(schema.Problems(warnings), s.unused(service)...), schema.Problems(err)
+	warned, problems := append(schema.Problems(warnings), s.warnUnknownAnnotations(service)...), schema.Problems(err)
 	var cut []string
 	s.tags, cut = parsePairs(s.Tags)
 	for _, key := range slices.Sorted(maps.Keys(s.tags)) {
@@ -422,8 +424,8 @@ func sortProblems(problems []error) {
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 }
 
-// unused warns of annotations that this kind of load balancer does not know.
-func (s *settings) unused(service *v1.Service) []error {
+// warnUnknownAnnotations warns of annotations that this kind of load balancer does not know.
+func (s *settings) warnUnknownAnnotations(service *v1.Service) []error {
 	foreign, kind := classicOnly(), "a network load balancer"
 	if !s.network {
 		foreign, kind = networkOnly(), "a classic load balancer"

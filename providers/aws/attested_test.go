@@ -28,7 +28,7 @@ func TestAttested(t *testing.T) {
 			{PrivateIpAddresses: []ec2types.InstancePrivateIpAddress{{PrivateIpAddress: aws.String("10.0.1.1"), Primary: aws.Bool(true)}}},
 		},
 	})
-	a := shown.attested()
+	a := shown.attestedIdentity()
 	assert.Equal(t, []string{"ip-10-0-0-1.ec2.internal", ""}, a.Names)
 	assert.Equal(t, contract.AttestedAddresses("192.0.2.1", "10.0.0.1", "2001:db8::1", "10.0.1.1"), a.Addresses)
 }

@@ -46,7 +46,7 @@ type targetReader struct {
 // backends returns the instances that serve, sorted by ID. A node that cannot is left out and holds nobody else up; doubt
 // about one is an error: a target is never dropped because a read failed.
 func (t targetReader) backends(ctx context.Context, nodes []*v1.Node, s settings) ([]backend, error) {
-	_, id, err := t.api.ready(ctx)
+	_, id, err := t.api.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -86,10 +86,10 @@ func (t targetReader) backends(ctx context.Context, nodes []*v1.Node, s settings
 	return list, nil
 }
 
-// blind reports whether EC2 shows none of the instances of nodes that are to be targets, or none of them with the cluster's tag.
+// seesNoBackends reports whether EC2 shows none of the instances of nodes that are to be targets, or none of them with the cluster's tag.
 // That is more likely a fault, of the account or of a tool that sets tags, than the loss of all nodes at once, so that what is
 // registered stays.
-func blind(nodes []*v1.Node, s settings, backends []backend) bool {
+func seesNoBackends(nodes []*v1.Node, s settings, backends []backend) bool {
 	return len(backends) == 0 && slices.ContainsFunc(nodes, func(n *v1.Node) bool {
 		_, err := parseProviderID(n.Spec.ProviderID)
 		return err == nil && n.Spec.ProviderID != "" && hasLabels(n, s.targetLabels)
@@ -99,7 +99,7 @@ func blind(nodes []*v1.Node, s settings, backends []backend) bool {
 // backendsOf are the backends of a Service. The settings get to know whether those that are registered stay whatever they are.
 func (t targetReader) backendsOf(ctx context.Context, nodes []*v1.Node, s *settings) ([]backend, error) {
 	backends, err := t.backends(ctx, nodes, *s)
-	s.blind = err == nil && blind(nodes, *s, backends)
+	s.blind = err == nil && seesNoBackends(nodes, *s, backends)
 	s.keepTargets = len(nodes) == 0 || s.blind
 	return backends, err
 }

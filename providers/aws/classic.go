@@ -60,7 +60,7 @@ func (c *classicReconciler) Observe(ctx context.Context, r services.Request) (o 
 func (c *classicReconciler) CheckOwner(
 	ctx context.Context, r services.Request, o classicObserved,
 ) (classicObserved, []services.Finding, error) {
-	foreign, findings, err := c.judge(ctx, r, o.bothKinds)
+	foreign, findings, err := c.checkOwnership(ctx, r, o.bothKinds)
 	if foreign {
 		return classicObserved{foreign: true}, nil, nil
 	}
@@ -81,7 +81,7 @@ func (c *classicReconciler) readParts(ctx context.Context, r services.Request, o
 		return o, c.retryWhileNew(name, err)
 	}
 	o.attributes = attributes.value
-	if o.tags, err = c.tags.classic(ctx, o.classic); err != nil && !c.tags.unreadable(err) {
+	if o.tags, err = c.tags.classicTags(ctx, o.classic); err != nil && !c.tags.isUnreadable(err) {
 		return o, c.retryWhileNew(name, err)
 	}
 	return o, nil
@@ -94,7 +94,7 @@ func (c *classicReconciler) Desire(
 	s, _, _ := parseSettings(r.Service, c.config) // Validate has judged it
 	backends, err := c.targets.backendsOf(ctx, r.Nodes, &s)
 	if err == nil {
-		d, findings, err = c.desire(ctx, r.Service, s, o, backends)
+		d, findings, err = c.desiredState(ctx, r.Service, s, o, backends)
 	}
 	return d, append(findings, configError(err)...), err
 }
@@ -108,10 +108,10 @@ func (c *classicReconciler) Fixed(_ context.Context, r services.Request, o class
 	return []services.Fixed{s.fixedScheme(aws.ToString(o.classic.Scheme))}, nil
 }
 
-func (c *classicReconciler) desire(
+func (c *classicReconciler) desiredState(
 	ctx context.Context, service *v1.Service, s settings, o classicObserved, backends []backend,
 ) (d desiredClassic, findings []services.Finding, err error) {
-	_, id, err := c.api.ready(ctx)
+	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return d, nil, err
 	}
@@ -119,7 +119,7 @@ func (c *classicReconciler) desire(
 	if o.classic != nil {
 		scheme = aws.ToString(o.classic.Scheme)
 	}
-	subnets, err := c.vpc.choose(ctx, s, scheme == schemeInternal)
+	subnets, err := c.vpc.chooseSubnets(ctx, s, scheme == schemeInternal)
 	if err != nil {
 		return d, findings, err
 	}
@@ -150,14 +150,14 @@ func (c *classicReconciler) Changes(r services.Request, o classicObserved, d des
 	changes := ownGroupChanges(c.groups, d.own, o.groups, c.rereadGroups)
 	changes = append(changes, nodeRuleChanges[classicObserved](c.groups, d.rules.nodeRules(), opening)...)
 	if o.classic == nil {
-		return append(changes, c.creation(d)), nil
+		return append(changes, c.creationChange(d)), nil
 	}
 	steps := classicSteps(o.classic, o.attributes, o.tags, d)
 	changes = append(changes, stepChanges("classic load balancer "+d.name, steps, c.run, c.rereadAll)...)
 	changes = append(changes, nodeRuleChanges[classicObserved](c.groups, d.rules.nodeRules(), closing)...)
 	changes = append(changes, obsoleteGroupChanges[classicObserved](c.groups, d.obsolete)...)
 	if !o.waited {
-		changes = append(changes, waitChanges(c.targets, d.backends, c.afterWait)...)
+		changes = append(changes, waitChanges(c.targets, d.backends, c.rereadAfterWait)...)
 	}
 	return changes, nil
 }
@@ -201,7 +201,7 @@ func (c *classicReconciler) NodeChanges(
 	changes = append(changes, stepChanges("classic load balancer "+loadBalancerName(r.Service), steps, c.run, known)...)
 	changes = append(changes, nodeRuleChanges[classicObserved](c.groups, rules.nodeRules(), closing)...)
 	if !o.waited {
-		changes = append(changes, waitChanges(c.targets, backends, c.afterWait)...)
+		changes = append(changes, waitChanges(c.targets, backends, c.rereadAfterWait)...)
 	}
 	return changes, findings, nil
 }
@@ -215,7 +215,7 @@ func (c *classicReconciler) Deletions(
 	if o.foreign {
 		return nil, nil, nil
 	}
-	if err := c.groups.added.hidden(o.groups, classicRuleOf(r.Service, o.classic)); err != nil {
+	if err := c.groups.added.retryWhileHidden(o.groups, classicRuleOf(r.Service, o.classic)); err != nil {
 		return nil, nil, err
 	}
 	left, err := c.leftovers(ctx, r.Service, o)
@@ -224,7 +224,7 @@ func (c *classicReconciler) Deletions(
 	}
 	var changes []classicChange
 	if len(left.opened) > 0 {
-		changes = append(changes, closingChange[classicObserved](c.groups, left))
+		changes = append(changes, groupClosingChange[classicObserved](c.groups, left))
 	}
 	name := loadBalancerName(r.Service)
 	if o.classic != nil {
@@ -253,13 +253,13 @@ func (c *classicReconciler) Exists(ctx context.Context, r services.Request, o cl
 // leftovers returns a Service's objects besides its classic load balancer. It searches names, descriptions and tags, so that it also works
 // after the load balancer is gone.
 func (c *classicReconciler) leftovers(ctx context.Context, service *v1.Service, o classicObserved) (left leftovers, err error) {
-	_, id, err := c.api.ready(ctx)
+	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return left, err
 	}
 	own := classicGroupName(loadBalancerName(service))
 	for _, g := range groupsByID(o.groups) {
-		if g.name == own && id.owned(g.tags) && !namedByUser(service, c.config, g.id) {
+		if g.name == own && id.isOwned(g.tags) && !isNamedByUser(service, c.config, g.id) {
 			left.groups = append(left.groups, g)
 		}
 	}
@@ -267,20 +267,20 @@ func (c *classicReconciler) leftovers(ctx context.Context, service *v1.Service, 
 		return left, nil
 	}
 	// Rules for what is left over are removed first, and nobody else needs them.
-	rules := classicRules{id: id, all: withoutRulesFor(o.groups, left.groups), name: loadBalancerName(service)}
+	rules := classicRules{id: id, all: removeRulesFrom(o.groups, left.groups), name: loadBalancerName(service)}
 	if o.classic != nil {
 		rules.sources = classicSources(service, c.config, o.classic)
 	}
-	if err := c.spareShared(ctx, &rules); err != nil {
+	if err := c.keepSharedRules(ctx, &rules); err != nil {
 		return left, err
 	}
-	left.opened, left.decide = left.openings(o.groups, rules.change), rules.change
+	left.opened, left.decide = left.groupsToClose(o.groups, rules.change), rules.change
 	left.findings = rules.keptFindings()
 	return left, nil
 }
 
-// creation creates the load balancer.
-func (c *classicReconciler) creation(d desiredClassic) classicChange {
+// creationChange creates the load balancer.
+func (c *classicReconciler) creationChange(d desiredClassic) classicChange {
 	ports := make([]string, len(d.listeners))
 	for i, p := range d.listeners {
 		ports[i] = fmt.Sprintf("%s/%d to %s/%d", p.protocol, p.port, p.instanceProtocol, p.instancePort)
@@ -317,7 +317,7 @@ func (c *classicReconciler) create(ctx context.Context, d desiredClassic) error 
 	switch codeOf(err) {
 	case "InvalidSecurityGroup":
 		if d.own != nil { // it exists: we made or found it
-			return notVisible(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, d.groups[0])
+			return isNotVisible(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, d.groups[0])
 		}
 	case "DuplicateLoadBalancerName":
 		c.records.newClassics.add(d.name) // by a call whose answer was lost, or it does not show yet
@@ -333,7 +333,7 @@ func (c *classicReconciler) run(ctx context.Context, r services.Request, s step)
 		if codeOf(err) == "DuplicateListener" {
 			err = cloudproviderapi.NewRetryError("AWS does not show all listeners of load balancer "+name+" yet", groupVisiblePause)
 		}
-		return c.notDone(fmt.Errorf("load balancer %s: %w", name, err), func() { c.records.classics.Invalidate(name) })
+		return c.invalidateAfterFailure(fmt.Errorf("load balancer %s: %w", name, err), func() { c.records.classics.Invalidate(name) })
 	}
 	return nil
 }
@@ -357,7 +357,7 @@ func (c *classicReconciler) rereadAll(ctx context.Context, r services.Request, o
 	return c.readParts(ctx, r, o)
 }
 
-func (c *classicReconciler) afterWait(ctx context.Context, r services.Request, o classicObserved) (classicObserved, error) {
+func (c *classicReconciler) rereadAfterWait(ctx context.Context, r services.Request, o classicObserved) (classicObserved, error) {
 	o.waited = true
 	return c.readParts(ctx, r, o)
 }
@@ -387,18 +387,18 @@ func (c *classicReconciler) nodeRules(
 	if c.config.NoNodeGroupRules || from == "" || len(backends) == 0 {
 		return nil, nil, nil
 	}
-	_, id, err := c.api.ready(ctx)
+	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	opened, findings := nodeGroupsOf(id, o.groups, backends)
 	rules := &classicRules{id: id, all: o.groups, name: loadBalancerName(service), sources: []string{from}, from: from, opened: opened}
-	return rules, findings, c.spareShared(ctx, rules)
+	return rules, findings, c.keepSharedRules(ctx, rules)
 }
 
-// spareShared leaves the rules alone that other load balancers need, whose nodes may be in other groups. They are asked for only
+// keepSharedRules leaves the rules alone that other load balancers need, whose nodes may be in other groups. They are asked for only
 // where something is to be removed.
-func (c *classicReconciler) spareShared(ctx context.Context, rules *classicRules) (err error) {
+func (c *classicReconciler) keepSharedRules(ctx context.Context, rules *classicRules) (err error) {
 	if slices.ContainsFunc(rules.changes(), func(one ruleChange) bool { return len(one.remove) > 0 }) {
 		rules.shared, err = c.sharedGroups(ctx, rules.name)
 	}

@@ -56,7 +56,7 @@ func (l classicListener) sdk() elbtypes.Listener {
 	return elbtypes.Listener{
 		LoadBalancerPort: l.port, InstancePort: aws.Int32(l.instancePort), Protocol: aws.String(l.protocol),
 		InstanceProtocol: aws.String(l.instanceProtocol),
-		SSLCertificateId: orNil(l.certificate),
+		SSLCertificateId: nilIfEmpty(l.certificate),
 	}
 }
 
@@ -122,9 +122,9 @@ func (d *desiredClassic) desireGroups(service *v1.Service, s settings, c Config,
 	if d.groups = givenClassicGroups(s, c); len(d.groups) == 0 {
 		d.own = &ownGroup{
 			name: name, description: classicGroupDescription(d.name, service), tags: mergeTags(s.tags, id.ownershipTags()),
-			rules: classicFrontRules(*d, s), mine: frontMine(descriptionFront + d.name),
+			rules: classicFrontRules(*d, s), mine: ownFrontRule(descriptionFront + d.name),
 		}
-		if err := d.own.find(id, all); err != nil {
+		if err := d.own.findAmong(id, all); err != nil {
 			return err
 		}
 		d.groups = []string{cmp.Or(d.own.id, name)}
@@ -135,7 +135,7 @@ func (d *desiredClassic) desireGroups(service *v1.Service, s settings, c Config,
 		}
 	}
 	for _, g := range groupsByID(all) {
-		if g.name == name && !slices.Contains(d.groups, g.id) && id.owned(g.tags) {
+		if g.name == name && !slices.Contains(d.groups, g.id) && id.isOwned(g.tags) {
 			d.obsolete = append(d.obsolete, g)
 		}
 	}
@@ -259,7 +259,7 @@ func classicSettings(s settings) elbtypes.LoadBalancerAttributes {
 	}
 	if s.AccessLog {
 		a.AccessLog.EmitInterval = number(s.AccessLogInterval)
-		a.AccessLog.S3BucketName, a.AccessLog.S3BucketPrefix = orNil(s.AccessLogBucket), orNil(s.AccessLogPrefix)
+		a.AccessLog.S3BucketName, a.AccessLog.S3BucketPrefix = nilIfEmpty(s.AccessLogBucket), nilIfEmpty(s.AccessLogPrefix)
 	}
 	return a
 }
@@ -343,7 +343,7 @@ func classicSteps(lb *classicLoadBalancer, attributes elbtypes.LoadBalancerAttri
 	}
 	steps = append(steps, classicListenerSteps(lb, want)...)
 	steps = append(steps, proxySteps(lb, want)...)
-	if missing := lackingTags(want.tags, tags); len(missing) > 0 {
+	if missing := missingTags(want.tags, tags); len(missing) > 0 {
 		add("adding tags", nil, &elb.AddTagsInput{LoadBalancerNames: []string{aws.ToString(name)}, Tags: elbTags(missing)})
 	}
 	if !sameSettings(want.settings, attributes) {
@@ -551,8 +551,8 @@ func difference(list, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(v string) bool { return slices.Contains(others, v) })
 }
 
-// lackingTags are the tags that are wanted and are not there with that value.
-func lackingTags(want, have map[string]string) map[string]string {
+// missingTags are the tags that are wanted and are not there with that value.
+func missingTags(want, have map[string]string) map[string]string {
 	lacking := map[string]string{}
 	for k, v := range want {
 		if got, ok := have[k]; !ok || got != v {

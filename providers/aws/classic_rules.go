@@ -40,7 +40,7 @@ func classicMark(r rule) (name string, marked bool) {
 
 // owns reports whether a group was made for the load balancer. Nothing else is let in by a rule for it.
 func (c classicRules) owns(groupID string) bool {
-	return c.all[groupID].name == classicGroupName(c.name) && c.id.owned(c.all[groupID].tags)
+	return c.all[groupID].name == classicGroupName(c.name) && c.id.isOwned(c.all[groupID].tags)
 }
 
 // desiredRules are the rules that a group of nodes needs. One that could be anybody's by its form says that it is ours.
@@ -72,7 +72,7 @@ func (c classicRules) isOwn(g securityGroup) func(rule) bool {
 }
 
 func (c classicRules) change(g securityGroup) ruleChange {
-	return exactly(g, c.desiredRules(g), c.isOwn(g))
+	return exactChange(g, c.desiredRules(g), c.isOwn(g))
 }
 
 // isForeign reports whether a group lets everything of a source in by a rule that nobody knows the maker of.
@@ -87,7 +87,7 @@ func (c classicRules) isForeign(g securityGroup) func(rule) bool {
 func (c classicRules) changes() []ruleChange {
 	var list []ruleChange
 	for _, g := range groupsByID(c.all) {
-		if change := c.change(g); !change.empty() {
+		if change := c.change(g); !change.isEmpty() {
 			list = append(list, change)
 		}
 	}

@@ -295,21 +295,21 @@ func (a *api) newClients(ctx context.Context, region string) (*clients, error) {
 	return &clients{
 		ec2: ec2.NewFromConfig(base, func(o *ec2.Options) {
 			setEndpoint(&o.BaseEndpoint, ec2URL)
-			signed(o, ec2Sign, ec2.WithSigV4SigningRegion, ec2.WithSigV4SigningName)
+			signAs(o, ec2Sign, ec2.WithSigV4SigningRegion, ec2.WithSigV4SigningName)
 		}),
 		elb: elb.NewFromConfig(base, func(o *elb.Options) {
 			setEndpoint(&o.BaseEndpoint, elbURL)
-			signed(o, elbSign, elb.WithSigV4SigningRegion, elb.WithSigV4SigningName)
+			signAs(o, elbSign, elb.WithSigV4SigningRegion, elb.WithSigV4SigningName)
 		}),
 		elbv2: elbv2.NewFromConfig(base, func(o *elbv2.Options) {
 			setEndpoint(&o.BaseEndpoint, elbv2URL)
-			signed(o, elbv2Sign, elbv2.WithSigV4SigningRegion, elbv2.WithSigV4SigningName)
+			signAs(o, elbv2Sign, elbv2.WithSigV4SigningRegion, elbv2.WithSigV4SigningName)
 		}),
 	}, nil
 }
 
-// signed makes a client sign for the region and the name of an override.
-func signed[O any](o *O, by override, region, name func(string) func(*O)) {
+// signAs makes a client sign for the region and the name of an override.
+func signAs[O any](o *O, by override, region, name func(string) func(*O)) {
 	if by.SigningRegion != "" {
 		region(by.SigningRegion)(o)
 	}
@@ -326,7 +326,7 @@ func setEndpoint(at **string, url string) {
 	}
 }
 
-func orNil(s string) *string {
+func nilIfEmpty(s string) *string {
 	if s == "" {
 		return nil
 	}
@@ -338,7 +338,7 @@ func (a *api) assumedRole(base aws.Config, region string) aws.CredentialsProvide
 	url, sign := a.endpointOf(serviceSTS, region, a.config.EndpointSTS)
 	client := sts.NewFromConfig(base, func(o *sts.Options) {
 		setEndpoint(&o.BaseEndpoint, url)
-		signed(o, sign, sts.WithSigV4SigningRegion, sts.WithSigV4SigningName)
+		signAs(o, sign, sts.WithSigV4SigningRegion, sts.WithSigV4SigningName)
 		o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
 			return stack.Build.Add(middleware.BuildMiddlewareFunc("SourceHeaders", func(
 				ctx context.Context, in middleware.BuildInput, next middleware.BuildHandler,
@@ -375,7 +375,7 @@ func clientOf[C client](c *clients) (found C) {
 func call[C client, Option, In, Out any](
 	ctx context.Context, a *api, what string, do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In,
 ) (*Out, error) {
-	c, _, err := a.ready(ctx)
+	c, _, err := a.connect(ctx)
 	if err != nil {
 		return nil, err
 	}

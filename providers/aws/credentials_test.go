@@ -82,7 +82,7 @@ func TestMetadataModes(t *testing.T) {
 		}
 		c, err := newCloud(in)
 		require.NoError(t, err)
-		_, _, err = c.api.ready(t.Context())
+		_, _, err = c.api.connect(t.Context())
 		require.Error(t, err)
 		assert.Equal(t, want, dialled.Load(), mode)
 	}

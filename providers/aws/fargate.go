@@ -47,7 +47,7 @@ func fargateKey(providerID string) (string, bool) {
 	return name, err == nil
 }
 
-func onFargate(node *v1.Node) bool {
+func isOnFargate(node *v1.Node) bool {
 	_, ok := fargateKey(node.Spec.ProviderID)
 	return ok
 }
@@ -86,11 +86,11 @@ func (fargate) VerifyInstance(context.Context, *v1.Node) (ok bool, why string, e
 // it out of the answer; that counts only where the same answer shows the interface of an instance that exists.
 func (i *instances) getPodInterface(ctx context.Context, ip string) (podInterface, error) {
 	what := "reading the network interface with the address " + ip
-	_, id, err := i.api.ready(ctx)
+	_, id, err := i.api.connect(ctx)
 	if err != nil {
 		return podInterface{}, err
 	}
-	witness, err := i.witness(ctx)
+	witness, err := i.findRunningAddress(ctx)
 	if err != nil {
 		return podInterface{}, fmt.Errorf("%s: %w", what, err)
 	}
@@ -132,8 +132,8 @@ func (i *instances) getPodInterface(ctx context.Context, ip string) (podInterfac
 	return podInterface{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "no interface has it"}
 }
 
-// witness is the address of an instance that runs, or "" if there is none.
-func (i *instances) witness(ctx context.Context) (string, error) {
+// findRunningAddress is the address of an instance that runs, or "" if there is none.
+func (i *instances) findRunningAddress(ctx context.Context) (string, error) {
 	all, err := i.all.All(ctx, inventory.Query{MaxAge: nodes.SweepMaxAge})
 	if err != nil {
 		return "", err
@@ -163,7 +163,7 @@ func (f fargate) describe(ctx context.Context, node *v1.Node, e podInterface, _ 
 	if err := checkAddresses(e.key, m.NodeAddresses); err != nil {
 		return nil, err
 	}
-	_, id, err := f.instances.api.ready(ctx)
+	_, id, err := f.instances.api.connect(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -11,8 +11,8 @@ import (
 
 // This file changes security groups that have no room for all that is asked for.
 
-// fullOf says whose rules fill a group.
-func (g securityGroup) fullOf() string {
+// dominantUser says whose rules fill a group.
+func (g securityGroup) dominantUser() string {
 	largest, of := "", map[string]int{}
 	for _, r := range g.rules {
 		if name, _ := ruleOf(r); name != "" {
@@ -32,13 +32,14 @@ func (g securityGroup) fullOf() string {
 // codeTooManyRules is EC2's refusal of a rule for which a group has no room.
 const codeTooManyRules = "RulesPerSecurityGroupLimitExceeded"
 
-// swap makes room in a full group first. What was removed comes back where the rest does not fit all the same, or as much as fits is added.
-func (s *securityGroups) swap(ctx context.Context, c ruleChange) error {
+// replaceRules makes room in a full group first. What was removed comes back where the rest does not fit all the same, or as much as fits
+// is added.
+func (s *securityGroups) replaceRules(ctx context.Context, c ruleChange) error {
 	if err := s.revoke(ctx, c.group.id, c.remove); err != nil {
 		return err
 	}
 	if c.partly || len(c.remove) == 0 {
-		return s.fill(ctx, c.group.id, c.add)
+		return s.authorizeByPriority(ctx, c.group.id, c.add)
 	}
 	err := s.authorize(ctx, c.group.id, c.add)
 	if err == nil {
@@ -55,9 +56,9 @@ func (r rule) isForSizes() bool {
 	return r.protocol == protocolICMP && r.from == fragmentationType || r.protocol == protocolICMPv6 && r.from == tooBigType
 }
 
-// fill adds as many rules as there is room for: those of health checks first, and clients with the rule for sizes of packets.
-// EC2 counts those for IPv4 and for IPv6 apart.
-func (s *securityGroups) fill(ctx context.Context, groupID string, rules []rule) error {
+// authorizeByPriority adds as many rules as there is room for: those of health checks first, and clients with the rule for sizes of
+// packets. EC2 counts those for IPv4 and for IPv6 apart.
+func (s *securityGroups) authorizeByPriority(ctx context.Context, groupID string, rules []rule) error {
 	var failed []error
 	for _, v6 := range []bool{false, true} {
 		var checks, clients, sizes [][]rule

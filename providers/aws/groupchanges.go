@@ -30,24 +30,24 @@ type ownGroup struct {
 	untagged bool
 }
 
-// find looks for the group among all. One with the right name that is not ours is an error.
-func (o *ownGroup) find(id *identity, all map[string]securityGroup) (err error) {
+// findLoadBalancers looks for the group among all. One with the right name that is not ours is an error.
+func (o *ownGroup) findAmong(id *identity, all map[string]securityGroup) (err error) {
 	for _, g := range groupsByID(all) {
 		if g.name == o.name {
 			o.id = g.id
-			o.untagged, err = adoptable(id, g)
+			o.untagged, err = checkAdoptable(id, g)
 			return err
 		}
 	}
 	return nil
 }
 
-// adoptable checks that a group with the right name is ours, and reports whether nobody has tagged it.
-func adoptable(id *identity, g securityGroup) (untagged bool, err error) {
+// checkAdoptable checks that a group with the right name is ours, and reports whether nobody has tagged it.
+func checkAdoptable(id *identity, g securityGroup) (untagged bool, err error) {
 	if other := id.otherOwner(g.tags); other != "" {
 		return false, fmt.Errorf("security group %s (%s) belongs to another cluster, %s, and is left alone; rename or remove it", g.id, g.name, other)
 	}
-	if id.owned(g.tags) {
+	if id.isOwned(g.tags) {
 		return false, nil
 	}
 	if value, tagged := g.tags[id.clusterTag()]; tagged {
@@ -87,7 +87,7 @@ func ownGroupChanges[O any](
 		changes = append(changes, services.Change[O]{
 			Planned: contract.Planned{Action: contract.PlanChange, Object: all[own.id].title(), Detail: "tag it as the cluster's"},
 			Compare: func() (before, after any) {
-				return tagged(services.Within(all[own.id].tags, own.tags)), tagged(own.tags)
+				return tagsOutput(services.Within(all[own.id].tags, own.tags)), tagsOutput(own.tags)
 			},
 			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
 				_, err := groups.ensure(ctx, own.name, own.description, own.tags)
@@ -95,7 +95,7 @@ func ownGroupChanges[O any](
 			},
 		})
 	}
-	if c := exactly(all[own.id], own.rules, own.mine); !c.empty() {
+	if c := exactChange(all[own.id], own.rules, own.mine); !c.isEmpty() {
 		changes = append(changes, services.Change[O]{
 			Planned: c.planned(),
 			Compare: c.compare,
@@ -143,7 +143,7 @@ func (r rule) text() string {
 	return what + " from " + r.source.cidr + r.source.group + r.source.prefixList
 }
 
-func tagged(tags any) any { return map[string]any{"Tags": tags} }
+func tagsOutput(tags any) any { return map[string]any{"Tags": tags} }
 
 // part is the part of a change of rules that is carried out.
 func (c ruleChange) part(part changePart) ruleChange {
@@ -168,7 +168,7 @@ type nodeRules struct {
 func nodeRuleChanges[O any](groups *securityGroups, rules nodeRules, part changePart) []services.Change[O] {
 	var changes []services.Change[O]
 	for _, c := range rules.due {
-		if c = c.part(part); c.empty() {
+		if c = c.part(part); c.isEmpty() {
 			continue
 		}
 		scopes := map[changePart]string{part: c.group.id}
@@ -194,7 +194,7 @@ func obsoleteGroupChanges[O any](groups *securityGroups, obsolete []securityGrou
 			Planned: contract.Planned{Action: contract.PlanDelete, Object: g.title(), Detail: "the load balancer has other security groups"},
 			Compare: ruleChange{remove: g.rules}.compare,
 			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
-				if err := groups.closeTo(ctx, g.id); err != nil {
+				if err := groups.closeGroupTo(ctx, g.id); err != nil {
 					return o, err
 				}
 				return o, groups.remove(ctx, g)
@@ -217,22 +217,22 @@ type leftovers struct {
 
 func (l leftovers) isPresent() bool { return len(l.targetGroups)+len(l.groups)+len(l.opened) > 0 }
 
-// openings are the security groups that let those in which are left over, or that decide would change.
-func (l leftovers) openings(all map[string]securityGroup, decide func(securityGroup) ruleChange) []securityGroup {
+// groupsToClose are the security groups that let those in which are left over, or that decide would change.
+func (l leftovers) groupsToClose(all map[string]securityGroup, decide func(securityGroup) ruleChange) []securityGroup {
 	var opened []securityGroup
 	for _, g := range groupsByID(all) {
 		opens := func(r rule) bool {
 			return slices.ContainsFunc(l.groups, func(o securityGroup) bool { return o.id == r.source.group && o.id != g.id })
 		}
-		if slices.ContainsFunc(g.rules, opens) || !decide(g).empty() {
+		if slices.ContainsFunc(g.rules, opens) || !decide(g).isEmpty() {
 			opened = append(opened, g)
 		}
 	}
 	return opened
 }
 
-// withoutRulesFor are security groups without the rules that let some groups in.
-func withoutRulesFor(all map[string]securityGroup, sources []securityGroup) map[string]securityGroup {
+// removeRulesFrom are security groups without the rules that let some groups in.
+func removeRulesFrom(all map[string]securityGroup, sources []securityGroup) map[string]securityGroup {
 	kept := make(map[string]securityGroup, len(all))
 	for id, g := range all {
 		g.rules = slices.DeleteFunc(slices.Clone(g.rules), func(r rule) bool {
@@ -243,14 +243,14 @@ func withoutRulesFor(all map[string]securityGroup, sources []securityGroup) map[
 	return kept
 }
 
-// closingChange removes the rules of nodes for a load balancer that is deleted. Each group is tried.
-func closingChange[O any](groups *securityGroups, left leftovers) services.Change[O] {
+// groupClosingChange removes the rules of nodes for a load balancer that is deleted. Each group is tried.
+func groupClosingChange[O any](groups *securityGroups, left leftovers) services.Change[O] {
 	return services.Change[O]{
 		Planned: contract.Planned{Action: contract.PlanDelete, Object: "rules of nodes", Detail: fmt.Sprintf("in %d security groups", len(left.opened))},
 		Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
 			var failed []error
 			for _, g := range left.groups {
-				failed = append(failed, groups.closeTo(ctx, g.id))
+				failed = append(failed, groups.closeGroupTo(ctx, g.id))
 			}
 			for _, g := range left.opened {
 				failed = append(failed, groups.change(ctx, g.id, wholeChange, left.decide))
@@ -274,8 +274,8 @@ func groupDeletions[O any](groups *securityGroups, list []securityGroup) []servi
 	return changes
 }
 
-// namedByUser reports whether users named a security group: it is theirs, whatever its tags say.
-func namedByUser(service *v1.Service, c Config, groupID string) bool {
+// isNamedByUser reports whether users named a security group: it is theirs, whatever its tags say.
+func isNamedByUser(service *v1.Service, c Config, groupID string) bool {
 	s, _, _ := Annotations.Parse(service.Annotations)
 	return groupID == c.ClassicGroup || slices.Contains(s.Groups, groupID) || slices.Contains(s.ExtraGroups, groupID)
 }

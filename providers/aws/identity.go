@@ -41,13 +41,13 @@ func (i *identity) isTagged(tags map[string]string) bool {
 	return tagged || tags[legacyClusterTag] == i.clusterID
 }
 
-// owned reports whether tags say that the cluster made the thing, and may delete it.
-func (i *identity) owned(tags map[string]string) bool {
+// isOwned reports whether tags say that the cluster made the thing, and may delete it.
+func (i *identity) isOwned(tags map[string]string) bool {
 	return tags[i.clusterTag()] == ownedValue || tags[legacyClusterTag] == i.clusterID
 }
 
-// alone reports whether tags carry the cluster's tag, and that of no other cluster.
-func (i *identity) alone(tags map[string]string) bool {
+// isOnlyOwner reports whether tags carry the cluster's tag, and that of no other cluster.
+func (i *identity) isOnlyOwner(tags map[string]string) bool {
 	for key := range tags {
 		if strings.HasPrefix(key, clusterTagPrefix) && key != i.clusterTag() {
 			return false
@@ -69,8 +69,8 @@ func (i *identity) otherOwner(tags map[string]string) string {
 	return tags[legacyClusterTag]
 }
 
-// otherOwned reports whether tags say that another cluster made the thing, and not this one.
-func (i *identity) otherOwned(tags map[string]string) bool {
+// isOwnedByOther reports whether tags say that another cluster made the thing, and not this one.
+func (i *identity) isOwnedByOther(tags map[string]string) bool {
 	if i.isTagged(tags) {
 		return false
 	}
@@ -91,10 +91,10 @@ func (i *identity) ownershipTags() map[string]string {
 	return tags
 }
 
-// ready returns the clients and the identity, which are found out at the first call. A failure is told to everybody for a
+// connect returns the clients and the identity, which are found out at the first call. A failure is told to everybody for a
 // while.
-func (a *api) ready(ctx context.Context) (*clients, *identity, error) {
-	if c, id, err := a.cached(); c != nil || err != nil {
+func (a *api) connect(ctx context.Context) (*clients, *identity, error) {
+	if c, id, err := a.cachedIdentity(); c != nil || err != nil {
 		return c, id, err
 	}
 	unlock, err := a.once.Lock(ctx, "identity")
@@ -102,7 +102,7 @@ func (a *api) ready(ctx context.Context) (*clients, *identity, error) {
 		return nil, nil, fmt.Errorf("waiting to find out the region and the cluster: %w", err)
 	}
 	defer unlock()
-	if c, id, err := a.cached(); c != nil || err != nil {
+	if c, id, err := a.cachedIdentity(); c != nil || err != nil {
 		return c, id, err
 	}
 	c, id, err := a.identify(ctx)
@@ -118,13 +118,13 @@ func (a *api) ready(ctx context.Context) (*clients, *identity, error) {
 	return c, id, nil
 }
 
-// elsewhere reports whether a VPC is not the cluster's. Private names and addresses are those of one VPC alone.
-func (a *api) elsewhere(vpc string) bool {
-	_, id, _ := a.cached()
+// isOtherVPC reports whether a VPC is not the cluster's. Private names and addresses are those of one VPC alone.
+func (a *api) isOtherVPC(vpc string) bool {
+	_, id, _ := a.cachedIdentity()
 	return id != nil && vpc != "" && id.vpc != "" && vpc != id.vpc
 }
 
-func (a *api) cached() (*clients, *identity, error) {
+func (a *api) cachedIdentity() (*clients, *identity, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.clients == nil && a.failure != nil && time.Since(a.failed) < identifyPause {

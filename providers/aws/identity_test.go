@@ -52,7 +52,7 @@ func TestOnInstance(t *testing.T) {
 		file := "[ServiceOverride \"1\"]\nService = ec2imds\nRegion = anywhere\nURL = " + url + "\nSigningRegion = anywhere\n"
 		c, err := newCloud(testInputs(sim, url, file, map[string]string{"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}))
 		require.NoError(t, err)
-		_, id, err := c.api.ready(t.Context())
+		_, id, err := c.api.connect(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, awssim.ClusterID, id.clusterID)
 	})
@@ -95,7 +95,7 @@ func testClusterTags(t *testing.T) {
 		{awssim.Tags{}, "", false, "the ID of the cluster is unknown"},
 	} {
 		provider, _, _ := startOnInstance(t, c.tags, "", nil)
-		_, id, err := provider.api.ready(t.Context())
+		_, id, err := provider.api.connect(t.Context())
 		if c.wrong != "" {
 			require.ErrorContains(t, err, c.wrong)
 			require.ErrorContains(t, provider.CheckAPI(t.Context()), c.wrong, "and it is told to whoever asks")

@@ -153,8 +153,8 @@ func (i instance) addresses(families []string) ([]v1.NodeAddress, error) {
 	return list, checkAddresses(i.id, list)
 }
 
-// attested leaves out secondary addresses, which pods may have, and the tag Name.
-func (i instance) attested() contract.Attested {
+// attestedIdentity leaves out secondary addresses, which pods may have, and the tag Name.
+func (i instance) attestedIdentity() contract.Attested {
 	a := contract.Attested{Names: []string{i.privateDNS, i.publicDNS}, Addresses: contract.AttestedAddresses(i.publicIP)}
 	for _, e := range i.interfaces {
 		a.Addresses = append(a.Addresses, contract.AttestedAddresses(e.primary...)...)
@@ -186,8 +186,8 @@ func (i instance) privateAddresses() []string {
 	return all
 }
 
-// toldAddresses are the addresses that kubelet tells before the node is initialised.
-func toldAddresses(node *v1.Node) []string {
+// reportedAddresses are the addresses that kubelet tells before the node is initialised.
+func reportedAddresses(node *v1.Node) []string {
 	var all []string
 	for told := range strings.SplitSeq(node.Annotations[annotationNodeIP], ",") {
 		all = append(all, strings.TrimSpace(told))
@@ -222,12 +222,12 @@ func newInstances(c Config, a *api) *instances {
 		Kind: "instance", ID: func(i instance) string { return i.id },
 		List: a.listInstances, Get: a.getInstance, GetMany: a.getInstances, BatchSize: batchSize,
 		Indexes: map[string]func(instance) []string{indexDNS: func(i instance) []string {
-			if i.state == stateTerminated || a.elsewhere(i.vpc) {
+			if i.state == stateTerminated || a.isOtherVPC(i.vpc) {
 				return nil // its name may be another one's by now, or is another one's here
 			}
 			return []string{i.privateDNS}
 		}, indexIP: func(i instance) []string {
-			if a.elsewhere(i.vpc) {
+			if a.isOtherVPC(i.vpc) {
 				return nil
 			}
 			return i.privateAddresses()
@@ -238,15 +238,16 @@ func newInstances(c Config, a *api) *instances {
 		Kind: "instance", Inventory: i.all, Nodes: i.nodes, Price: callPrice, MinAge: minAge,
 		Form: providerIDPrefix + "/<zone>/<instance ID>", Parse: parseProviderID, Print: instance.providerID,
 		Search: i.search, State: instance.nodeState, Metadata: i.describe,
-		Verify: i.verify, Attested: instance.attested, Absent: "EC2 knows no instance %s", BadID: func(err error) bool { return errors.Is(err, cloudapi.ErrInvalid) },
+		Verify: i.verifyNode, Attested: instance.attestedIdentity, Absent: "EC2 knows no instance %s",
+		BadID: func(err error) bool { return errors.Is(err, cloudapi.ErrInvalid) },
 	})
-	i.Split = nodes.Split{API: i.byNode, IsOther: onFargate, Other: newFargate(i)}
+	i.Split = nodes.Split{API: i.byNode, IsOther: isOnFargate, Other: newFargate(i)}
 	return i
 }
 
 // listInstances reads all instances with a tag of the cluster.
 func (a *api) listInstances(ctx context.Context) ([]instance, int, error) {
-	_, id, err := a.ready(ctx)
+	_, id, err := a.connect(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -335,7 +336,7 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, one instance, _
 	if err != nil {
 		return nil, err
 	}
-	_, id, err := i.api.ready(ctx)
+	_, id, err := i.api.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -379,7 +380,7 @@ func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[str
 	if id, ok := idInName(node.Name); ok {
 		return nodes.Search[string, instance]{IDs: []string{id}, Proves: true}, nil
 	}
-	_, self, err := i.api.ready(ctx)
+	_, self, err := i.api.connect(ctx)
 	if err != nil {
 		return nodes.Search[string, instance]{}, err
 	}
@@ -387,8 +388,8 @@ func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[str
 		return nodes.Search[string, instance]{IDs: []string{self.selfID}}, nil
 	}
 	keys := []nodes.Key[instance]{{Index: indexDNS, Value: node.Name}}
-	for _, address := range toldAddresses(node) {
-		claim := func(one instance) error { return i.checkTold(node, one, address) }
+	for _, address := range reportedAddresses(node) {
+		claim := func(one instance) error { return i.checkReportedAddress(node, one, address) }
 		keys = append(keys, nodes.Key[instance]{Index: indexIP, Value: address, Check: claim})
 	}
 	return nodes.Search[string, instance]{
@@ -399,9 +400,9 @@ func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[str
 	}, nil
 }
 
-// checkTold refuses an instance that is found by nothing but an address that the node's kubelet tells, where somebody else has a
+// checkReportedAddress refuses an instance that is found by nothing but an address that the node's kubelet tells, where somebody else has a
 // better claim: a kubelet must not become another node's instance by writing its address.
-func (i *instances) checkTold(node *v1.Node, one instance, address string) error {
+func (i *instances) checkReportedAddress(node *v1.Node, one instance, address string) error {
 	refuse := func(reason string) error {
 		return &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "finding the instance of the node", Message: fmt.Sprintf(
 			"instance %s has the address %s that kubelet tells, but %s; name the node like its instance, or start kubelet with --provider-id=%s/<zone>/<instance ID>", one.id, address, reason, providerIDPrefix)}

@@ -157,7 +157,7 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	if _, elsewhere := kindOf(service); elsewhere {
 		return cloudprovider.ImplementedElsewhere
 	}
-	have, err := l.find(ctx, service, updateMaxAge)
+	have, err := l.findLoadBalancers(ctx, service, updateMaxAge)
 	switch {
 	case err != nil:
 		return err
@@ -219,9 +219,9 @@ type bothKinds struct {
 
 func (b bothKinds) isEmpty() bool { return b.classic == nil && b.network == nil }
 
-// find returns the load balancers with the Service's name, from listings that all Services share. The proof that there is none
+// findLoadBalancers returns the load balancers with the Service's name, from listings that all Services share. The proof that there is none
 // of the kind which the Service does not ask for may be older.
-func (c *shared) find(ctx context.Context, service *v1.Service, maxAge time.Duration) (bothKinds, error) {
+func (c *shared) findLoadBalancers(ctx context.Context, service *v1.Service, maxAge time.Duration) (bothKinds, error) {
 	classicQuery := inventory.Query{MaxAge: maxAge, MaxUnlistedAge: maxAge}
 	networkQuery := inventory.Query{MaxAge: otherKindMaxAge, MaxUnlistedAge: otherKindMaxAge}
 	if network, _ := kindOf(service); network {

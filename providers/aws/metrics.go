@@ -68,7 +68,7 @@ func (*callMetrics) count(caught *cloudapi.LastResponse, began time.Time, err er
 	if err == nil || name == "" {
 		return
 	}
-	service, operation, _ := cutLast(name)
+	service, operation, _ := trimLastSegment(name)
 	if answered, _ := caught.Last(); answered != nil {
 		statusTotal.WithLabelValues(service, operation, strconv.Itoa(answered.Status)).Inc()
 	}
@@ -77,8 +77,8 @@ func (*callMetrics) count(caught *cloudapi.LastResponse, began time.Time, err er
 	}
 }
 
-// cutLast cuts a text at its last space.
-func cutLast(text string) (before, after string, found bool) {
+// trimLastSegment cuts a text at its last space.
+func trimLastSegment(text string) (before, after string, found bool) {
 	n := strings.LastIndex(text, " ")
 	if n < 0 {
 		return "", text, false

@@ -303,14 +303,14 @@ func TestDiscoverSubnets(t *testing.T) {
 		},
 		"without a zone or an ID": {[]subnet{{id: "p1", tags: mine}, {zone: "a", tags: mine}, {id: "p2", zone: "b", tags: mine}}, false, []string{"p2"}},
 	} {
-		got, err := discover(id, c.subnets, tables, c.internal)
+		got, err := discoverSubnets(id, c.subnets, tables, c.internal)
 		require.NoError(t, err, name)
 		assert.Equal(t, c.want, idsOf(got), name)
 	}
-	_, err := discover(id, []subnet{{id: "x", zone: "a", tags: mine}}, tables, false)
+	_, err := discoverSubnets(id, []subnet{{id: "x", zone: "a", tags: mine}}, tables, false)
 	require.ErrorContains(t, err, "no subnet can have the load balancer")
 	require.ErrorContains(t, err, tagRolePublic, "and what to do")
-	_, err = discover(id, []subnet{{id: "x", zone: "a", tags: mine}}, tables[1:], false)
+	_, err = discoverSubnets(id, []subnet{{id: "x", zone: "a", tags: mine}}, tables[1:], false)
 	require.ErrorIs(t, err, errNoTable)
 	got, err := ownSubnet([]subnet{{id: "subnet-own"}}, id)
 	require.NoError(t, err)
@@ -369,11 +369,11 @@ func TestExactRules(t *testing.T) {
 	byHand6 := rule{"tcp", 80, 80, ruleSource{cidr: "2001:db8::/32"}, "by hand"}
 	list := rule{"tcp", 80, 80, ruleSource{prefixList: "pl-1"}, ""}
 	g := securityGroup{rules: []rule{tcp("10.0.0.0/8", ""), tcp("192.0.2.0/24", "by hand"), byHand6, list}}
-	c := exactly(g, []rule{tcp("192.0.2.0/24", ""), tcp("198.51.100.0/24", "")}, frontMine("mine"))
+	c := exactChange(g, []rule{tcp("192.0.2.0/24", ""), tcp("198.51.100.0/24", "")}, ownFrontRule("mine"))
 	assert.Equal(t, []rule{tcp("198.51.100.0/24", "")}, c.add)
 	assert.Equal(t, []rule{tcp("10.0.0.0/8", "")}, c.remove)
 	assert.Equal(t, []rule{tcp("192.0.2.0/24", "by hand"), byHand6, list, tcp("198.51.100.0/24", "")}, c.result().rules)
-	assert.True(t, exactly(c.result(), []rule{tcp("192.0.2.0/24", ""), tcp("198.51.100.0/24", "")}, frontMine("mine")).empty())
+	assert.True(t, exactChange(c.result(), []rule{tcp("192.0.2.0/24", ""), tcp("198.51.100.0/24", "")}, ownFrontRule("mine")).isEmpty())
 
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}
 	assert.Equal(
@@ -474,11 +474,13 @@ func TestNetworkNodeChange(t *testing.T) {
 		securityGroup{rules: []rule{client(1, "192.0.2.0/24", "a"), mtu("192.0.2.0/24"), byHand}}, desiredNodeRules{name: "a"}, otherRules{},
 	)
 	assert.Equal(t, []rule{client(1, "192.0.2.0/24", "a"), mtu("192.0.2.0/24")}, c.remove)
-	assert.True(t, networkNodeChange(securityGroup{rules: []rule{mtu("192.0.2.0/24")}}, desiredNodeRules{name: "a"}, otherRules{}).empty(), "without a change of its own nothing is tidied up")
+	assert.True(t, networkNodeChange(securityGroup{rules: []rule{mtu("192.0.2.0/24")}}, desiredNodeRules{name: "a"}, otherRules{}).isEmpty(),
+		"without a change of its own nothing is tidied up")
 
 	shared := rule{"tcp", 10256, 10256, ruleSource{cidr: "10.0.0.0/24"}, descriptionHealth + "first"}
 	g = securityGroup{rules: []rule{shared}}
-	assert.True(t, networkNodeChange(g, desiredNodeRules{name: "first", sharedPort: 10256}, otherRules{names: []string{"second"}}).empty(), "the second one is checked through it")
+	assert.True(t, networkNodeChange(g, desiredNodeRules{name: "first", sharedPort: 10256}, otherRules{names: []string{"second"}}).isEmpty(),
+		"the second one is checked through it")
 	assert.Equal(t, []rule{shared}, networkNodeChange(g, desiredNodeRules{name: "second", sharedPort: 10256}, otherRules{}).remove, "the last one takes it along, whoever made it")
 }
 

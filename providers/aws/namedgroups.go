@@ -62,7 +62,7 @@ func (s *securityGroups) check(ctx context.Context, service *v1.Service, attache
 
 // refusalOf says why a load balancer may not have a group; "" where it may.
 func (s *securityGroups) refusalOf(ctx context.Context, service *v1.Service, groupID string, byOperator bool) (string, error) {
-	_, id, err := s.api.ready(ctx)
+	_, id, err := s.api.connect(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -85,7 +85,7 @@ func (s *securityGroups) refusalOf(ctx context.Context, service *v1.Service, gro
 		return "", nil
 	case madeForLoadBalancer(id, g) && g.name != classicGroupName(loadBalancerName(service)):
 		return "(" + g.name + ") was made for the load balancer of another Service, and goes with it; name a group of yours", nil
-	case id.otherOwned(g.tags):
+	case id.isOwnedByOther(g.tags):
 		return "(" + g.name + ") is owned by another cluster, whose machines would reach all ports of the nodes; name a group of this cluster's, or of none", nil
 	}
 	return "", nil

@@ -87,7 +87,7 @@ func TestClusterTags(t *testing.T) {
 		{nil, false, false, ""},
 	} {
 		assert.Equal(t, c.ours, id.isTagged(c.tags), "%v", c.tags)
-		assert.Equal(t, c.owned, id.owned(c.tags), "%v", c.tags)
+		assert.Equal(t, c.owned, id.isOwned(c.tags), "%v", c.tags)
 		assert.Equal(t, c.other, id.otherOwner(c.tags), "%v", c.tags)
 	}
 }

@@ -29,13 +29,13 @@ func (c *networkReconciler) Narrowing(ctx context.Context, r services.Request, o
 	if !asked.Restricts() || o.network == nil || o.groups == nil {
 		return nil, nil
 	}
-	_, id, err := c.api.ready(ctx)
+	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	name, whole := loadBalancerName(r.Service), r.Purpose != services.Narrow
 	for _, g := range groupsByID(o.groups) {
-		if g.name == managedGroupName(r.Cluster, r.Service) && id.owned(g.tags) {
+		if g.name == managedGroupName(r.Cluster, r.Service) && id.isOwned(g.tags) {
 			changes = append(changes, narrowFront[networkObserved](c.groups, g, name, asked, whole)...)
 		}
 	}
@@ -45,7 +45,7 @@ func (c *networkReconciler) Narrowing(ctx context.Context, r services.Request, o
 	n, err := c.narrowNodes(ctx, r.Service, id, o.network, asked, whole)
 	rules := nodeRules{decide: n.change}
 	for _, g := range groupsByID(o.groups) {
-		if change := n.change(g); !change.empty() {
+		if change := n.change(g); !change.isEmpty() {
 			rules.due = append(rules.due, change)
 		}
 	}
@@ -61,13 +61,13 @@ func (c *classicReconciler) Narrowing(
 	if !asked.Restricts() || o.classic == nil {
 		return nil, nil
 	}
-	_, id, err := c.api.ready(ctx)
+	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	name := loadBalancerName(r.Service)
 	for _, g := range groupsByID(o.groups) {
-		if g.name == classicGroupName(name) && id.owned(g.tags) {
+		if g.name == classicGroupName(name) && id.isOwned(g.tags) {
 			changes = append(changes, narrowFront[classicObserved](c.groups, g, name, asked, r.Purpose != services.Narrow)...)
 		}
 	}
@@ -77,10 +77,10 @@ func (c *classicReconciler) Narrowing(
 // narrowFront narrows the group of a load balancer itself.
 func narrowFront[O any](groups *securityGroups, g securityGroup, name string, asked kitsources.Set, whole bool) []services.Change[O] {
 	decide := func(g securityGroup) ruleChange {
-		return narrowFrontRules(g, frontMine(descriptionFront+name), asked, whole)
+		return narrowFrontRules(g, ownFrontRule(descriptionFront+name), asked, whole)
 	}
 	rules := nodeRules{decide: decide}
-	if change := decide(g); !change.empty() {
+	if change := decide(g); !change.isEmpty() {
 		rules.due = []ruleChange{change}
 	}
 	return append(nodeRuleChanges[O](groups, rules, opening), nodeRuleChanges[O](groups, rules, closing)...)
@@ -126,7 +126,7 @@ func narrowFrontRules(g securityGroup, mine func(rule) bool, asked kitsources.Se
 			}
 		}
 		for _, p := range after {
-			if have.fresh(of(p)) {
+			if have.addIfNew(of(p)) {
 				c.add = append(c.add, of(p))
 			}
 		}
@@ -178,16 +178,16 @@ func (n narrowedNodes) change(g securityGroup) ruleChange {
 	for _, r := range g.rules {
 		name, health := ruleOf(r)
 		if name == n.name && !health && n.ports[rule{protocol: r.protocol, from: r.from, to: r.to}] &&
-			!wanted[r.key()] && !n.spare[r] && n.closes(r) {
+			!wanted[r.key()] && !n.spare[r] && n.mayClose(r) {
 			c.remove = append(c.remove, r)
 		}
 	}
-	if c.remove = n.others.unneeded(c.remove); len(c.remove) == 0 {
+	if c.remove = n.others.unneededRules(c.remove); len(c.remove) == 0 {
 		return c
 	}
 	for _, w := range n.rules {
 		opens := func(r rule) bool { return r.protocol == w.protocol && r.from == w.from && (n.whole || r.contains(w)) }
-		if slices.ContainsFunc(c.remove, opens) && have.fresh(w) {
+		if slices.ContainsFunc(c.remove, opens) && have.addIfNew(w) {
 			c.add = append(c.add, w)
 		}
 	}
@@ -196,9 +196,9 @@ func (n narrowedNodes) change(g securityGroup) ruleChange {
 	return c
 }
 
-// closes reports whether a rule for clients may go: what is asked for does not contain it. Where the load balancer's subnets are not known,
-// what may be one of them stays, and what its health checks may come in by.
-func (n narrowedNodes) closes(r rule) bool {
+// mayClose reports whether a rule for clients may go: what is asked for does not contain it. Where the load balancer's subnets are not
+// known, what may be one of them stays, and what its health checks may come in by.
+func (n narrowedNodes) mayClose(r rule) bool {
 	p, err := netip.ParsePrefix(r.source.cidr)
 	if err != nil || !n.complete && (p.Bits() >= shortestSubnet || slices.Contains(n.checks, r.from)) {
 		return false

@@ -66,7 +66,7 @@ func (c *networkReconciler) Observe(ctx context.Context, r services.Request) (o 
 func (c *networkReconciler) CheckOwner(
 	ctx context.Context, r services.Request, o networkObserved,
 ) (networkObserved, []services.Finding, error) {
-	foreign, findings, err := c.judge(ctx, r, o.bothKinds)
+	foreign, findings, err := c.checkOwnership(ctx, r, o.bothKinds)
 	if foreign {
 		return networkObserved{foreign: true}, nil, nil
 	}
@@ -125,7 +125,7 @@ func (c *networkReconciler) readTargets(
 		if err != nil {
 			return state, c.targetGroups().retryWhileNew(arn, err)
 		}
-		state.targets[arn] = found.value.all()
+		state.targets[arn] = found.value.targets()
 	}
 	return state, nil
 }
@@ -138,11 +138,11 @@ func (c *networkReconciler) readState(ctx context.Context, service *v1.Service, 
 	arn, q := aws.ToString(o.network.LoadBalancerArn), inventory.Query{MaxAge: ensureMaxAge}
 	listeners, err := c.records.listeners.Get(ctx, arn, q)
 	if err != nil {
-		return o, c.networkGone(o.network, err)
+		return o, c.invalidateMissingNetwork(o.network, err)
 	}
 	attributes, err := c.records.attributes.Get(ctx, arn, q)
 	if err != nil {
-		return o, c.networkGone(o.network, err)
+		return o, c.invalidateMissingNetwork(o.network, err)
 	}
 	if o.state, err = c.readTargets(ctx, service, o.network, ensureMaxAge, ensureMaxAge); err != nil {
 		return o, err
@@ -162,8 +162,8 @@ func (c *networkReconciler) readState(ctx context.Context, service *v1.Service, 
 	return o, nil
 }
 
-// networkGone makes the next try look for the load balancer again, where a part of it said that it does not exist.
-func (c *shared) networkGone(lb *networkLoadBalancer, err error) error {
+// invalidateMissingNetwork makes the next try look for the load balancer again, where a part of it said that it does not exist.
+func (c *shared) invalidateMissingNetwork(lb *networkLoadBalancer, err error) error {
 	name := aws.ToString(lb.LoadBalancerName)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		if later := c.records.newNetworks.check(name, "network load balancer "+name); later != nil {
@@ -184,21 +184,21 @@ func (c *networkReconciler) Desire(
 	s, _, _ := parseSettings(r.Service, c.config) // Validate has judged it
 	backends, err := c.targets.backendsOf(ctx, r.Nodes, &s)
 	if err == nil {
-		d, findings, err = c.desire(ctx, r, s, o, backends)
+		d, findings, err = c.desiredState(ctx, r, s, o, backends)
 	}
 	return d, append(findings, configError(err)...), err
 }
 
-func (c *networkReconciler) desire(
+func (c *networkReconciler) desiredState(
 	ctx context.Context, r services.Request, s settings, o networkObserved, backends []backend,
 ) (d desiredNetwork, findings []services.Finding, err error) {
-	_, id, err := c.api.ready(ctx)
+	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return d, nil, err
 	}
 	d = desireNetwork(r.Service, s, c.config, id, backends)
 	d.fixedChecks = c.fixedChecks.Load()
-	if findings, err = c.place(ctx, r.Service, s, o.network, &d); err != nil {
+	if findings, err = c.placeLoadBalancer(ctx, r.Service, s, o.network, &d); err != nil {
 		return d, findings, err
 	}
 	if err := c.desireGroups(ctx, r, s, id, o, &d); err != nil || o.network == nil {
@@ -226,7 +226,7 @@ func (c *networkReconciler) keptTargetGroups(
 		}
 		arn := aws.ToString(del.TargetGroupArn)
 		n := slices.IndexFunc(state.groups, func(t elbv2types.TargetGroup) bool { return aws.ToString(t.TargetGroupArn) == arn })
-		if ours, err := c.targetGroups().madeFor(ctx, service, &state.groups[n]); err != nil {
+		if ours, err := c.targetGroups().isMadeFor(ctx, service, &state.groups[n]); err != nil {
 			return nil, err
 		} else if !ours {
 			kept = append(kept, arn)
@@ -235,12 +235,12 @@ func (c *networkReconciler) keptTargetGroups(
 	return kept, nil
 }
 
-// place adds where the load balancer is, and what it offers to clients.
-func (c *networkReconciler) place(
+// placeLoadBalancer adds where the load balancer is, and what it offers to clients.
+func (c *networkReconciler) placeLoadBalancer(
 	ctx context.Context, service *v1.Service, s settings, lb *networkLoadBalancer, d *desiredNetwork,
 ) (findings []services.Finding, err error) {
 	if lb == nil {
-		subnets, err := c.vpc.choose(ctx, s, s.internal)
+		subnets, err := c.vpc.chooseSubnets(ctx, s, s.internal)
 		if err != nil {
 			return nil, err
 		}
@@ -251,11 +251,11 @@ func (c *networkReconciler) place(
 	if len(s.Subnets) == 0 {
 		return findings, nil
 	}
-	subnets, err := c.vpc.choose(ctx, s, d.scheme == schemeInternal)
+	subnets, err := c.vpc.chooseSubnets(ctx, s, d.scheme == schemeInternal)
 	if err != nil {
 		return findings, err
 	}
-	return findings, d.growTo(s, lb, subnets)
+	return findings, d.addSubnets(s, lb, subnets)
 }
 
 // Fixed implements services.Fixer. Tags are read for those alone that ask for them.
@@ -272,12 +272,12 @@ func (c *networkReconciler) Fixed(ctx context.Context, r services.Request, o net
 	if len(s.tags) == 0 {
 		return all, nil
 	}
-	has, err := c.tags.network(ctx, aws.ToString(lb.LoadBalancerArn))
+	has, err := c.tags.networkTags(ctx, aws.ToString(lb.LoadBalancerArn))
 	switch {
-	case c.tags.unreadable(err):
+	case c.tags.isUnreadable(err):
 		return all, nil
 	case err != nil:
-		return all, c.networkGone(lb, err)
+		return all, c.invalidateMissingNetwork(lb, err)
 	}
 	asked, present := []string{}, []string{}
 	for key, value := range s.tags {
@@ -315,8 +315,8 @@ func (c *networkReconciler) desireGroups(
 	}
 	name := managedGroupName(r.Cluster, r.Service)
 	for _, g := range groupsByID(o.groups) {
-		made := g.name == name || (slices.Contains(attached, g.id) && managedFor(id, r.Service, g))
-		if made && !slices.Contains(d.groups, g.id) && id.owned(g.tags) {
+		made := g.name == name || (slices.Contains(attached, g.id) && isManagedFor(id, r.Service, g))
+		if made && !slices.Contains(d.groups, g.id) && id.isOwned(g.tags) {
 			d.obsolete = append(d.obsolete, g)
 		}
 	}
@@ -328,7 +328,7 @@ func (c *networkReconciler) desireGroups(
 func (c *networkReconciler) Changes(r services.Request, o networkObserved, d desiredNetwork) ([]networkChange, error) {
 	changes := ownGroupChanges(c.groups, d.own, o.groups, c.rereadGroups)
 	if o.network == nil {
-		return append(changes, c.creation(d)...), nil
+		return append(changes, c.creationChange(d)...), nil
 	}
 	changes = append(changes, nodeRuleChanges[networkObserved](c.groups, d.rules, opening)...)
 	steps, made := networkSteps(o.state, d), map[string]string{}
@@ -342,7 +342,7 @@ func (c *networkReconciler) Changes(r services.Request, o networkObserved, d des
 	changes = append(changes, nodeRuleChanges[networkObserved](c.groups, d.rules, closing)...)
 	changes = append(changes, obsoleteGroupChanges[networkObserved](c.groups, d.obsolete)...)
 	if !o.waited {
-		changes = append(changes, waitChanges(c.targets, d.backends, c.afterWait)...)
+		changes = append(changes, waitChanges(c.targets, d.backends, c.rereadAfterWait)...)
 	}
 	return changes, nil
 }
@@ -362,13 +362,13 @@ func (c *networkReconciler) rereadPlace(ctx context.Context, r services.Request,
 	return o, nil
 }
 
-func (c *networkReconciler) afterWait(ctx context.Context, r services.Request, o networkObserved) (networkObserved, error) {
+func (c *networkReconciler) rereadAfterWait(ctx context.Context, r services.Request, o networkObserved) (networkObserved, error) {
 	o.waited = true
 	return c.readParts(ctx, r, o)
 }
 
-// creation creates the load balancer. What it is made of follows.
-func (c *networkReconciler) creation(d desiredNetwork) []networkChange {
+// creationChange creates the load balancer. What it is made of follows.
+func (c *networkReconciler) creationChange(d desiredNetwork) []networkChange {
 	var subnets []string
 	for _, m := range d.mappings {
 		subnets = append(subnets, aws.ToString(m.SubnetId))
@@ -413,12 +413,12 @@ func (c *networkReconciler) create(ctx context.Context, d desiredNetwork) (*netw
 	what := "creating network load balancer " + d.name
 	out, err := call(ctx, c.api, what, (*elbv2.Client).CreateLoadBalancer, createNetwork(d))
 	if err == nil && (len(out.LoadBalancers) != 1 || out.LoadBalancers[0].LoadBalancerArn == nil) {
-		err = incomplete(what)
+		err = incompleteError(what)
 	}
 	if err != nil {
 		c.records.networks.InvalidateAll() // it may exist all the same, made by a call whose answer was lost
 		if codeOf(err) == "InvalidSecurityGroup" && d.own != nil {
-			return nil, notVisible(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, d.groups[0])
+			return nil, isNotVisible(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, d.groups[0])
 		}
 		return nil, err
 	}
@@ -465,7 +465,7 @@ func (c *networkReconciler) run(ctx context.Context, service *v1.Service, lb *ne
 		c.targetGroups().noteAttached(attached, arn, err)
 	}
 	if err != nil {
-		return c.notDone(err, func() { c.records.listeners.Invalidate(arn) })
+		return c.invalidateAfterFailure(err, func() { c.records.listeners.Invalidate(arn) })
 	}
 	return nil
 }
@@ -488,7 +488,7 @@ func (c *networkReconciler) NodeChanges(
 	if o.network == nil {
 		return nil, nil, nil
 	}
-	_, id, err := c.api.ready(ctx)
+	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -520,7 +520,7 @@ func (c *networkReconciler) NodeChanges(
 	}
 	changes = append(changes, nodeRuleChanges[networkObserved](c.groups, rules, closing)...)
 	if !o.waited {
-		changes = append(changes, waitChanges(c.targets, backends, c.afterWait)...)
+		changes = append(changes, waitChanges(c.targets, backends, c.rereadAfterWait)...)
 	}
 	return changes, findings, nil
 }
@@ -534,7 +534,7 @@ func (c *networkReconciler) Deletions(
 		return nil, nil, nil
 	}
 	name := loadBalancerName(r.Service)
-	if err := c.groups.added.hidden(o.groups, func(one rule) bool { return ofLoadBalancer(one, name) }); err != nil {
+	if err := c.groups.added.retryWhileHidden(o.groups, func(one rule) bool { return belongsToLoadBalancer(one, name) }); err != nil {
 		return nil, nil, err
 	}
 	if err := c.targetGroups().checkListed(ctx, r.Service, o.network, o.state.groups); err != nil {
@@ -546,22 +546,22 @@ func (c *networkReconciler) Deletions(
 	}
 	var changes []networkChange
 	if o.network != nil {
-		changes = append(changes, c.deletion(name, aws.ToString(o.network.LoadBalancerArn)))
+		changes = append(changes, c.deletionChange(name, aws.ToString(o.network.LoadBalancerArn)))
 	}
 	if len(left.opened) > 0 {
-		changes = append(changes, closingChange[networkObserved](c.groups, left))
+		changes = append(changes, groupClosingChange[networkObserved](c.groups, left))
 	}
 	for _, t := range left.targetGroups {
-		if ours, err := c.targetGroups().madeFor(ctx, r.Service, &t); err != nil {
+		if ours, err := c.targetGroups().isMadeFor(ctx, r.Service, &t); err != nil {
 			return nil, nil, err
 		} else if ours {
-			changes = append(changes, c.targetGroupDeletion(t))
+			changes = append(changes, c.targetGroupDeletionChange(t))
 		}
 	}
 	return append(changes, groupDeletions[networkObserved](c.groups, left.groups)...), nil, nil
 }
 
-func (c *networkReconciler) deletion(name, arn string) networkChange {
+func (c *networkReconciler) deletionChange(name, arn string) networkChange {
 	return networkChange{
 		Planned: contract.Planned{Action: contract.PlanDelete, Object: "network load balancer " + name},
 		Make: func(ctx context.Context, _ *services.Request, o networkObserved) (networkObserved, error) {
@@ -575,8 +575,8 @@ func (c *networkReconciler) deletion(name, arn string) networkChange {
 	}
 }
 
-// targetGroupDeletion deletes a target group, which the load balancer lets go of after a while.
-func (c *networkReconciler) targetGroupDeletion(t elbv2types.TargetGroup) networkChange {
+// targetGroupDeletionChange deletes a target group, which the load balancer lets go of after a while.
+func (c *networkReconciler) targetGroupDeletionChange(t elbv2types.TargetGroup) networkChange {
 	name := aws.ToString(t.TargetGroupName)
 	del := step{what: "deleting target group " + name, input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: t.TargetGroupArn}}
 	return networkChange{
@@ -602,15 +602,15 @@ func (c *networkReconciler) Exists(ctx context.Context, r services.Request, o ne
 // leftovers returns a Service's objects besides its network load balancer. It searches names, descriptions and tags, so that it also works
 // after the load balancer is gone.
 func (c *networkReconciler) leftovers(ctx context.Context, r services.Request, o networkObserved) (left leftovers, err error) {
-	_, id, err := c.api.ready(ctx)
+	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return left, err
 	}
 	left.targetGroups = o.state.groups
 	own, attached := managedGroupName(r.Cluster, r.Service), attachedNetwork(o.network)
 	for _, g := range groupsByID(o.groups) {
-		made := g.name == own || (slices.Contains(attached, g.id) && managedFor(id, r.Service, g))
-		if made && id.owned(g.tags) && !namedByUser(r.Service, c.config, g.id) {
+		made := g.name == own || (slices.Contains(attached, g.id) && isManagedFor(id, r.Service, g))
+		if made && id.isOwned(g.tags) && !isNamedByUser(r.Service, c.config, g.id) {
 			left.groups = append(left.groups, g)
 		}
 	}
@@ -618,8 +618,8 @@ func (c *networkReconciler) leftovers(ctx context.Context, r services.Request, o
 		return left, nil
 	}
 	name := loadBalancerName(r.Service)
-	left.decide = c.nodeRules().changes(ctx, id, nothingFor(name, c.config), nil, nil).decide
-	left.opened = left.openings(o.groups, func(g securityGroup) ruleChange {
+	left.decide = c.nodeRules().changes(ctx, id, emptyNeeds(name, c.config), nil, nil).decide
+	left.opened = left.groupsToClose(o.groups, func(g securityGroup) ruleChange {
 		// What others left behind is cleaned up as well, but keeps no Service from going.
 		if hasRuleOf(g, name) || (r.Purpose == services.Delete && id.isTagged(g.tags)) {
 			return left.decide(g)

@@ -110,7 +110,7 @@ func desireNetwork(service *v1.Service, s settings, c Config, id *identity, back
 func (d *desiredNetwork) placeIn(service *v1.Service, s settings, c Config, subnets []subnet) (findings []services.Finding, err error) {
 	var required bool
 	d.addressType, required = addressTypeOf(service, subnets)
-	if hidden := unfiltered(service, s, c); d.addressType == addressDualStack && hidden != "" {
+	if hidden := unfilteredFamily(service, s, c); d.addressType == addressDualStack && hidden != "" {
 		if required {
 			return nil, problemf(annotationSourceRanges, "", "(or spec.loadBalancerSourceRanges) cannot keep clients out that come by %s: "+
 				"a network load balancer hides them from nodes with the other family; set NLBSecurityGroupMode = Managed, "+
@@ -127,18 +127,18 @@ func (d *desiredNetwork) placeIn(service *v1.Service, s settings, c Config, subn
 	return findings, err
 }
 
-// unfiltered is the family that a new load balancer with both would hide from its nodes, where source ranges would not hold for
+// unfilteredFamily is the family that a new load balancer with both would hide from its nodes, where source ranges would not hold for
 // it; "" where they do.
-func unfiltered(service *v1.Service, s settings, c Config) string {
+func unfilteredFamily(service *v1.Service, s settings, c Config) string {
 	hidden := targetFamily(service) != addressIPv6
-	if _, all := covers(s.ranges, hidden); len(s.ranges) == 0 || all || c.NLBGroupMode == groupModeManaged {
+	if _, all := coverage(s.ranges, hidden); len(s.ranges) == 0 || all || c.NLBGroupMode == groupModeManaged {
 		return ""
 	}
 	return familyName(hidden)
 }
 
-// growTo adds the subnets that the annotation names now. More of them are added; fewer have no effect.
-func (d *desiredNetwork) growTo(s settings, lb *networkLoadBalancer, subnets []subnet) (err error) {
+// addSubnets adds the subnets that the annotation names now. More of them are added; fewer have no effect.
+func (d *desiredNetwork) addSubnets(s settings, lb *networkLoadBalancer, subnets []subnet) (err error) {
 	have, addressed := subnetsOf(lb), len(s.EIPs) > 0 || len(s.PrivateAddresses) > 0
 	d.fewer = len(difference(have, idsOf(subnets))) > 0 || addressed && len(difference(idsOf(subnets), have)) > 0
 	if !d.fewer && !addressed {
@@ -186,9 +186,9 @@ func fixedAddresses(s settings, lb *networkLoadBalancer) []services.Fixed {
 func (d *desiredNetwork) ownGroup(r services.Request, s settings, id *identity, all map[string]securityGroup) error {
 	d.own = &ownGroup{
 		name: managedGroupName(r.Cluster, r.Service), description: managedGroupDescription, tags: mergeTags(s.tags, id.ownershipTags()),
-		rules: networkFrontRules(*d, s), mine: frontMine(descriptionFront + d.name),
+		rules: networkFrontRules(*d, s), mine: ownFrontRule(descriptionFront + d.name),
 	}
-	if err := d.own.find(id, all); err != nil {
+	if err := d.own.findAmong(id, all); err != nil {
 		return err
 	}
 	d.groups = []string{cmp.Or(d.own.id, d.own.name)}
@@ -364,9 +364,9 @@ func checkOf(t *elbv2types.TargetGroup) healthCheck {
 	}
 }
 
-// fitting is the time-out that has to be given to a new target group: the wanted one, or one that fits where AWS's own does
+// fittingTimeout is the time-out that has to be given to a new target group: the wanted one, or one that fits where AWS's own does
 // not, because a check must be over before the next one begins; 0 leaves it to AWS.
-func (h healthCheck) fitting() int32 {
+func (h healthCheck) fittingTimeout() int32 {
 	usual := int32(nlbTimeout)
 	if h.protocol == "HTTP" {
 		usual = nlbTimeoutHTTP
@@ -380,7 +380,7 @@ func (h healthCheck) fitting() int32 {
 // changed is the wanted check with the time-out that has to be given for a target group that has another one. What AWS or
 // somebody else chose stays where it fits.
 func (h healthCheck) changed(have healthCheck) healthCheck {
-	if fitting := h.fitting(); h.timeout == 0 && (have.timeout >= h.interval || have.protocol != h.protocol) {
+	if fitting := h.fittingTimeout(); h.timeout == 0 && (have.timeout >= h.interval || have.protocol != h.protocol) {
 		h.timeout = fitting
 	}
 	return h
@@ -475,7 +475,7 @@ func networkSteps(state networkState, want desiredNetwork) []step {
 			})
 		}
 	}
-	if changed := lackingTags(want.attributes, state.attributes); len(changed) > 0 {
+	if changed := missingTags(want.attributes, state.attributes); len(changed) > 0 {
 		var list []elbv2types.LoadBalancerAttribute
 		for _, k := range slices.Sorted(maps.Keys(changed)) {
 			list = append(list, elbv2types.LoadBalancerAttribute{Key: aws.String(k), Value: aws.String(changed[k])})
@@ -542,13 +542,13 @@ func (d desiredNetwork) groupSteps(state networkState, arn string, g desiredTarg
 		}
 		have, attributes = state.targets[arn], state.targetAttributes[arn]
 	}
-	if changed := lackingTags(d.targetAttributes, attributes); len(changed) > 0 {
+	if changed := missingTags(d.targetAttributes, attributes); len(changed) > 0 {
 		var list []elbv2types.TargetGroupAttribute
 		for _, k := range slices.Sorted(maps.Keys(changed)) {
 			list = append(list, elbv2types.TargetGroupAttribute{Key: aws.String(k), Value: aws.String(changed[k])})
 		}
 		steps = append(steps, step{
-			what: "changing attributes of target group " + g.name, input: &elbv2.ModifyTargetGroupAttributesInput{TargetGroupArn: orNil(arn), Attributes: list}, group: g.name,
+			what: "changing attributes of target group " + g.name, input: &elbv2.ModifyTargetGroupAttributesInput{TargetGroupArn: nilIfEmpty(arn), Attributes: list}, group: g.name,
 			before: attributesOf(changed, attributes),
 		})
 	}
@@ -577,10 +577,12 @@ func targetSteps(arn string, g desiredTargetGroup, have []target, want, eligible
 	}
 	var leave, join []step
 	for chunk := range slices.Chunk(gone, targetsAtOnce) {
-		leave = append(leave, step{what: "deregistering targets", input: &elbv2.DeregisterTargetsInput{TargetGroupArn: orNil(arn), Targets: chunk}, group: g.name})
+		leave = append(leave, step{
+			what: "deregistering targets", input: &elbv2.DeregisterTargetsInput{TargetGroupArn: nilIfEmpty(arn), Targets: chunk}, group: g.name,
+		})
 	}
 	for chunk := range slices.Chunk(fresh, targetsAtOnce) {
-		join = append(join, step{what: "registering targets", input: &elbv2.RegisterTargetsInput{TargetGroupArn: orNil(arn), Targets: chunk}, group: g.name})
+		join = append(join, step{what: "registering targets", input: &elbv2.RegisterTargetsInput{TargetGroupArn: nilIfEmpty(arn), Targets: chunk}, group: g.name})
 	}
 	if len(known) == 0 && len(have)+len(fresh) <= awslimits.Targets.Max {
 		return append(join, leave...)
@@ -594,7 +596,7 @@ func listenerSteps(state networkState, groupARN string, l desiredListener, tags 
 	if l.certificate != "" {
 		certificates = []elbv2types.Certificate{{CertificateArn: aws.String(l.certificate)}}
 	}
-	actions := []elbv2types.Action{{Type: elbv2types.ActionTypeEnumForward, TargetGroupArn: orNil(groupARN)}}
+	actions := []elbv2types.Action{{Type: elbv2types.ActionTypeEnumForward, TargetGroupArn: nilIfEmpty(groupARN)}}
 	for n := range state.listeners {
 		have := &state.listeners[n]
 		if aws.ToInt32(have.Port) != l.port {
@@ -615,13 +617,13 @@ func listenerSteps(state networkState, groupARN string, l desiredListener, tags 
 			policy = cmp.Or(policy, usualTLSPolicy) // AWS has a default at the creation alone
 		}
 		return []step{{what: fmt.Sprintf("changing the listener of port %d", l.port), group: l.group.name, before: have, input: &elbv2.ModifyListenerInput{
-			ListenerArn: have.ListenerArn, Port: aws.Int32(l.port), Protocol: elbv2types.ProtocolEnum(l.protocol), SslPolicy: orNil(policy),
+			ListenerArn: have.ListenerArn, Port: aws.Int32(l.port), Protocol: elbv2types.ProtocolEnum(l.protocol), SslPolicy: nilIfEmpty(policy),
 			Certificates: certificates, DefaultActions: actions,
 		}}}
 	}
 	return []step{{what: fmt.Sprintf("creating the listener of port %d", l.port), group: l.group.name, input: &elbv2.CreateListenerInput{
 		LoadBalancerArn: state.lb.LoadBalancerArn, Port: aws.Int32(l.port), Protocol: elbv2types.ProtocolEnum(l.protocol),
-		SslPolicy: orNil(l.policy), Certificates: certificates, DefaultActions: actions, Tags: elbv2Tags(tags),
+		SslPolicy: nilIfEmpty(l.policy), Certificates: certificates, DefaultActions: actions, Tags: elbv2Tags(tags),
 	}}}
 }
 
@@ -630,11 +632,11 @@ func createTargetGroup(g desiredTargetGroup, vpc string, tags map[string]string)
 		Name: aws.String(g.name), Port: aws.Int32(g.port), Protocol: elbv2types.ProtocolEnum(g.protocol),
 		TargetType: elbv2types.TargetTypeEnum(g.targetType), VpcId: aws.String(vpc), Tags: elbv2Tags(tags),
 		HealthCheckProtocol: elbv2types.ProtocolEnum(g.check.protocol), HealthCheckPort: aws.String(g.check.port),
-		HealthCheckPath:            orNil(g.check.path),
+		HealthCheckPath:            nilIfEmpty(g.check.path),
 		HealthCheckIntervalSeconds: aws.Int32(g.check.interval), HealthyThresholdCount: aws.Int32(g.check.healthyCount),
 		UnhealthyThresholdCount: aws.Int32(g.check.unhealthyCount),
 	}
-	if timeout := g.check.fitting(); timeout > 0 {
+	if timeout := g.check.fittingTimeout(); timeout > 0 {
 		in.HealthCheckTimeoutSeconds = aws.Int32(timeout)
 	}
 	if g.addressType == addressIPv6 {
@@ -646,7 +648,7 @@ func createTargetGroup(g desiredTargetGroup, vpc string, tags map[string]string)
 func modifyTargetGroup(arn string, c healthCheck) *elbv2.ModifyTargetGroupInput {
 	in := &elbv2.ModifyTargetGroupInput{
 		TargetGroupArn: aws.String(arn), HealthCheckProtocol: elbv2types.ProtocolEnum(c.protocol), HealthCheckPort: aws.String(c.port),
-		HealthCheckPath:            orNil(c.path),
+		HealthCheckPath:            nilIfEmpty(c.path),
 		HealthCheckIntervalSeconds: aws.Int32(c.interval), HealthyThresholdCount: aws.Int32(c.healthyCount),
 		UnhealthyThresholdCount: aws.Int32(c.unhealthyCount),
 	}

@@ -30,7 +30,7 @@ func (n networkRules) rulesOn(
 		}
 	}
 	name := loadBalancerName(service)
-	rules, spare = networkNodeRules(name, listeners, ranges, subnets, entranceOf(service, s, n.config, lb).hides(s))
+	rules, spare = networkNodeRules(name, listeners, ranges, subnets, entranceOf(service, s, n.config, lb).isHidden(s))
 	if _, told := s.targetAttributes[attributePreserveClient]; told {
 		return rules, spare
 	}
@@ -52,7 +52,7 @@ func (n networkRules) desiredOf(
 	if n.config.NoNodeGroupRules || len(backends) == 0 {
 		return rules, nil, nil
 	}
-	_, id, err := n.api.ready(ctx)
+	_, id, err := n.api.connect(ctx)
 	if err != nil {
 		return rules, nil, err
 	}
@@ -61,7 +61,7 @@ func (n networkRules) desiredOf(
 	if err != nil {
 		return rules, findings, err
 	}
-	want := nothingFor(loadBalancerName(service), n.config)
+	want := emptyNeeds(loadBalancerName(service), n.config)
 	want.rules, want.spare = n.rulesOn(service, s, lb, listeners, subnets)
 	want.partial, want.goes = !complete, false
 	return n.changes(ctx, id, want, groups, all), findings, nil
@@ -71,7 +71,7 @@ func (n networkRules) desiredOf(
 func (n networkRules) changes(
 	ctx context.Context, id *identity, want desiredNodeRules, targets []string, all map[string]securityGroup,
 ) nodeRules {
-	others, none := n.otherNetworks(ctx, want.name), nothingFor(want.name, n.config)
+	others, none := n.otherNetworks(ctx, want.name), emptyNeeds(want.name, n.config)
 	none.partial, none.goes = want.partial, want.goes
 	rules := nodeRules{decide: func(g securityGroup) ruleChange {
 		if slices.Contains(targets, g.id) {
@@ -83,7 +83,7 @@ func (n networkRules) changes(
 		if !slices.Contains(targets, g.id) && !id.isTagged(g.tags) && !hasRuleOf(g, want.name) {
 			continue
 		}
-		if c := rules.decide(g); !c.empty() {
+		if c := rules.decide(g); !c.isEmpty() {
 			rules.due = append(rules.due, c)
 		}
 	}
@@ -107,7 +107,7 @@ func (n networkRules) otherNetworks(ctx context.Context, name string) otherRules
 	return otherRules{
 		names: names,
 		needs: func(ports map[int32]bool) (ruleKeys, error) {
-			needed, _, err := n.neededBy(ctx, others, ports)
+			needed, _, err := n.neededRules(ctx, others, ports)
 			return needed, err
 		},
 		gone: func(name string) bool {
@@ -120,11 +120,11 @@ func (n networkRules) otherNetworks(ctx context.Context, name string) otherRules
 	}
 }
 
-// neededBy are the rules for some ports that network load balancers of Services need, and those that they do not make and let stay.
+// neededRules are the rules for some ports that network load balancers of Services need, and those that they do not make and let stay.
 // One that is not made yet opens the nodes itself.
-func (n networkRules) neededBy(ctx context.Context, services []*v1.Service, ports map[int32]bool) (needed, spare ruleKeys, err error) {
+func (n networkRules) neededRules(ctx context.Context, services []*v1.Service, ports map[int32]bool) (needed, spare ruleKeys, err error) {
 	needed, spare = ruleKeys{}, ruleKeys{}
-	_, id, err := n.api.ready(ctx)
+	_, id, err := n.api.connect(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

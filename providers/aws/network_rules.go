@@ -36,7 +36,7 @@ func networkNodeRules(
 	taken := ruleKeys{}
 	spare = ruleKeys{}
 	add := func(list *[]rule, r rule) {
-		if taken.fresh(r) {
+		if taken.addIfNew(r) {
 			*list = append(*list, r)
 		}
 	}
@@ -96,8 +96,8 @@ type otherRules struct {
 // isGone reports whether a rule is left of a load balancer that is gone.
 func (o otherRules) isGone(name string) bool { return o.gone != nil && o.gone(name) }
 
-// unneeded are rules that no other load balancer needs. Where that is not known, none may go.
-func (o otherRules) unneeded(rules []rule) []rule {
+// unneededRules are rules that no other load balancer needs. Where that is not known, none may go.
+func (o otherRules) unneededRules(rules []rule) []rule {
 	if len(rules) == 0 || len(o.names) == 0 {
 		return rules
 	}
@@ -118,7 +118,7 @@ func (o otherRules) unneeded(rules []rule) []rule {
 func (w desiredNodeRules) isOwn(r rule, others []string) bool {
 	name, health := ruleOf(r)
 	switch {
-	case w.stays(r) || name == "":
+	case w.isIgnored(r) || name == "":
 		return false
 	case health && r.from == w.sharedPort && w.sharedPort != 0:
 		return len(others) == 0 // it serves whoever is left, and goes with the last
@@ -126,23 +126,23 @@ func (w desiredNodeRules) isOwn(r rule, others []string) bool {
 	return name == w.name
 }
 
-// stays reports whether a rule is not looked at.
-func (w desiredNodeRules) stays(r rule) bool { return w.partial || w.spare[r.key()] || w.spare[r] }
+// isIgnored reports whether a rule is not looked at.
+func (w desiredNodeRules) isIgnored(r rule) bool { return w.partial || w.spare[r.key()] || w.spare[r] }
 
 // networkNodeChange decides about one security group of nodes.
 func networkNodeChange(g securityGroup, want desiredNodeRules, others otherRules) ruleChange {
 	mine := func(r rule) bool { return want.isOwn(r, others.names) }
-	c := exactly(g, want.rules, mine)
+	c := exactChange(g, want.rules, mine)
 	if len(c.remove) > 0 || want.goes {
 		// What the load balancer used of one that went before is looked at as well.
-		c = exactly(g, want.rules, func(r rule) bool {
+		c = exactChange(g, want.rules, func(r rule) bool {
 			name, _ := ruleOf(r)
-			former := name != "" && name != want.name && r.from != want.sharedPort && !want.stays(r)
+			former := name != "" && name != want.name && r.from != want.sharedPort && !want.isIgnored(r)
 			return mine(r) || (former && others.isGone(name))
 		})
-		c.remove = others.unneeded(c.remove)
+		c.remove = others.unneededRules(c.remove)
 	}
-	if c.empty() {
+	if c.isEmpty() {
 		return c
 	}
 	m := mtuChange(c.result())
@@ -156,11 +156,11 @@ func mtuChange(g securityGroup) ruleChange {
 	var mtu []rule
 	for _, r := range g.rules {
 		one := rule{protocolICMP, fragmentationType, fragmentationCode, ruleSource{cidr: r.source.cidr}, descriptionMTU}
-		if strings.HasPrefix(r.description, descriptionClient) && r.source.cidr != "" && !r.v6() && taken.fresh(one) {
+		if strings.HasPrefix(r.description, descriptionClient) && r.source.cidr != "" && !r.v6() && taken.addIfNew(one) {
 			mtu = append(mtu, one)
 		}
 	}
-	return exactly(g, mtu, func(r rule) bool { return r.description == descriptionMTU })
+	return exactChange(g, mtu, func(r rule) bool { return r.description == descriptionMTU })
 }
 
 // ruleOf is the name of the network load balancer that a rule was made for; "" if it was made for none. health is set where it
@@ -175,19 +175,19 @@ func ruleOf(r rule) (name string, health bool) {
 	return name, health
 }
 
-// ofLoadBalancer reports whether a rule was made for a network load balancer.
-func ofLoadBalancer(r rule, name string) bool {
+// belongsToLoadBalancer reports whether a rule was made for a network load balancer.
+func belongsToLoadBalancer(r rule, name string) bool {
 	of, _ := ruleOf(r)
 	return of == name
 }
 
 // hasRuleOf reports whether a group has a rule that was made for a network load balancer.
 func hasRuleOf(g securityGroup, name string) bool {
-	return slices.ContainsFunc(g.rules, func(r rule) bool { return ofLoadBalancer(r, name) })
+	return slices.ContainsFunc(g.rules, func(r rule) bool { return belongsToLoadBalancer(r, name) })
 }
 
-// nothingFor returns the needs of a load balancer that is being deleted.
-func nothingFor(name string, c Config) desiredNodeRules {
+// emptyNeeds returns the needs of a load balancer that is being deleted.
+func emptyNeeds(name string, c Config) desiredNodeRules {
 	d := desiredNodeRules{name: name, goes: true}
 	if c.HealthProbeMode == probeShared {
 		d.sharedPort = int32(c.SharedProbePort) //nolint:gosec // the table bounds it
@@ -195,8 +195,8 @@ func nothingFor(name string, c Config) desiredNodeRules {
 	return d
 }
 
-// managedFor reports whether a group that a network load balancer of a Service has was made for it.
-func managedFor(id *identity, service *v1.Service, g securityGroup) bool {
+// isManagedFor reports whether a group that a network load balancer of a Service has was made for it.
+func isManagedFor(id *identity, service *v1.Service, g securityGroup) bool {
 	return madeForLoadBalancer(id, g) && strings.HasPrefix(g.name, targetGroupPrefix(service))
 }
 

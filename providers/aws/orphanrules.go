@@ -39,10 +39,10 @@ type nodeClosing struct {
 	classic classicRules
 }
 
-// decide says what goes from one security group. A group that is not the cluster's is looked at where it names the load balancer.
-func (d nodeClosing) decide(g securityGroup) ruleChange {
+// closingChange says what goes from one security group. A group that is not the cluster's is looked at where it names the load balancer.
+func (d nodeClosing) closingChange(g securityGroup) ruleChange {
 	if d.id.isTagged(g.tags) || hasRuleOf(g, d.name) {
-		if c := networkNodeChange(g, d.want, d.others); !c.empty() {
+		if c := networkNodeChange(g, d.want, d.others); !c.isEmpty() {
 			after := d.classic.change(c.result())
 			c.remove = append(c.remove, after.remove...)
 			return c
@@ -60,7 +60,7 @@ func (c *cloud) closingOf(
 	if err != nil {
 		return d, err
 	}
-	d = nodeClosing{id: id, name: name, want: nothingFor(name, c.config)}
+	d = nodeClosing{id: id, name: name, want: emptyNeeds(name, c.config)}
 	if d.others, err = c.othersOf(ctx, id, name, living, maxAge); err != nil {
 		return d, err
 	}
@@ -95,7 +95,7 @@ func (c *cloud) othersOf(
 		if err != nil {
 			return others, err
 		}
-		if id.owned(tags) {
+		if id.isOwned(tags) {
 			others.names = append(others.names, other)
 		}
 	}
@@ -106,7 +106,7 @@ func (c *cloud) othersOf(
 		}
 	}
 	others.needs = func(ports map[int32]bool) (ruleKeys, error) {
-		needed, spare, err := networkRules{c.loadBalancers.shared}.neededBy(ctx, served, ports)
+		needed, spare, err := networkRules{c.loadBalancers.shared}.neededRules(ctx, served, ports)
 		if err == nil {
 			maps.Copy(needed, spare) // one may be all that a load balancer is let in by
 		}
@@ -120,7 +120,7 @@ func (c *cloud) closeNodes(ctx context.Context, id *identity, name string, group
 	if c.config.NoNodeGroupRules {
 		return nil
 	}
-	living, err := c.livingNow(ctx)
+	living, err := c.currentServices(ctx)
 	if err != nil {
 		return err
 	}
@@ -133,10 +133,10 @@ func (c *cloud) closeNodes(ctx context.Context, id *identity, name string, group
 		return notAbsence(err)
 	}
 	for _, g := range groupsByID(all) {
-		if d.decide(g).empty() {
+		if d.closingChange(g).isEmpty() {
 			continue
 		}
-		if err := c.loadBalancers.groups.change(ctx, g.id, wholeChange, d.decide); err != nil {
+		if err := c.loadBalancers.groups.change(ctx, g.id, wholeChange, d.closingChange); err != nil {
 			return fmt.Errorf("closing nodes to load balancer %s, which no Service has: %w", name, notAbsence(err))
 		}
 	}
@@ -159,7 +159,7 @@ func (c *cloud) orphanNodeRules(ctx context.Context, id *identity, living living
 	}
 	var orphans []contract.Orphan
 	for _, g := range all {
-		if !id.alone(g.tags) {
+		if !id.isOnlyOwner(g.tags) {
 			continue
 		}
 		for _, name := range loadBalancersIn(g) {
@@ -170,7 +170,7 @@ func (c *cloud) orphanNodeRules(ctx context.Context, id *identity, living living
 			if err != nil {
 				return nil, err
 			}
-			if !d.decide(g).empty() {
+			if !d.closingChange(g).isEmpty() {
 				orphans = append(orphans, contract.Orphan{Kind: orphanRules, ID: g.id + "/" + name, Name: name})
 			}
 		}
@@ -210,15 +210,15 @@ func (c *cloud) loadBalancerNames(ctx context.Context) (map[string]bool, error) 
 	return names, err
 }
 
-// ofRules takes the ID of rules apart.
-func ofRules(o contract.Orphan) (groupID, name string) {
+// parseRulesID takes the ID of rules apart.
+func parseRulesID(o contract.Orphan) (groupID, name string) {
 	groupID, name, _ = strings.Cut(o.ID, "/")
 	return groupID, name
 }
 
 // deleteOrphanRules closes one security group to a load balancer, once AWS says of both kinds that there is none of the name.
 func (c *cloud) deleteOrphanRules(ctx context.Context, id *identity, o contract.Orphan) error {
-	groupID, name := ofRules(o)
+	groupID, name := parseRulesID(o)
 	l := c.loadBalancers
 	_, classic := l.records.classics.Get(ctx, name, inventory.Query{})
 	_, network := l.records.networks.Get(ctx, name, inventory.Query{})
@@ -234,10 +234,10 @@ func (c *cloud) deleteOrphanRules(ctx context.Context, id *identity, o contract.
 	if err != nil {
 		return err
 	}
-	if !id.alone(g.tags) || c.config.NoNodeGroupRules {
+	if !id.isOnlyOwner(g.tags) || c.config.NoNodeGroupRules {
 		return fmt.Errorf("%s %s: the group %w", o.Kind, o.ID, errNotOrphan)
 	}
-	living, err := c.livingNow(ctx)
+	living, err := c.currentServices(ctx)
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func (c *cloud) deleteOrphanRules(ctx context.Context, id *identity, o contract.
 	if err != nil {
 		return err
 	}
-	return l.groups.change(ctx, groupID, wholeChange, d.decide)
+	return l.groups.change(ctx, groupID, wholeChange, d.closingChange)
 }
 
 // checkProtection refuses a load balancer that somebody protects: it would stay, and reach no node any more.

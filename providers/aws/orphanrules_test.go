@@ -43,7 +43,7 @@ func (w *world) command(classes defaults.Set) {
 // orphans are those that the command finds, by their kind and name.
 func (w *world) orphans() map[string]contract.Orphan {
 	w.T.Helper()
-	living, err := w.livingNow(w.T.Context())
+	living, err := w.currentServices(w.T.Context())
 	require.NoError(w.T, err)
 	list, err := w.Orphans(w.T.Context(), living.all)
 	require.NoError(w.T, err)

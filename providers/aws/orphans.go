@@ -34,7 +34,7 @@ const (
 // count where no load balancer uses them, rules of nodes where the load balancer that they name is gone. What sends to instances
 // that run and are no Nodes here is another cluster's with the same ID.
 func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract.Orphan, error) {
-	_, id, err := c.api.ready(ctx)
+	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (l livingServices) isServed(o contract.Orphan) bool {
 	case orphanTargetGroup:
 		return l.services[o.Name]
 	case orphanRules:
-		_, name := ofRules(o)
+		_, name := parseRulesID(o)
 		return l.loadBalancers[name]
 	}
 	name, classic := strings.CutPrefix(o.Name, classicGroupPrefix)
@@ -100,8 +100,8 @@ func (l livingServices) isServed(o contract.Orphan) bool {
 		slices.ContainsFunc(l.prefixes, func(p string) bool { return strings.HasPrefix(o.Name, p) })
 }
 
-// servesOthers reports whether any of these instances runs and is no Node of this cluster.
-func (c *cloud) servesOthers(ctx context.Context, instanceIDs []string) (bool, error) {
+// isUsedByOthers reports whether any of these instances runs and is no Node of this cluster.
+func (c *cloud) isUsedByOthers(ctx context.Context, instanceIDs []string) (bool, error) {
 	if c.kube == nil || len(instanceIDs) == 0 {
 		return false, nil
 	}
@@ -152,7 +152,7 @@ func (c *cloud) networkTargets(ctx context.Context, arn string, maxAge time.Dura
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 			return nil, err
 		}
-		for _, one := range found.value.all() {
+		for _, one := range found.value.targets() {
 			ids = append(ids, one.id)
 		}
 	}
@@ -161,7 +161,7 @@ func (c *cloud) networkTargets(ctx context.Context, arn string, maxAge time.Dura
 
 // orphanOf returns the Service that tags name, if they say that the cluster owns the thing.
 func orphanOf(id *identity, tags map[string]string) (string, bool) {
-	return tags[serviceTag], id.owned(tags) && tags[serviceTag] != ""
+	return tags[serviceTag], id.isOwned(tags) && tags[serviceTag] != ""
 }
 
 func (c *cloud) orphanClassics(ctx context.Context, id *identity, living livingServices) ([]contract.Orphan, error) {
@@ -184,12 +184,12 @@ func (c *cloud) orphanClassics(ctx context.Context, id *identity, living livingS
 		if !orphan {
 			continue
 		}
-		others, err := c.servesOthers(ctx, classicTargets(lb))
+		others, err := c.isUsedByOthers(ctx, classicTargets(lb))
 		if err != nil {
 			return nil, err
 		}
 		if !others {
-			orphans = append(orphans, contract.Orphan{Kind: orphanClassic, ID: name, Name: service, Created: created(lb.CreatedTime)})
+			orphans = append(orphans, contract.Orphan{Kind: orphanClassic, ID: name, Name: service, Created: createdAt(lb.CreatedTime)})
 		}
 	}
 	return orphans, nil
@@ -227,18 +227,18 @@ func (c *cloud) orphanNetworks(ctx context.Context, id *identity, living livingS
 		if err != nil {
 			return nil, err
 		}
-		others, err := c.servesOthers(ctx, targets)
+		others, err := c.isUsedByOthers(ctx, targets)
 		if err != nil {
 			return nil, err
 		}
 		if !others {
-			orphans = append(orphans, contract.Orphan{Kind: orphanNetwork, ID: arn, Name: service, Created: created(lb.CreatedTime)})
+			orphans = append(orphans, contract.Orphan{Kind: orphanNetwork, ID: arn, Name: service, Created: createdAt(lb.CreatedTime)})
 		}
 	}
 	return orphans, nil
 }
 
-func created(at *time.Time) string {
+func createdAt(at *time.Time) string {
 	if at == nil {
 		return ""
 	}
@@ -254,7 +254,7 @@ func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, living liv
 	}
 	var orphans []contract.Orphan
 	for _, t := range all {
-		used, err := c.inUse(ctx, t, ownership.OrphanMaxAge)
+		used, err := c.isTargetGroupUsed(ctx, t, ownership.OrphanMaxAge)
 		if err != nil {
 			return nil, err
 		}
@@ -273,9 +273,9 @@ func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, living liv
 	return orphans, nil
 }
 
-// inUse reports whether a target group has a load balancer. AWS goes on showing some that were deleted; those of other
+// isTargetGroupUsed reports whether a target group has a load balancer. AWS goes on showing some that were deleted; those of other
 // controllers count as living, because they are not known here.
-func (c *cloud) inUse(ctx context.Context, t *elbv2types.TargetGroup, maxAge time.Duration) (bool, error) {
+func (c *cloud) isTargetGroupUsed(ctx context.Context, t *elbv2types.TargetGroup, maxAge time.Duration) (bool, error) {
 	for _, arn := range t.LoadBalancerArns {
 		name := loadBalancerOfARN(arn)
 		if !controllerName.MatchString(name) {
@@ -322,7 +322,7 @@ func (c *cloud) orphanGroups(ctx context.Context, id *identity, living livingSer
 // madeForLoadBalancer reports whether a security group was made for one load balancer. AWS's other controller gives names and
 // descriptions of the same form, besides tags of its own.
 func madeForLoadBalancer(id *identity, g securityGroup) bool {
-	if !id.owned(g.tags) {
+	if !id.isOwned(g.tags) {
 		return false
 	}
 	if name, classic := strings.CutPrefix(g.name, classicGroupPrefix); classic {
@@ -350,7 +350,7 @@ func (c *cloud) groupInUse(ctx context.Context, groupID string, living livingSer
 		if living.loadBalancers[aws.ToString(lb.LoadBalancerName)] {
 			return true, nil
 		}
-		if others, err := c.servesOthers(ctx, classicTargets(lb)); err != nil || others {
+		if others, err := c.isUsedByOthers(ctx, classicTargets(lb)); err != nil || others {
 			return others, err
 		}
 	}
@@ -369,7 +369,7 @@ func (c *cloud) groupInUse(ctx context.Context, groupID string, living livingSer
 		if err != nil {
 			return false, err
 		}
-		if others, err := c.servesOthers(ctx, targets); err != nil || others {
+		if others, err := c.isUsedByOthers(ctx, targets); err != nil || others {
 			return others, err
 		}
 	}
@@ -381,21 +381,21 @@ var errNotOrphan = errors.New("is not the cluster's any more, or in use; it is l
 
 // DeleteOrphan implements contract.OrphanFinder. What was found is looked at again first: people may have taken it over.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
-	_, id, err := c.api.ready(ctx)
+	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return err
 	}
 	l := c.loadBalancers
-	if err := c.stillNobodys(ctx, o); err != nil {
+	if err := c.isStillOrphan(ctx, o); err != nil {
 		return err
 	}
 	switch o.Kind {
 	case orphanClassic:
-		if err = stillOrphan(ctx, id, o, l.records.classicTags); err == nil {
+		if err = checkStillOrphan(ctx, id, o, l.records.classicTags); err == nil {
 			err = c.deleteOrphanClassic(ctx, id, o)
 		}
 	case orphanNetwork:
-		if err = stillOrphan(ctx, id, o, l.records.networkTags); err == nil {
+		if err = checkStillOrphan(ctx, id, o, l.records.networkTags); err == nil {
 			err = c.deleteOrphanNetwork(ctx, id, o)
 		}
 	case orphanTargetGroup:
@@ -413,16 +413,16 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	return err
 }
 
-// stillNobodys asks the API server again whether a living Service has what is about to be deleted.
-func (c *cloud) stillNobodys(ctx context.Context, o contract.Orphan) error {
-	living, err := c.livingNow(ctx)
+// isStillOrphan asks the API server again whether a living Service has what is about to be deleted.
+func (c *cloud) isStillOrphan(ctx context.Context, o contract.Orphan) error {
+	living, err := c.currentServices(ctx)
 	if err == nil && living.isServed(o) {
 		err = fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
 	}
 	return err
 }
 
-func (c *cloud) livingNow(ctx context.Context) (livingServices, error) {
+func (c *cloud) currentServices(ctx context.Context) (livingServices, error) {
 	if c.kube == nil {
 		return livingServices{}, nil
 	}
@@ -446,7 +446,7 @@ func (c *cloud) deleteOrphanClassic(ctx context.Context, id *identity, o contrac
 	if aws.ToString(lb.VPCId) != id.vpc {
 		return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
 	}
-	if others, err := c.servesOthers(ctx, classicTargets(lb)); err != nil || others {
+	if others, err := c.isUsedByOthers(ctx, classicTargets(lb)); err != nil || others {
 		return cmp.Or(err, fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan))
 	}
 	// The nodes are closed first: a load balancer that could not be deleted is listed again.
@@ -469,7 +469,7 @@ func (c *cloud) deleteOrphanNetwork(ctx context.Context, id *identity, o contrac
 	if err != nil {
 		return err
 	}
-	if others, err := c.servesOthers(ctx, targets); err != nil || others {
+	if others, err := c.isUsedByOthers(ctx, targets); err != nil || others {
 		return cmp.Or(err, fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan))
 	}
 	if err := c.checkProtection(ctx, o); err != nil {
@@ -483,8 +483,8 @@ func (c *cloud) deleteOrphanNetwork(ctx context.Context, id *identity, o contrac
 	return b.deleteNetwork(ctx, o.ID)
 }
 
-// stillOrphan reads the tags of something that is about to be deleted.
-func stillOrphan(
+// checkStillOrphan reads the tags of something that is about to be deleted.
+func checkStillOrphan(
 	ctx context.Context, id *identity, o contract.Orphan, tags *inventory.Inventory[string, keyedValue[map[string]string]],
 ) error {
 	found, err := tags.Get(ctx, o.ID, inventory.Query{})
@@ -507,10 +507,10 @@ func (c *cloud) deleteOrphanTargetGroup(ctx context.Context, id *identity, o con
 	if n < 0 {
 		return nil
 	}
-	if err := stillOrphan(ctx, id, o, b.networkTags); err != nil {
+	if err := checkStillOrphan(ctx, id, o, b.networkTags); err != nil {
 		return err
 	}
-	used, err := c.inUse(ctx, all[n], 0)
+	used, err := c.isTargetGroupUsed(ctx, all[n], 0)
 	if err != nil {
 		return err
 	}
@@ -526,7 +526,7 @@ func (c *cloud) deleteOrphanGroup(ctx context.Context, id *identity, o contract.
 	if err != nil {
 		return err
 	}
-	living, err := c.livingNow(ctx)
+	living, err := c.currentServices(ctx)
 	if err != nil {
 		return err
 	}
@@ -537,7 +537,7 @@ func (c *cloud) deleteOrphanGroup(ctx context.Context, id *identity, o contract.
 	if used || !madeForLoadBalancer(id, g) || g.name != o.Name {
 		return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
 	}
-	if err := groups.closeTo(ctx, o.ID); err != nil {
+	if err := groups.closeGroupTo(ctx, o.ID); err != nil {
 		return err
 	}
 	return groups.remove(ctx, g)

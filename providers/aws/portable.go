@@ -95,8 +95,8 @@ func mergeAttributes(own, translated string) (merged string, contradict bool) {
 	return merged, contradict
 }
 
-// unserved refuses security groups where an option keeps a network load balancer from having them.
-func unserved(in registry.Inputs, service *v1.Service) error {
+// unsupportedReason refuses security groups where an option keeps a network load balancer from having them.
+func unsupportedReason(in registry.Inputs, service *v1.Service) error {
 	groups := service.Annotations[portable.SecurityGroups]
 	if network, _ := kindOf(service); groups == "" || !network || len(in.File) == 0 {
 		return nil // whether they count is for the cloud config to say

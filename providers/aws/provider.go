@@ -35,7 +35,7 @@ func Description() registry.Provider {
 		Controllers: []registry.Controller{
 			{Name: taggingController, Rights: []registry.Right{{Resources: []string{"nodes"}, Verbs: []string{"patch"}}}},
 		},
-		Unserved:        unserved,
+		Unserved:        unsupportedReason,
 		ServedElsewhere: &schema.Where{Key: annotationType, OneOf: []string{typeNLBIP, typeExternal}},
 		Sections:        map[string]string{"policy": policyDocument()},
 		Routes:          func(in registry.Inputs) bool { return in.ClusterCIDR != "" },

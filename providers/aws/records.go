@@ -80,27 +80,27 @@ func newRecords(a *api) *records {
 			},
 		}),
 		targets: inventory.New(inventory.Source[string, keyedValue[registered]]{
-			Kind: "targets", ID: func(n keyedValue[registered]) string { return n.key }, Get: keyed(a.getTargets), Keep: keepTargets(),
+			Kind: "targets", ID: func(n keyedValue[registered]) string { return n.key }, Get: withKey(a.getTargets), Keep: keepTargets(),
 			Lag: showsWithin, Own: func(known, _ keyedValue[registered]) keyedValue[registered] { return known },
 		}),
-		listeners:        single("listeners", a.getListeners),
-		attributes:       single("load balancer attributes", a.getNetworkAttributes),
-		targetAttributes: single("target group attributes", a.getTargetAttributes),
-		classicSettings:  single("classic load balancer attributes", a.getClassicSettings),
-		classicTags:      batched("classic load balancer tags", a.getClassicTags),
-		networkTags:      batched("load balancer tags", a.getNetworkTags),
+		listeners:        newSingleInventory("listeners", a.getListeners),
+		attributes:       newSingleInventory("load balancer attributes", a.getNetworkAttributes),
+		targetAttributes: newSingleInventory("target group attributes", a.getTargetAttributes),
+		classicSettings:  newSingleInventory("classic load balancer attributes", a.getClassicSettings),
+		classicTags:      newBatchInventory("classic load balancer tags", a.getClassicTags),
+		networkTags:      newBatchInventory("load balancer tags", a.getNetworkTags),
 	}
 }
 
-// single is an inventory of what can only be read one by one.
-func single[V any](kind string, get func(context.Context, string) (V, error)) *inventory.Inventory[string, keyedValue[V]] {
+// newSingleInventory is an inventory of what can only be read one by one.
+func newSingleInventory[V any](kind string, get func(context.Context, string) (V, error)) *inventory.Inventory[string, keyedValue[V]] {
 	return inventory.New(inventory.Source[string, keyedValue[V]]{
-		Kind: kind, ID: func(n keyedValue[V]) string { return n.key }, Get: keyed(get),
+		Kind: kind, ID: func(n keyedValue[V]) string { return n.key }, Get: withKey(get),
 	})
 }
 
-// keyed is a read by a key whose answer has the key.
-func keyed[V any](get func(context.Context, string) (V, error)) func(context.Context, string) (keyedValue[V], error) {
+// withKey is a read by a key whose answer has the key.
+func withKey[V any](get func(context.Context, string) (V, error)) func(context.Context, string) (keyedValue[V], error) {
 	return func(ctx context.Context, key string) (keyedValue[V], error) {
 		v, err := get(ctx, key)
 		return keyedValue[V]{key, v}, err
@@ -115,8 +115,10 @@ func withOwnWrites(known, read *classicLoadBalancer) *classicLoadBalancer {
 	return &merged
 }
 
-// batched is an inventory of what is read by names, several at once.
-func batched[V any](kind string, get func(context.Context, []string) ([]keyedValue[V], error)) *inventory.Inventory[string, keyedValue[V]] {
+// newBatchInventory is an inventory of what is read by names, several at once.
+func newBatchInventory[V any](
+	kind string, get func(context.Context, []string) ([]keyedValue[V], error),
+) *inventory.Inventory[string, keyedValue[V]] {
 	return inventory.New(inventory.Source[string, keyedValue[V]]{
 		Kind: kind, ID: func(n keyedValue[V]) string { return n.key }, GetMany: get, BatchSize: tagBatch,
 		Get: func(ctx context.Context, key string) (keyedValue[V], error) {
@@ -153,13 +155,13 @@ func (a *api) getClassic(ctx context.Context, name string) (*classicLoadBalancer
 		return nil, err
 	}
 	if len(out.LoadBalancerDescriptions) != 1 || aws.ToString(out.LoadBalancerDescriptions[0].LoadBalancerName) != name {
-		return nil, incomplete(what)
+		return nil, incompleteError(what)
 	}
 	return &out.LoadBalancerDescriptions[0], nil
 }
 
-// incomplete is the failure of a read whose answer lacks what it must have.
-func incomplete(what string) error {
+// incompleteError is the failure of a read whose answer lacks what it must have.
+func incompleteError(what string) error {
 	return &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Message: errIncomplete.Error(), Cause: errIncomplete}
 }
 
@@ -187,7 +189,7 @@ func (a *api) getNetwork(ctx context.Context, name string) (*elbv2types.LoadBala
 		return nil, err
 	}
 	if len(out.LoadBalancers) != 1 || aws.ToString(out.LoadBalancers[0].LoadBalancerName) != name {
-		return nil, incomplete(what)
+		return nil, incompleteError(what)
 	}
 	return &out.LoadBalancers[0], nil
 }
@@ -255,7 +257,7 @@ func (a *api) getTargetAttributes(ctx context.Context, arn string) (map[string]s
 // attributeMap makes a map of attributes; everything has some, so that none is no answer.
 func attributeMap[A any](what string, attributes []A, of func(A) (key, value *string)) (map[string]string, error) {
 	if len(attributes) == 0 {
-		return nil, incomplete(what)
+		return nil, incompleteError(what)
 	}
 	return mapOf(attributes, of), nil
 }
@@ -280,7 +282,7 @@ func (a *api) getClassicSettings(ctx context.Context, name string) (elbtypes.Loa
 		LoadBalancerName: aws.String(name),
 	})
 	if err == nil && out.LoadBalancerAttributes == nil {
-		err = incomplete(what)
+		err = incompleteError(what)
 	}
 	if err != nil {
 		return elbtypes.LoadBalancerAttributes{}, err
@@ -354,7 +356,7 @@ func (b *records) run(ctx context.Context, s step, groups map[string]string) err
 		if given != nil {
 			return given
 		}
-		return orNil(groups[s.group])
+		return nilIfEmpty(groups[s.group])
 	}
 	a := b.api
 	switch in := s.input.(type) {
@@ -389,7 +391,7 @@ func (b *records) run(ctx context.Context, s step, groups map[string]string) err
 			return nil
 		}
 		b.groups.Invalidate(aws.ToString(in.TargetGroupArn))
-		return stillInUse(err, "target group "+aws.ToString(in.TargetGroupArn))
+		return isStillInUse(err, "target group "+aws.ToString(in.TargetGroupArn))
 	}
 	return b.runListener(ctx, s, arn)
 }
@@ -398,7 +400,7 @@ func (b *records) run(ctx context.Context, s step, groups map[string]string) err
 func (b *records) makeGroup(ctx context.Context, s step, in *elbv2.CreateTargetGroupInput, groups map[string]string) error {
 	out, err := call(ctx, b.api, s.what, (*elbv2.Client).CreateTargetGroup, in)
 	if err == nil && (len(out.TargetGroups) != 1 || out.TargetGroups[0].TargetGroupArn == nil) {
-		err = incomplete(s.what)
+		err = incompleteError(s.what)
 	}
 	if err != nil {
 		b.groups.InvalidateAll()
@@ -428,7 +430,7 @@ func (b *records) noteTargets(arn string, added, removed []elbv2types.TargetDesc
 	if !ok {
 		return
 	}
-	changed := slices.DeleteFunc(known.value.all(), func(t target) bool {
+	changed := slices.DeleteFunc(known.value.targets(), func(t target) bool {
 		same := func(d elbv2types.TargetDescription) bool {
 			return aws.ToString(d.Id) == t.id && aws.ToInt32(d.Port) == t.port
 		}

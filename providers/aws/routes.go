@@ -44,7 +44,7 @@ func newRoutes(c Config, a *api, i *instances, n *vpcNetwork) *routes {
 
 // table returns the one route table that is managed: the one that the option names, else the one with the cluster's tag.
 func (r *routes) table(ctx context.Context, maxAge time.Duration) (routeTable, error) {
-	_, id, err := r.api.ready(ctx)
+	_, id, err := r.api.connect(ctx)
 	if err != nil {
 		return routeTable{}, err
 	}
@@ -83,7 +83,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 	}
 	var list []*cloudprovider.Route
 	for _, one := range table.routes {
-		cidr := destinationOf(one)
+		cidr := routeDestination(one)
 		use, err := r.useOf(ctx, one, nodes)
 		if err != nil {
 			return nil, err
@@ -121,7 +121,7 @@ type routeUse struct {
 func (r *routes) useOf(ctx context.Context, one ec2types.Route, nodes map[string]*v1.Node) (routeUse, error) {
 	instanceID := aws.ToString(one.InstanceId)
 	blackhole := one.State == ec2types.RouteStateBlackhole
-	if destinationOf(one) == "" || (instanceID == "" && !blackhole) || toGateway(one) {
+	if routeDestination(one) == "" || (instanceID == "" && !blackhole) || toGateway(one) {
 		return routeUse{}, nil
 	}
 	if node, known := nodes[instanceID]; known {
@@ -130,7 +130,7 @@ func (r *routes) useOf(ctx context.Context, one ec2types.Route, nodes map[string
 	if instanceID == "" {
 		return routeUse{blackhole: true, ours: true}, nil
 	}
-	_, id, err := r.api.ready(ctx)
+	_, id, err := r.api.connect(ctx)
 	if err != nil {
 		return routeUse{}, err
 	}
@@ -155,8 +155,8 @@ func toGateway(r ec2types.Route) bool {
 	}, func(target *string) bool { return aws.ToString(target) != "" })
 }
 
-// destinationOf is the network that a route is for; routes for prefix lists have none.
-func destinationOf(r ec2types.Route) string {
+// routeDestination is the network that a route is for; routes for prefix lists have none.
+func routeDestination(r ec2types.Route) string {
 	if r.DestinationCidrBlock != nil {
 		return *r.DestinationCidrBlock
 	}
@@ -184,15 +184,15 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, route *cloudprovi
 	if err != nil {
 		return err
 	}
-	if err := r.forwards(ctx, one); err != nil {
+	if err := r.disableSourceCheck(ctx, one); err != nil {
 		return err
 	}
 	made := route.DestinationCIDR + " " + one.id
 	if r.made.isRecent(made) {
 		return nil // the listing may not show it yet
 	}
-	if err = r.lead(ctx, route, one, routesMaxAge); codeOf(err) == "RouteAlreadyExists" {
-		err = r.lead(ctx, route, one, 0) // the picture was too old
+	if err = r.pointRoute(ctx, route, one, routesMaxAge); codeOf(err) == "RouteAlreadyExists" {
+		err = r.pointRoute(ctx, route, one, 0) // the picture was too old
 	}
 	if err == nil {
 		r.made.add(made)
@@ -200,14 +200,14 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, route *cloudprovi
 	return err
 }
 
-// lead makes a network's route lead to an instance.
-func (r *routes) lead(ctx context.Context, route *cloudprovider.Route, one instance, maxAge time.Duration) error {
+// pointRoute makes a network's route lead to an instance.
+func (r *routes) pointRoute(ctx context.Context, route *cloudprovider.Route, one instance, maxAge time.Duration) error {
 	table, err := r.table(ctx, maxAge)
 	if err != nil {
 		return err
 	}
 	for _, have := range table.routes {
-		if !sameNetwork(destinationOf(have), route.DestinationCIDR) {
+		if !sameNetwork(routeDestination(have), route.DestinationCIDR) {
 			continue
 		}
 		if (have.State == ec2types.RouteStateActive || one.state == stateStopped) && aws.ToString(have.InstanceId) == one.id {
@@ -219,13 +219,13 @@ func (r *routes) lead(ctx context.Context, route *cloudprovider.Route, one insta
 		return r.replace(ctx, table, route, one)
 	}
 	in := &ec2.CreateRouteInput{RouteTableId: aws.String(table.id)}
-	in.InstanceId, in.NetworkInterfaceId = forwarder(one)
-	if in.DestinationCidrBlock, in.DestinationIpv6CidrBlock, err = destination(route.DestinationCIDR); err != nil {
+	in.InstanceId, in.NetworkInterfaceId = forwardingInstance(one)
+	if in.DestinationCidrBlock, in.DestinationIpv6CidrBlock, err = destinationParams(route.DestinationCIDR); err != nil {
 		return err
 	}
 	klog.InfoS("Creating route", "node", route.TargetNode, "destination", route.DestinationCIDR, "instance", one.id)
 	_, err = call(ctx, r.api, fmt.Sprintf("creating the route of %s to node %s", route.DestinationCIDR, route.TargetNode), (*ec2.Client).CreateRoute, in)
-	r.changed(table.id)
+	r.invalidateTables(table.id)
 	return err
 }
 
@@ -257,15 +257,15 @@ func (r *routes) mayReplace(ctx context.Context, table routeTable, have ec2types
 
 // replace changes where a route leads. Without the permission for it, the route is deleted and made again.
 func (r *routes) replace(ctx context.Context, table routeTable, route *cloudprovider.Route, one instance) error {
-	v4, v6, err := destination(route.DestinationCIDR)
+	v4, v6, err := destinationParams(route.DestinationCIDR)
 	if err != nil {
 		return err
 	}
 	in := &ec2.ReplaceRouteInput{RouteTableId: aws.String(table.id), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6}
-	in.InstanceId, in.NetworkInterfaceId = forwarder(one)
+	in.InstanceId, in.NetworkInterfaceId = forwardingInstance(one)
 	klog.InfoS("Replacing route", "node", route.TargetNode, "destination", route.DestinationCIDR, "instance", one.id)
 	_, err = call(ctx, r.api, fmt.Sprintf("replacing the route of %s by one to node %s", route.DestinationCIDR, route.TargetNode), (*ec2.Client).ReplaceRoute, in)
-	r.changed(table.id)
+	r.invalidateTables(table.id)
 	if !permissionRefused(err) {
 		return err
 	}
@@ -277,12 +277,12 @@ func (r *routes) replace(ctx context.Context, table routeTable, route *cloudprov
 		NetworkInterfaceId: in.NetworkInterfaceId,
 	}
 	_, err = call(ctx, r.api, fmt.Sprintf("creating the route of %s to node %s", route.DestinationCIDR, route.TargetNode), (*ec2.Client).CreateRoute, made)
-	r.changed(table.id)
+	r.invalidateTables(table.id)
 	return err
 }
 
-// forwarder returns the target of a route to an instance: AWS does not choose among several interfaces.
-func forwarder(one instance) (instanceID, networkInterface *string) {
+// forwardingInstance returns the target of a route to an instance: AWS does not choose among several interfaces.
+func forwardingInstance(one instance) (instanceID, networkInterface *string) {
 	if len(one.interfaces) > 1 {
 		return nil, aws.String(one.interfaces[0].id)
 	}
@@ -296,11 +296,11 @@ func sameNetwork(a, b string) bool {
 	return a == b || (errA == nil && errB == nil && one.Masked() == other.Masked())
 }
 
-// changed makes the next look read the tables again.
-func (r *routes) changed(string) { r.network.tables.InvalidateAll() }
+// onUpdate makes the next look read the tables again.
+func (r *routes) invalidateTables(string) { r.network.tables.InvalidateAll() }
 
-// destination is the network of a route in the parameter of its family.
-func destination(cidr string) (v4, v6 *string, err error) {
+// destinationParams is the network of a route in the parameter of its family.
+func destinationParams(cidr string) (v4, v6 *string, err error) {
 	p, err := netip.ParsePrefix(cidr)
 	switch {
 	case err != nil:
@@ -324,8 +324,8 @@ func (r *routes) instanceOf(ctx context.Context, name types.NodeName) (instance,
 	return one, nil
 }
 
-// forwards switches off the check of sources and destinations. It is set once for each instance and stays so.
-func (r *routes) forwards(ctx context.Context, one instance) error {
+// disableSourceCheck switches off the check of sources and destinations. It is set once for each instance and stays so.
+func (r *routes) disableSourceCheck(ctx context.Context, one instance) error {
 	if !one.checksSource {
 		return nil
 	}
@@ -356,7 +356,7 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 	if err != nil {
 		return err
 	}
-	n := slices.IndexFunc(table.routes, func(have ec2types.Route) bool { return sameNetwork(destinationOf(have), route.DestinationCIDR) })
+	n := slices.IndexFunc(table.routes, func(have ec2types.Route) bool { return sameNetwork(routeDestination(have), route.DestinationCIDR) })
 	if n < 0 {
 		return nil
 	}
@@ -368,13 +368,13 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 		return err
 	}
 	in := &ec2.DeleteRouteInput{RouteTableId: aws.String(table.id)}
-	if in.DestinationCidrBlock, in.DestinationIpv6CidrBlock, err = destination(destinationOf(table.routes[n])); err != nil {
+	if in.DestinationCidrBlock, in.DestinationIpv6CidrBlock, err = destinationParams(routeDestination(table.routes[n])); err != nil {
 		return err
 	}
 	klog.InfoS("Deleting route", "destination", route.DestinationCIDR)
-	r.made.remove(destinationOf(table.routes[n]) + " " + aws.ToString(table.routes[n].InstanceId))
+	r.made.remove(routeDestination(table.routes[n]) + " " + aws.ToString(table.routes[n].InstanceId))
 	_, err = call(ctx, r.api, "deleting the route of "+route.DestinationCIDR, (*ec2.Client).DeleteRoute, in)
-	r.changed(table.id)
+	r.invalidateTables(table.id)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil
 	}

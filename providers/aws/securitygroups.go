@@ -124,7 +124,7 @@ func ipPermissions(rules []rule) []ec2types.IpPermission {
 			list, n = append(list, p), len(list)
 			places[ports] = n
 		}
-		about := orNil(r.description)
+		about := nilIfEmpty(r.description)
 		switch {
 		case r.source.group != "":
 			list[n].UserIdGroupPairs = append(list[n].UserIdGroupPairs, ec2types.UserIdGroupPair{
@@ -151,7 +151,7 @@ type ruleChange struct {
 	partly bool
 }
 
-func (c ruleChange) empty() bool { return len(c.add)+len(c.remove) == 0 }
+func (c ruleChange) isEmpty() bool { return len(c.add)+len(c.remove) == 0 }
 
 // result is the group after the change.
 func (c ruleChange) result() securityGroup {
@@ -172,19 +172,19 @@ func keysOf(rules []rule) ruleKeys {
 	return keys
 }
 
-// fresh reports whether a rule was not among them, and takes it in.
-func (k ruleKeys) fresh(r rule) bool {
+// addIfNew reports whether a rule was not among them, and takes it in.
+func (k ruleKeys) addIfNew(r rule) bool {
 	known := k[r.key()]
 	k[r.key()] = true
 	return !known
 }
 
-// exactly makes the rules of a group those that are wanted. What mine says no to stays, as do equal rules of others.
-func exactly(g securityGroup, want []rule, mine func(rule) bool) ruleChange {
+// exactChange makes the rules of a group those that are wanted. What mine says no to stays, as do equal rules of others.
+func exactChange(g securityGroup, want []rule, mine func(rule) bool) ruleChange {
 	c := ruleChange{group: g}
 	have, wanted := keysOf(g.rules), keysOf(want)
 	for _, r := range want {
-		if have.fresh(r) {
+		if have.addIfNew(r) {
 			c.add = append(c.add, r)
 		}
 	}
@@ -223,9 +223,9 @@ type frontPort struct {
 	number   int32
 }
 
-// frontMine are the rules of a load balancer's own group that are kept exact: all but prefix lists, and rules for IPv6 that
+// ownFrontRule are the rules of a load balancer's own group that are kept exact: all but prefix lists, and rules for IPv6 that
 // others made.
-func frontMine(description string) func(rule) bool {
+func ownFrontRule(description string) func(rule) bool {
 	return func(r rule) bool { return r.source.prefixList == "" && (!r.v6() || r.description == description) }
 }
 
@@ -236,7 +236,7 @@ func nodeGroup(id *identity, attached []string, groups map[string]securityGroup)
 	for _, g := range slices.Sorted(slices.Values(attached)) {
 		one := 2
 		switch tags := groups[g].tags; {
-		case id.owned(tags):
+		case id.isOwned(tags):
 			one = 0
 		case id.isTagged(tags):
 			one = 1
@@ -274,7 +274,7 @@ type addedRule struct {
 	rule
 }
 
-func (n *newRules) note(group string, add, remove []rule) {
+func (n *newRules) record(group string, add, remove []rule) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.made == nil {
@@ -289,8 +289,8 @@ func (n *newRules) note(group string, add, remove []rule) {
 	}
 }
 
-// hidden asks for more time while groups lack rules that were just added to them, of those that mine says yes to.
-func (n *newRules) hidden(groups map[string]securityGroup, mine func(rule) bool) error {
+// retryWhileHidden asks for more time while groups lack rules that were just added to them, of those that mine says yes to.
+func (n *newRules) retryWhileHidden(groups map[string]securityGroup, mine func(rule) bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for a, at := range n.made {
@@ -314,7 +314,7 @@ func newSecurityGroups(a *api) *securityGroups {
 }
 
 func (a *api) listGroups(ctx context.Context) ([]securityGroup, int, error) {
-	_, id, err := a.ready(ctx)
+	_, id, err := a.connect(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -341,7 +341,7 @@ func (a *api) getGroup(ctx context.Context, id string) (securityGroup, error) {
 	if len(out.SecurityGroups) != 1 || aws.ToString(out.SecurityGroups[0].GroupId) != id {
 		return securityGroup{}, fmt.Errorf("reading security group %s: %w", id, errIncomplete)
 	}
-	_, self, err := a.ready(ctx)
+	_, self, err := a.connect(ctx)
 	if err != nil {
 		return securityGroup{}, err
 	}
@@ -375,7 +375,7 @@ func (s *securityGroups) findByName(ctx context.Context, name string) (securityG
 
 // ensure finds or makes a group that belongs to a load balancer, and sees to it that its tags say so.
 func (s *securityGroups) ensure(ctx context.Context, name, description string, tags map[string]string) (securityGroup, error) {
-	_, id, err := s.api.ready(ctx)
+	_, id, err := s.api.connect(ctx)
 	if err != nil {
 		return securityGroup{}, err
 	}
@@ -425,7 +425,7 @@ func ec2Tags(tags map[string]string) []ec2types.Tag {
 
 // adopt tags a group with the right name where nobody has.
 func (s *securityGroups) adopt(ctx context.Context, id *identity, g securityGroup, wanted map[string]string) (securityGroup, error) {
-	untagged, err := adoptable(id, g)
+	untagged, err := checkAdoptable(id, g)
 	if err != nil || !untagged {
 		return g, err
 	}
@@ -441,8 +441,8 @@ func (s *securityGroups) adopt(ctx context.Context, id *identity, g securityGrou
 	return g, nil
 }
 
-// closeTo removes the rules of other groups that let a group in. Each is tried.
-func (s *securityGroups) closeTo(ctx context.Context, id string) error {
+// closeGroupTo removes the rules of other groups that let a group in. Each is tried.
+func (s *securityGroups) closeGroupTo(ctx context.Context, id string) error {
 	all, err := s.all(ctx)
 	if err != nil {
 		return err
@@ -465,7 +465,7 @@ func groupsByID(all map[string]securityGroup) []securityGroup {
 
 // sync makes the rules of one group exact.
 func (s *securityGroups) sync(ctx context.Context, groupID string, want []rule, mine func(rule) bool) error {
-	return s.change(ctx, groupID, wholeChange, func(g securityGroup) ruleChange { return exactly(g, want, mine) })
+	return s.change(ctx, groupID, wholeChange, func(g securityGroup) ruleChange { return exactChange(g, want, mine) })
 }
 
 // changePart is the part of a change that is carried out: what a load balancer needs is opened before it is changed, and what it
@@ -487,7 +487,7 @@ func (s *securityGroups) change(ctx context.Context, groupID string, part change
 	defer unlock()
 	g, err := s.known.Get(ctx, groupID, inventory.Query{MaxAge: groupsMaxAge})
 	if err != nil {
-		return notVisible(err, groupID)
+		return isNotVisible(err, groupID)
 	}
 	return s.apply(ctx, decide(g), part)
 }
@@ -502,28 +502,28 @@ func (s *securityGroups) apply(ctx context.Context, c ruleChange, part changePar
 		c.add, later = nil, nil
 	case wholeChange:
 	}
-	if c.empty() {
+	if c.isEmpty() {
 		return nil
 	}
 	err := s.authorize(ctx, c.group.id, c.add)
 	switch {
 	case codeOf(err) == codeTooManyRules:
 		c.remove = later
-		err = s.swap(ctx, c)
+		err = s.replaceRules(ctx, c)
 	case err == nil:
 		err = s.revoke(ctx, c.group.id, c.remove)
 	}
 	if err != nil {
 		s.known.Doubt(c.group.id)
 		if codeOf(err) == codeTooManyRules {
-			return fmt.Errorf("%w; %s", err, c.group.fullOf())
+			return fmt.Errorf("%w; %s", err, c.group.dominantUser())
 		}
 		if code := codeOf(err); code == "InvalidPermission.Duplicate" || code == "InvalidPermission.NotFound" {
 			err = cloudproviderapi.NewRetryError("EC2 shows the rules of security group "+c.group.id+" late", groupVisiblePause)
 		}
 		return err
 	}
-	s.added.note(c.group.id, c.add, c.remove)
+	s.added.record(c.group.id, c.add, c.remove)
 	s.known.PutPartial(c.result())
 	return nil
 }
@@ -536,10 +536,10 @@ func (s *securityGroups) authorize(ctx context.Context, groupID string, rules []
 		ctx, s.api, "adding rules to security group "+groupID, (*ec2.Client).AuthorizeSecurityGroupIngress,
 		&ec2.AuthorizeSecurityGroupIngressInput{GroupId: aws.String(groupID), IpPermissions: ipPermissions(rules)},
 	)
-	err = notVisible(err, groupID)
+	err = isNotVisible(err, groupID)
 	for _, r := range rules {
 		if source, ok := s.known.Peek(r.source.group); ok && s.made.isRecent(source.name) {
-			err = notVisible(err, source.id)
+			err = isNotVisible(err, source.id)
 		}
 	}
 	return err
@@ -561,9 +561,9 @@ func (s *securityGroups) revoke(ctx context.Context, groupID string, rules []rul
 	return err
 }
 
-// notVisible makes the answer that a group does not exist, which we know it does, a request for more time: EC2 takes a moment to
+// isNotVisible makes the answer that a group does not exist, which we know it does, a request for more time: EC2 takes a moment to
 // show what is new.
-func notVisible(err error, groupID string) error {
+func isNotVisible(err error, groupID string) error {
 	if errors.Is(err, cloudapi.ErrNotFound) && strings.Contains(err.Error(), groupID) {
 		return cloudproviderapi.NewRetryError(fmt.Sprintf("EC2 does not show security group %s yet", groupID), groupVisiblePause)
 	}
@@ -582,11 +582,11 @@ func (s *securityGroups) remove(ctx context.Context, g securityGroup) error {
 		return nil
 	}
 	s.known.Doubt(g.id)
-	return stillInUse(err, fmt.Sprintf("security group %s (%s)", g.id, g.name))
+	return isStillInUse(err, fmt.Sprintf("security group %s (%s)", g.id, g.name))
 }
 
-// stillInUse makes the refusal to delete what a load balancer had a request for more time: it lets go some time after it is gone.
-func stillInUse(err error, object string) error {
+// isStillInUse makes the refusal to delete what a load balancer had a request for more time: it lets go some time after it is gone.
+func isStillInUse(err error, object string) error {
 	if code := codeOf(err); code == "DependencyViolation" || code == "ResourceInUse" || code == "InvalidGroup.InUse" {
 		return cloudproviderapi.NewRetryError(object+" is still in use; it is deleted when the load balancer has let go of it", groupReleasePause)
 	}

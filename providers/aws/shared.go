@@ -86,7 +86,7 @@ func (c *shared) observe(ctx context.Context, r services.Request) (bothKinds, er
 	if r.Purpose == services.UpdateNodes {
 		maxAge = updateMaxAge
 	}
-	have, err := c.find(ctx, r.Service, maxAge)
+	have, err := c.findLoadBalancers(ctx, r.Service, maxAge)
 	if err != nil || !have.isEmpty() || r.Purpose != services.Ensure {
 		return have, err
 	}
@@ -101,8 +101,10 @@ func (c *shared) observe(ctx context.Context, r services.Request) (bothKinds, er
 	return have, nil
 }
 
-// judge decides whether the load balancers of a Service are its own. leave is set where somebody else's is to be left alone.
-func (c *shared) judge(ctx context.Context, r services.Request, have bothKinds) (leave bool, findings []services.Finding, err error) {
+// checkOwnership decides whether the load balancers of a Service are its own. leave is set where somebody else's is to be left alone.
+func (c *shared) checkOwnership(
+	ctx context.Context, r services.Request, have bothKinds,
+) (leave bool, findings []services.Finding, err error) {
 	err = c.checkOwner(ctx, have)
 	_, notOurs := errors.AsType[*ownership.NotOursError](err)
 	claims := r.Purpose == services.Ensure || r.Purpose == services.Plan
@@ -122,7 +124,7 @@ func (c *shared) judge(ctx context.Context, r services.Request, have bothKinds) 
 // checkOwner returns a NotOursError where tags give a load balancer to another cluster. One without such tags is as its
 // users left it, and is adopted.
 func (c *shared) checkOwner(ctx context.Context, have bothKinds) error {
-	_, id, err := c.api.ready(ctx)
+	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -135,11 +137,11 @@ func (c *shared) checkOwner(ctx context.Context, have bothKinds) error {
 		return nil
 	}
 	if have.classic != nil {
-		tags, err := c.tags.classic(ctx, have.classic)
+		tags, err := c.tags.classicTags(ctx, have.classic)
 		if err == nil {
 			err = check("classic load balancer "+aws.ToString(have.classic.LoadBalancerName), tags)
 		}
-		if err != nil && !c.tags.unreadable(err) {
+		if err != nil && !c.tags.isUnreadable(err) {
 			return err
 		}
 	}
@@ -152,8 +154,8 @@ func (c *shared) checkOwner(ctx context.Context, have bothKinds) error {
 			Object: "load balancer " + name, Owner: "somebody else: it is of the type " + string(have.network.Type),
 		}
 	}
-	tags, err := c.tags.network(ctx, aws.ToString(have.network.LoadBalancerArn))
-	if c.tags.unreadable(err) {
+	tags, err := c.tags.networkTags(ctx, aws.ToString(have.network.LoadBalancerArn))
+	if c.tags.isUnreadable(err) {
 		return nil
 	}
 	if err != nil {
@@ -306,8 +308,8 @@ func stepChanges[O any](
 	return changes
 }
 
-// notDone makes the next try read again what a failed write may have changed.
-func (c *shared) notDone(err error, invalidate func()) error {
+// invalidateAfterFailure makes the next try read again what a failed write may have changed.
+func (c *shared) invalidateAfterFailure(err error, invalidate func()) error {
 	invalidate()
 	if refusedTarget(err) {
 		c.targets.instances.all.InvalidateAll()

@@ -27,8 +27,8 @@ type entrance struct {
 	nodes bool
 }
 
-// covers tells of source ranges what they say about a family: whether they name any of it, and whether all of it.
-func covers(ranges []netip.Prefix, v6 bool) (some, all bool) {
+// coverage tells of source ranges what they say about a family: whether they name any of it, and whether all of it.
+func coverage(ranges []netip.Prefix, v6 bool) (some, all bool) {
 	for _, p := range ranges {
 		if p.Addr().Is6() == v6 {
 			some, all = true, all || p.Bits() == 0
@@ -37,11 +37,11 @@ func covers(ranges []netip.Prefix, v6 bool) (some, all bool) {
 	return some, all
 }
 
-// hides reports whether nodes see the load balancer's own address in place of that of clients who may come in: those of the
+// isHidden reports whether nodes see the load balancer's own address in place of that of clients who may come in: those of the
 // other family than the targets', or all by choice. No rule of the nodes can tell them from each other.
-func (e entrance) hides(s settings) bool {
-	some, _ := covers(s.ranges, e.v6)
-	other, _ := covers(s.ranges, !e.v6)
+func (e entrance) isHidden(s settings) bool {
+	some, _ := coverage(s.ranges, e.v6)
+	other, _ := coverage(s.ranges, !e.v6)
 	anybody := len(s.ranges) == 0
 	return (e.dualStack && (anybody || other)) || (s.targetAttributes[attributePreserveClient] == textFalse && (anybody || some))
 }
@@ -57,9 +57,9 @@ func (e entrance) open(s settings, checked bool) []string {
 		if v6 != e.v6 && !e.dualStack {
 			continue
 		}
-		_, all := covers(s.ranges, v6)
+		_, all := coverage(s.ranges, v6)
 		hidden := v6 != e.v6 || s.targetAttributes[attributePreserveClient] == textFalse
-		if all || (e.nodes && (!hidden || (!checked && !e.hides(s)))) {
+		if all || (e.nodes && (!hidden || (!checked && !e.isHidden(s)))) {
 			continue
 		}
 		families = append(families, familyName(v6))

@@ -48,8 +48,8 @@ type routeTable struct {
 	tags    map[string]string
 }
 
-// public reports whether a table leads to the internet by itself.
-func (t routeTable) public() bool {
+// isPublic reports whether a table leads to the internet by itself.
+func (t routeTable) isPublic() bool {
 	return slices.ContainsFunc(t.routes, func(r ec2types.Route) bool { return strings.HasPrefix(aws.ToString(r.GatewayId), "igw") })
 }
 
@@ -70,7 +70,7 @@ func newNetwork(a *api, z *zones) *vpcNetwork {
 }
 
 func (a *api) listSubnets(ctx context.Context) ([]subnet, int, error) {
-	_, id, err := a.ready(ctx)
+	_, id, err := a.connect(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -98,7 +98,7 @@ func newSubnet(s *ec2types.Subnet) subnet {
 }
 
 func (a *api) listTables(ctx context.Context) ([]routeTable, int, error) {
-	_, id, err := a.ready(ctx)
+	_, id, err := a.connect(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -125,9 +125,9 @@ func newTable(t *ec2types.RouteTable) routeTable {
 	return one
 }
 
-// choose returns the subnets of a new load balancer, and of a classic one whose subnets may change.
-func (n *vpcNetwork) choose(ctx context.Context, s settings, internal bool) ([]subnet, error) {
-	_, id, err := n.api.ready(ctx)
+// chooseSubnets returns the subnets of a new load balancer, and of a classic one whose subnets may change.
+func (n *vpcNetwork) chooseSubnets(ctx context.Context, s settings, internal bool) ([]subnet, error) {
+	_, id, err := n.api.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -140,14 +140,14 @@ func (n *vpcNetwork) choose(ctx context.Context, s settings, internal bool) ([]s
 	if len(s.Subnets) > 0 {
 		return namedSubnets(all, s.Subnets)
 	}
-	if !slices.ContainsFunc(all, func(s subnet) bool { return candidate(id, s) }) {
+	if !slices.ContainsFunc(all, func(s subnet) bool { return isCandidate(id, s) }) {
 		return ownSubnet(all, id)
 	}
 	tables, err := n.tables.All(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	chosen, err := discover(id, all, tables, internal)
+	chosen, err := discoverSubnets(id, all, tables, internal)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +162,7 @@ func (n *vpcNetwork) choose(ctx context.Context, s settings, internal bool) ([]s
 		}
 	}
 	if len(usual) == 0 {
-		return nil, noSubnet(id, internal)
+		return nil, noSubnetError(id, internal)
 	}
 	return usual, nil
 }
@@ -192,8 +192,8 @@ func namedSubnets(all []subnet, names []string) ([]subnet, error) {
 	return chosen, nil
 }
 
-// candidate reports whether a subnet is the cluster's, or nobody's.
-func candidate(id *identity, s subnet) bool {
+// isCandidate reports whether a subnet is the cluster's, or nobody's.
+func isCandidate(id *identity, s subnet) bool {
 	return id.isTagged(s.tags) ||
 		!slices.ContainsFunc(slices.Collect(maps.Keys(s.tags)), func(k string) bool { return strings.HasPrefix(k, clusterTagPrefix) })
 }
@@ -205,11 +205,11 @@ func ownSubnet(all []subnet, id *identity) ([]subnet, error) {
 			return []subnet{s}, nil
 		}
 	}
-	return nil, noSubnet(id, false)
+	return nil, noSubnetError(id, false)
 }
 
-// noSubnet begins as the message of AWS's own controller does.
-func noSubnet(id *identity, internal bool) error {
+// noSubnetError begins as the message of AWS's own controller does.
+func noSubnetError(id *identity, internal bool) error {
 	role, kind := tagRolePublic, "a public"
 	if internal {
 		role, kind = tagRoleInternal, "a"
@@ -234,11 +234,11 @@ func isPublic(s subnet, tables []routeTable) (bool, error) {
 	if table == nil {
 		return false, fmt.Errorf("subnet %s: %w", s.id, errNoTable)
 	}
-	return table.public(), nil
+	return table.isPublic(), nil
 }
 
-// discover chooses one subnet of each zone: by the tag of its role, then by the cluster's, then by its ID.
-func discover(id *identity, all []subnet, tables []routeTable, internal bool) ([]subnet, error) {
+// discoverSubnets chooses one subnet of each zone: by the tag of its role, then by the cluster's, then by its ID.
+func discoverSubnets(id *identity, all []subnet, tables []routeTable, internal bool) ([]subnet, error) {
 	role := tagRolePublic
 	if internal {
 		role = tagRoleInternal
@@ -254,7 +254,7 @@ func discover(id *identity, all []subnet, tables []routeTable, internal bool) ([
 	}
 	best := map[string]subnet{}
 	for _, s := range all {
-		if !candidate(id, s) || s.zone == "" || s.id == "" {
+		if !isCandidate(id, s) || s.zone == "" || s.id == "" {
 			continue
 		}
 		public, err := isPublic(s, tables)
@@ -273,7 +273,7 @@ func discover(id *identity, all []subnet, tables []routeTable, internal bool) ([
 	}
 	chosen := slices.SortedFunc(maps.Values(best), func(a, b subnet) int { return strings.Compare(a.zone, b.zone) })
 	if len(chosen) == 0 {
-		return nil, noSubnet(id, internal)
+		return nil, noSubnetError(id, internal)
 	}
 	return chosen, nil
 }
@@ -292,7 +292,7 @@ func (n *vpcNetwork) zonesOf(ctx context.Context) (map[string]string, error) {
 func (n *vpcNetwork) cidrsOf(ctx context.Context, ids []string, v6 bool) (list []netip.Prefix, complete bool, err error) {
 	var found int
 	for _, maxAge := range []time.Duration{10 * networkMaxAge, networkMaxAge} { // one that is missing may be new
-		if list, found, err = n.cidrsKnown(ctx, ids, v6, maxAge); err != nil || found == len(ids) {
+		if list, found, err = n.hasCIDRs(ctx, ids, v6, maxAge); err != nil || found == len(ids) {
 			return list, true, err
 		}
 	}
@@ -300,7 +300,7 @@ func (n *vpcNetwork) cidrsOf(ctx context.Context, ids []string, v6 bool) (list [
 	return list, false, nil
 }
 
-func (n *vpcNetwork) cidrsKnown(
+func (n *vpcNetwork) hasCIDRs(
 	ctx context.Context, ids []string, v6 bool, maxAge time.Duration,
 ) (list []netip.Prefix, found int, err error) {
 	all, err := n.subnets.All(ctx, inventory.Query{MaxAge: maxAge})

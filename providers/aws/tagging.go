@@ -104,7 +104,7 @@ func newTagging(c Config, a *api) *tagging {
 func (t *tagging) limiter() workqueue.TypedRateLimiter[taggingItem] {
 	each := workqueue.NewTypedItemExponentialFailureRateLimiter[taggingItem](taggingFirstDelay, taggingMostDelay)
 	perSecond, burst := 10.0, 100
-	if t.limited() {
+	if t.isRateLimited() {
 		perSecond, burst = t.config.RateLimit, t.config.Burst
 	}
 	return workqueue.NewTypedMaxOfRateLimiter(each, &workqueue.TypedBucketRateLimiter[taggingItem]{
@@ -112,7 +112,7 @@ func (t *tagging) limiter() workqueue.TypedRateLimiter[taggingItem] {
 	})
 }
 
-func (t *tagging) limited() bool { return t.config.RateLimit > 0 && t.config.Burst > 0 }
+func (t *tagging) isRateLimited() bool { return t.config.RateLimit > 0 && t.config.Burst > 0 }
 
 // start begins to tag, until the context ends.
 func (t *tagging) start(ctx context.Context, kube kubernetes.Interface) error {
@@ -123,8 +123,8 @@ func (t *tagging) start(ctx context.Context, kube kubernetes.Interface) error {
 	t.queue = workqueue.NewTypedRateLimitingQueueWithConfig(t.limiter(), workqueue.TypedRateLimitingQueueConfig[taggingItem]{Name: "tagging-controller"})
 	_, err := t.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { t.onAdd(obj) },
-		UpdateFunc: func(_, obj any) { t.changed(obj) },
-		DeleteFunc: func(obj any) { t.deleted(obj) },
+		UpdateFunc: func(_, obj any) { t.onUpdate(obj) },
+		DeleteFunc: func(obj any) { t.onDelete(obj) },
 	})
 	if err != nil {
 		return fmt.Errorf("watching nodes for the tagging controller: %w", err)
@@ -132,7 +132,7 @@ func (t *tagging) start(ctx context.Context, kube kubernetes.Interface) error {
 	context.AfterFunc(ctx, t.queue.ShutDown)
 	for range t.config.Workers {
 		rescue.Go("tagging nodes", func() { // until the queue is shut down
-			for t.next(ctx) {
+			for t.processNext(ctx) {
 			}
 		})
 	}
@@ -145,14 +145,14 @@ func (t *tagging) onAdd(obj any) {
 	}
 }
 
-func (t *tagging) changed(obj any) {
+func (t *tagging) onUpdate(obj any) {
 	if n, ok := obj.(*v1.Node); ok && n.Labels[taggingLabel] != t.label {
 		t.enqueue(n, false)
 	}
 }
 
-// deleted also gets what the informer kept of a Node whose deletion it missed.
-func (t *tagging) deleted(obj any) {
+// onDelete also gets what the informer kept of a Node whose deletion it missed.
+func (t *tagging) onDelete(obj any) {
 	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = gone.Obj
 	}
@@ -168,15 +168,15 @@ func (t *tagging) enqueue(n *v1.Node, remove bool) {
 		return
 	}
 	item := taggingItem{n.Name, id, remove}
-	if t.limited() {
+	if t.isRateLimited() {
 		t.queue.AddRateLimited(item)
 		return
 	}
 	t.queue.Add(item)
 }
 
-// next takes an item, and with batching those that wait and want the same; it returns false after the end.
-func (t *tagging) next(ctx context.Context) bool {
+// processNext takes an item, and with batching those that wait and want the same; it returns false after the end.
+func (t *tagging) processNext(ctx context.Context) bool {
 	first, over := t.queue.Get()
 	if over {
 		return false
@@ -192,7 +192,7 @@ func (t *tagging) next(ctx context.Context) bool {
 	for _, remove := range []bool{false, true} {
 		batch := slices.DeleteFunc(slices.Clone(items), func(i taggingItem) bool { return i.remove != remove })
 		if len(batch) > 0 {
-			rescue.Do("tagging nodes", func() { t.work(ctx, batch) })
+			rescue.Do("tagging nodes", func() { t.processItems(ctx, batch) })
 		}
 	}
 	for _, i := range items {
@@ -201,9 +201,9 @@ func (t *tagging) next(ctx context.Context) bool {
 	return true
 }
 
-// work tags the instances of items by one call. Where AWS refuses it for one of them, each is tried by itself, so that one
+// processItems tags the instances of items by one call. Where AWS refuses it for one of them, each is tried by itself, so that one
 // instance that is gone does not keep the others without tags.
-func (t *tagging) work(ctx context.Context, items []taggingItem) {
+func (t *tagging) processItems(ctx context.Context, items []taggingItem) {
 	ctx, cancel := context.WithTimeout(ctx, taggingTimeout)
 	defer cancel()
 	items = slices.DeleteFunc(items, func(i taggingItem) bool {
@@ -258,7 +258,7 @@ func (t *tagging) finish(ctx context.Context, i taggingItem, err error) {
 	unknown := code == "InvalidID" || strings.HasPrefix(code, "InvalidInstanceID.Malformed")
 	switch {
 	case err == nil && !i.remove:
-		err = t.mark(ctx, i)
+		err = t.labelNode(ctx, i)
 	case i.remove && (gone || unknown), unknown:
 		err = nil
 	case gone && !t.recentlyJoined(i):
@@ -284,8 +284,8 @@ func (t *tagging) recentlyJoined(i taggingItem) bool {
 	return err == nil && time.Since(n.CreationTimestamp.Time) < recentNode
 }
 
-// mark labels the node with the checksum of its tags.
-func (t *tagging) mark(ctx context.Context, i taggingItem) error {
+// labelNode labels the node with the checksum of its tags.
+func (t *tagging) labelNode(ctx context.Context, i taggingItem) error {
 	if n, err := t.lister.Get(i.node); err == nil && n.Labels[taggingLabel] == "" {
 		taggingDelay.Observe(time.Since(n.CreationTimestamp.Time).Seconds())
 	}

@@ -146,9 +146,9 @@ func TestTaggingOddNodes(t *testing.T) {
 		w.eventually("the good one is tagged", func() bool { return w.labelled("good") })
 		w.eventually("the others are dropped", func() bool { return w.tagging.queue.Len() == 0 })
 		assert.LessOrEqual(t, w.server.Calls().ByOperation["EC2 CreateTags"], 3)
-		w.tagging.deleted(cache.DeletedFinalStateUnknown{Key: "good", Obj: withID("good", "aws:///us-east-1a/"+id)})
+		w.tagging.onDelete(cache.DeletedFinalStateUnknown{Key: "good", Obj: withID("good", "aws:///us-east-1a/"+id)})
 		w.eventually("a Node whose deletion was missed counts, too", func() bool { return w.tagsOf(id)["key1"] == "" })
-		w.tagging.deleted(cache.DeletedFinalStateUnknown{Key: "odd", Obj: "no node"})
+		w.tagging.onDelete(cache.DeletedFinalStateUnknown{Key: "odd", Obj: "no node"})
 	})
 }
 
@@ -223,7 +223,7 @@ func TestTaggingFlags(t *testing.T) {
 	first, second := limiter.When(taggingItem{node: "a"}), limiter.When(taggingItem{node: "b"})
 	assert.Less(t, first, time.Second)
 	assert.Greater(t, second, time.Second, "also those that are the first wait")
-	assert.False(t, (&tagging{config: taggingConfig{RateLimit: 1}}).limited(), "one limit alone has no effect")
+	assert.False(t, (&tagging{config: taggingConfig{RateLimit: 1}}).isRateLimited(), "one limit alone has no effect")
 }
 
 // TestTaggingKeepsLabels: a label that cannot be written is tried again.
@@ -236,7 +236,7 @@ func TestTaggingKeepsLabels(t *testing.T) {
 		id := w.sim.AddInstance(awssim.Spec{Name: "one"})
 		w.create("one", "aws:///us-east-1a/"+id, 0, nil)
 		w.eventually("after failures", func() bool { return w.labelled("one") })
-		require.NoError(t, w.tagging.mark(t.Context(), taggingItem{node: "none"}), "a node that went needs no label")
+		require.NoError(t, w.tagging.labelNode(t.Context(), taggingItem{node: "none"}), "a node that went needs no label")
 		assert.True(t, apierrors.IsNotFound(func() error {
 			_, err := w.Kube.CoreV1().Nodes().Get(t.Context(), "none", metav1.GetOptions{})
 			return err

@@ -60,9 +60,9 @@ var errTagsRefused = errors.New("the permission elasticloadbalancing:DescribeTag
 // tagsRefusedFor is how long that is believed.
 const tagsRefusedFor = 10 * time.Minute
 
-// unreadable reports whether tags could not be read for lack of a permission that AWS's own controller does not need. What has
+// isUnreadable reports whether tags could not be read for lack of a permission that AWS's own controller does not need. What has
 // the name is the Service's all the same: the name carries its UID.
-func (t *tagReader) unreadable(err error) bool {
+func (t *tagReader) isUnreadable(err error) bool {
 	if errors.Is(err, errTagsRefused) {
 		return true
 	}
@@ -76,17 +76,17 @@ func (t *tagReader) unreadable(err error) bool {
 	return true
 }
 
-// permitted returns errTagsRefused while the refusal is believed.
-func (t *tagReader) permitted() error {
+// checkPermission returns errTagsRefused while the refusal is believed.
+func (t *tagReader) checkPermission() error {
 	if at := t.refused.Load(); at != nil && time.Since(*at) < tagsRefusedFor {
 		return errTagsRefused
 	}
 	return nil
 }
 
-// classic reads the tags of a classic load balancer; those of the other load balancers that Services have come along.
-func (t *tagReader) classic(ctx context.Context, lb *classicLoadBalancer) (map[string]string, error) {
-	if err := t.permitted(); err != nil {
+// classicTags reads the tags of a classic load balancer; those of the other load balancers that Services have come along.
+func (t *tagReader) classicTags(ctx context.Context, lb *classicLoadBalancer) (map[string]string, error) {
+	if err := t.checkPermission(); err != nil {
 		if known, ok := t.records.classicTags.Peek(aws.ToString(lb.LoadBalancerName)); ok {
 			return known.value, nil // what we gave it ourselves
 		}
@@ -104,9 +104,9 @@ func (t *tagReader) classic(ctx context.Context, lb *classicLoadBalancer) (map[s
 	return found.value, err
 }
 
-// network reads the tags of a network load balancer or a target group.
-func (t *tagReader) network(ctx context.Context, arn string) (map[string]string, error) {
-	if err := t.permitted(); err != nil {
+// networkTags reads the tags of a network load balancer or a target group.
+func (t *tagReader) networkTags(ctx context.Context, arn string) (map[string]string, error) {
+	if err := t.checkPermission(); err != nil {
 		return nil, err
 	}
 	ctx = inventory.WithPrefetch(ctx, func() []string {

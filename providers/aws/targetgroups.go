@@ -24,7 +24,7 @@ type targetGroups struct{ *shared }
 func (c targetGroups) groupsOf(
 	ctx context.Context, service *v1.Service, lb *networkLoadBalancer, maxAge time.Duration,
 ) ([]elbv2types.TargetGroup, error) {
-	_, id, err := c.api.ready(ctx)
+	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -63,30 +63,30 @@ func (c targetGroups) isOf(ctx context.Context, id *identity, t *elbv2types.Targ
 	if len(t.LoadBalancerArns) > 0 {
 		return true, nil // those that are gone had the Service's UID in their names
 	}
-	tags, err := c.tags.network(ctx, aws.ToString(t.TargetGroupArn))
-	if c.tags.unreadable(err) {
-		return c.namedFor(id, service, aws.ToString(t.TargetGroupName)), nil
+	tags, err := c.tags.networkTags(ctx, aws.ToString(t.TargetGroupArn))
+	if c.tags.isUnreadable(err) {
+		return c.hasNameOf(id, service, aws.ToString(t.TargetGroupName)), nil
 	}
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		c.records.forgetGroup(aws.ToString(t.TargetGroupArn))
 		return false, nil
 	}
-	return err == nil && id.owned(tags) && tags[serviceTag] == serviceName(service), err
+	return err == nil && id.isOwned(tags) && tags[serviceTag] == serviceName(service), err
 }
 
-// namedFor reports whether the name of a target group is one that the Service's ports have now; it holds a checksum of the
+// hasNameOf reports whether the name of a target group is one that the Service's ports have now; it holds a checksum of the
 // cluster and the Service.
-func (c targetGroups) namedFor(id *identity, service *v1.Service, name string) bool {
+func (c targetGroups) hasNameOf(id *identity, service *v1.Service, name string) bool {
 	s, _, _ := parseSettings(service, c.config)
 	return slices.ContainsFunc(
 		networkListeners(id.clusterID, service, s, c.config), func(w desiredListener) bool { return w.group.name == name },
 	)
 }
 
-// madeFor reports whether a target group of a load balancer was made for its Service, and goes with it. People attach others by
+// isMadeFor reports whether a target group of a load balancer was made for its Service, and goes with it. People attach others by
 // hand.
-func (c targetGroups) madeFor(ctx context.Context, service *v1.Service, t *elbv2types.TargetGroup) (bool, error) {
-	_, id, err := c.api.ready(ctx)
+func (c targetGroups) isMadeFor(ctx context.Context, service *v1.Service, t *elbv2types.TargetGroup) (bool, error) {
+	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -94,19 +94,19 @@ func (c targetGroups) madeFor(ctx context.Context, service *v1.Service, t *elbv2
 	switch {
 	case !strings.HasPrefix(name, targetGroupPrefix(service)):
 		return false, nil
-	case c.namedFor(id, service, name):
+	case c.hasNameOf(id, service, name):
 		return true, nil
 	}
-	tags, err := c.tags.network(ctx, arn)
-	if c.tags.unreadable(err) || errors.Is(err, cloudapi.ErrNotFound) {
+	tags, err := c.tags.networkTags(ctx, arn)
+	if c.tags.isUnreadable(err) || errors.Is(err, cloudapi.ErrNotFound) {
 		return true, nil // its name and its load balancer are the Service's
 	}
 	of, told := tags[serviceTag]
 	return err == nil && id.otherOwner(tags) == "" && (!told || of == serviceName(service)), err
 }
 
-// hidden asks for more time while target groups of the Service that were just made are not among those listed.
-func (c targetGroups) hidden(service *v1.Service, listed []elbv2types.TargetGroup) error {
+// retryWhileHidden asks for more time while target groups of the Service that were just made are not among those listed.
+func (c targetGroups) retryWhileHidden(service *v1.Service, listed []elbv2types.TargetGroup) error {
 	for _, arn := range c.records.newGroups.keys() {
 		if strings.Contains(arn, ":targetgroup/"+targetGroupPrefix(service)) &&
 			!slices.ContainsFunc(listed, func(t elbv2types.TargetGroup) bool { return aws.ToString(t.TargetGroupArn) == arn }) {
@@ -123,13 +123,13 @@ func (c targetGroups) checkListed(
 	if lb == nil || len(listed) > 0 {
 		return nil
 	}
-	if err := c.hidden(service, listed); err != nil {
+	if err := c.retryWhileHidden(service, listed); err != nil {
 		return err
 	}
 	arn := aws.ToString(lb.LoadBalancerArn)
 	listeners, err := c.records.listeners.Get(ctx, arn, inventory.Query{MaxAge: updateTargetsMaxAge})
 	if err != nil {
-		return c.networkGone(lb, err)
+		return c.invalidateMissingNetwork(lb, err)
 	}
 	if slices.ContainsFunc(listeners.value, func(one elbv2types.Listener) bool { return forwardsTo(&one) != "" }) {
 		c.records.groups.InvalidateAll()

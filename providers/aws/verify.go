@@ -8,18 +8,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// verify accepts an instance of this cluster, by its tags and its VPC, if the Node is named after it, by its ID or its private DNS
+// verifyNode accepts an instance of this cluster, by its tags and its VPC, if the Node is named after it, by its ID or its private DNS
 // name. A Node with a name of its own counts where the tag Name of its instance says so.
-func (i *instances) verify(ctx context.Context, node *v1.Node, one instance) (why string, err error) {
-	_, id, err := i.api.ready(ctx)
+func (i *instances) verifyNode(ctx context.Context, node *v1.Node, one instance) (why string, err error) {
+	_, id, err := i.api.connect(ctx)
 	if err != nil {
 		return "", err
 	}
-	return unverified(id, node.Name, one), nil
+	return whyUnverified(id, node.Name, one), nil
 }
 
-// unverified says why an instance is not shown to be a Node's, or "".
-func unverified(id *identity, node string, one instance) string {
+// whyUnverified says why an instance is not shown to be a Node's, or "".
+func whyUnverified(id *identity, node string, one instance) string {
 	name, _, _ := strings.Cut(node, ".")
 	dns, _, _ := strings.Cut(one.privateDNS, ".")
 	switch {

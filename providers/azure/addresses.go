@@ -52,12 +52,12 @@ func clusterOf(a doc) string {
 func (r *reconciler) servedBy(a doc, s *v1.Service, cluster string) bool {
 	list, given := servicesOf(a)
 	named := clusterOf(a)
-	return given && (named == "" || strings.EqualFold(named, cluster)) && !r.boundElsewhere(a, cluster) &&
+	return given && (named == "" || strings.EqualFold(named, cluster)) && !r.isBoundElsewhere(a, cluster) &&
 		slices.ContainsFunc(list, func(n string) bool { return strings.EqualFold(n, serviceName(s)) })
 }
 
-// boundElsewhere reports whether an address is that of something other than the load balancers of this cluster's names.
-func (r *reconciler) boundElsewhere(a doc, cluster string) bool {
+// isBoundElsewhere reports whether an address is that of something other than the load balancers of this cluster's names.
+func (r *reconciler) isBoundElsewhere(a doc, cluster string) bool {
 	at := str(a, "properties", "ipConfiguration", "id")
 	return at != "" && !slices.ContainsFunc(r.config.namesOf(cluster), func(name string) bool {
 		return strings.HasPrefix(strings.ToLower(at), strings.ToLower(r.config.loadBalancerID(name))+"/")
@@ -209,7 +209,7 @@ func (r *reconciler) wantAddress(ctx context.Context, q services.Request, s *set
 		if err := r.shapeAddress(d, s, owner); err != nil {
 			return err
 		}
-		if !a.isNew(before) && sameDoc(before, d) && (!a.managed || !failed(d)) {
+		if !a.isNew(before) && sameDoc(before, d) && (!a.managed || !isFailed(d)) {
 			return errKeep
 		}
 		return nil
@@ -323,7 +323,7 @@ func wantIPTags(want doc, text string) {
 
 // addressChange writes a public address that is not as it should be.
 func (r *reconciler) addressChange(_ services.Request, _ *observed, a *address) (c services.Change[*observed], due bool) {
-	if a == nil || a.found != nil && sameDoc(a.found, a.want) && (!a.managed || !failed(a.found)) {
+	if a == nil || a.found != nil && sameDoc(a.found, a.want) && (!a.managed || !isFailed(a.found)) {
 		return c, false
 	}
 	action := contract.PlanChange
@@ -343,7 +343,7 @@ func (r *reconciler) addressChange(_ services.Request, _ *observed, a *address) 
 			target := document{id: id, what: "public IP address " + a.name, version: networkVersion}
 			if a.found == nil {
 				target.create = func() doc { return jsondoc.Clone(a.fresh) }
-				r.resources.noteStray(doc{"id": id, "name": a.name, "tags": a.fresh["tags"]})
+				r.resources.recordUnlisted(doc{"id": id, "name": a.name, "tags": a.fresh["tags"]})
 			}
 			_, err := r.resources.documents.submit(ctx, target, a.edit)
 			if a.found == nil {
@@ -352,7 +352,7 @@ func (r *reconciler) addressChange(_ services.Request, _ *observed, a *address) 
 			if err != nil {
 				return o, err
 			}
-			return r.look(ctx, q, o)
+			return r.reobserve(ctx, q, o)
 		},
 	}, true
 }
@@ -410,16 +410,16 @@ func (r *reconciler) release(a doc) services.Change[*observed] {
 				return o, err
 			}
 			if after == nil {
-				r.resources.forgetStray(docID(a))
+				r.resources.forgetUnlisted(docID(a))
 			}
-			return r.look(ctx, q, o)
+			return r.reobserve(ctx, q, o)
 		},
 	}
 }
 
-// inherited are the frontends, by their IDs in lower case, that a Service leaves, where it has rules, and that the Service which made them
-// wants no more; d is nil for a Service that goes.
-func (r *reconciler) inherited(ctx context.Context, q services.Request, lbs []doc, d *spec) (ids []string, err error) {
+// inheritedFronts are the frontends, by their IDs in lower case, that a Service leaves, where it has rules, and that the Service which made
+// them wants no more; d is nil for a Service that goes.
+func (r *reconciler) inheritedFronts(ctx context.Context, q services.Request, lbs []doc, d *spec) (ids []string, err error) {
 	base := baseName(q.Service)
 	type left struct {
 		internal bool
@@ -430,7 +430,7 @@ func (r *reconciler) inherited(ctx context.Context, q services.Request, lbs []do
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
 			name := str(f, "name")
 			stays := d != nil && strings.EqualFold(str(lb, "name"), d.LB) && d.front(name) != nil
-			if madeName(name) && !ownedBy(base, name) && serves(lb, f, base) && !stays {
+			if isGeneratedName(name) && !ownedBy(base, name) && servesFrontend(lb, f, base) && !stays {
 				candidates = append(candidates, left{isInternal(str(lb, "name")), name, docID(f)})
 			}
 		}
@@ -471,8 +471,8 @@ func wantsFront(service *v1.Service, internal bool, name string) bool {
 	return s.Internal == internal && (is("") || is(sixSuffix) && slices.Contains(list, true) || is(fourSuffix) && slices.Contains(list, false))
 }
 
-// serves reports whether a Service has rules on a frontend.
-func serves(lb, f doc, base string) bool {
+// servesFrontend reports whether a Service has rules on a frontend.
+func servesFrontend(lb, f doc, base string) bool {
 	return slices.ContainsFunc(docs(lb, "properties", "loadBalancingRules"), func(rule doc) bool {
 		return ownedBy(base, str(rule, "name")) && sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(f, "id"))
 	})

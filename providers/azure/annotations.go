@@ -109,37 +109,37 @@ func prefixForm() *schema.IDForm {
 		`(?i:/subscriptions/[a-z0-9-]+/resourceGroups/[a-z0-9_(-][a-z0-9._()-]*/providers/Microsoft\.Network/publicIPPrefixes/[a-z0-9][a-z0-9._-]*)`)
 }
 
-func annotated(key, help string) schema.AnnotationRow {
+func annotationRow(key, help string) schema.AnnotationRow {
 	return schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{Help: help}}
 }
 
-func switched(key, help string, at func(*settings) *bool) schema.Annotation[settings] {
-	return schema.SwitchAnnotation(at, ignoringFaults(annotated(key, help)))
+func boolAnnotation(key, help string, at func(*settings) *bool) schema.Annotation[settings] {
+	return schema.SwitchAnnotation(at, ignoreInvalid(annotationRow(key, help)))
 }
 
-// trimmed is a switch around whose value Azure's own controller ignores blanks.
-func trimmed(key, help string, at func(*settings) *bool) schema.Annotation[settings] {
-	r := annotated(key, help)
+// trimmedBoolAnnotation is a switch around whose value Azure's own controller ignores blanks.
+func trimmedBoolAnnotation(key, help string, at func(*settings) *bool) schema.Annotation[settings] {
+	r := annotationRow(key, help)
 	r.Lenient, r.Trimmed = true, true
 	return schema.SwitchAnnotation(at, r)
 }
 
-func written(key, help string, at func(*settings) *string) schema.Annotation[settings] {
-	return schema.StringAnnotation(at, annotated(key, help))
+func stringAnnotation(key, help string, at func(*settings) *string) schema.Annotation[settings] {
+	return schema.StringAnnotation(at, annotationRow(key, help))
 }
 
-func checked(key, help string, check func(string) error, at func(*settings) *string) schema.Annotation[settings] {
-	r := annotated(key, help)
+func checkedAnnotation(key, help string, check func(string) error, at func(*settings) *string) schema.Annotation[settings] {
+	r := annotationRow(key, help)
 	r.Check = check
 	return schema.StringAnnotation(at, r)
 }
 
 func listAnnotation(key, help string, at func(*settings) *[]string) schema.Annotation[settings] {
-	return schema.ListAnnotation(at, annotated(key, help))
+	return schema.ListAnnotation(at, annotationRow(key, help))
 }
 
-func counted(key, standard, help string, least, most float64, at func(*settings) *int) schema.Annotation[settings] {
-	r := annotated(key, help)
+func intAnnotation(key, standard, help string, least, most float64, at func(*settings) *int) schema.Annotation[settings] {
+	r := annotationRow(key, help)
 	r.Default, r.Min, r.Max = standard, &least, &most
 	return schema.IntAnnotation(at, r)
 }
@@ -149,13 +149,13 @@ func counted(key, standard, help string, least, most float64, at func(*settings)
 var resourceName = schema.NewIDForm("the name of a resource", "my-resource", `[\pL\pN_()-](?:[\pL\pN_().-]{0,88}[\pL\pN_()-])?`)
 
 func nameAnnotation(key, help string, at func(*settings) *string) schema.Annotation[settings] {
-	r := annotated(key, help)
+	r := annotationRow(key, help)
 	r.ID = resourceName
 	return schema.StringAnnotation(at, r)
 }
 
-// adopting marks a row that asks for an address which exists.
-func adopting(row schema.Annotation[settings]) schema.Annotation[settings] {
+// markAdopting marks a row that asks for an address which exists.
+func markAdopting(row schema.Annotation[settings]) schema.Annotation[settings] {
 	row.Adopts = true
 	return row
 }
@@ -171,83 +171,83 @@ func isAddress(six bool) func(string) error {
 
 // Annotations is the table of annotations, with the names that Azure's own controller uses.
 var Annotations = schema.Annotations[settings]{
-	switched(annotationInternal, "An internal load balancer.", func(s *settings) *bool { return &s.Internal }).Serving(
+	boolAnnotation(annotationInternal, "An internal load balancer.", func(s *settings) *bool { return &s.Internal }).Serving(
 		schema.Serves{Portable: portable.Scheme, Values: map[string]string{portable.SchemeInternal: "true", portable.SchemePublic: "false"}}),
 	nameAnnotation(annotationSubnet, "Name of the subnet of an internal load balancer.", func(s *settings) *string { return &s.Subnet }).Serving(
 		schema.Serves{Portable: portable.Subnet, Only: "one, by its name"}),
-	written(annotationMode, "Without effect: it is about basic load balancers, which Azure has retired.", func(s *settings) *string { return &s.Mode }),
-	written(annotationConfigs, "Names of the load balancers that the Service may be on, of multipleStandardLoadBalancerConfigurations, separated by commas.", func(s *settings) *string { return &s.Configs }),
-	adopting(checked(annotationIPv4, "Address of IPv4 to use: of an existing public address, or of the subnet.", isAddress(false), func(s *settings) *string { return &s.IPv4 })).Serving(
+	stringAnnotation(annotationMode, "Without effect: it is about basic load balancers, which Azure has retired.", func(s *settings) *string { return &s.Mode }),
+	stringAnnotation(annotationConfigs, "Names of the load balancers that the Service may be on, of multipleStandardLoadBalancerConfigurations, separated by commas.", func(s *settings) *string { return &s.Configs }),
+	markAdopting(checkedAnnotation(annotationIPv4, "Address of IPv4 to use: of an existing public address, or of the subnet.", isAddress(false), func(s *settings) *string { return &s.IPv4 })).Serving(
 		schema.Serves{Portable: portable.Address, Translate: portableAddress}),
-	adopting(checked(annotationIPv6, "Address of IPv6 to use: of an existing public address, or of the subnet.", isAddress(true), func(s *settings) *string { return &s.IPv6 })),
+	markAdopting(checkedAnnotation(annotationIPv6, "Address of IPv6 to use: of an existing public address, or of the subnet.", isAddress(true), func(s *settings) *string { return &s.IPv6 })),
 	nameAnnotation(annotationGroup, "Resource group of the public address.", func(s *settings) *string { return &s.Group }),
-	adopting(nameAnnotation(annotationName, "Name of an existing public address to use.", func(s *settings) *string { return &s.Name })),
-	adopting(nameAnnotation(annotationName6, "The same for IPv6.", func(s *settings) *string { return &s.Name6 })),
-	schema.StringAnnotation(func(s *settings) *string { return &s.PrefixID }, withID(annotated(annotationPrefixID, "Public IP prefix that a new public address comes from."))),
-	schema.StringAnnotation(func(s *settings) *string { return &s.PrefixID6 }, withID(annotated(annotationPrefixID6, "The same for IPv6."))),
-	checked(annotationTags, "Further tags of the public address, as a=b,c=d.", checkTags, func(s *settings) *string { return &s.Tags }).Serving(
+	markAdopting(nameAnnotation(annotationName, "Name of an existing public address to use.", func(s *settings) *string { return &s.Name })),
+	markAdopting(nameAnnotation(annotationName6, "The same for IPv6.", func(s *settings) *string { return &s.Name6 })),
+	schema.StringAnnotation(func(s *settings) *string { return &s.PrefixID }, withID(annotationRow(annotationPrefixID, "Public IP prefix that a new public address comes from."))),
+	schema.StringAnnotation(func(s *settings) *string { return &s.PrefixID6 }, withID(annotationRow(annotationPrefixID6, "The same for IPv6."))),
+	checkedAnnotation(annotationTags, "Further tags of the public address, as a=b,c=d.", checkTags, func(s *settings) *string { return &s.Tags }).Serving(
 		schema.Serves{Portable: portable.Tags}),
-	written(annotationIPTags, "IP tags of the public address, as Type=Value. A change is made in place, and the address stays.",
+	stringAnnotation(annotationIPTags, "IP tags of the public address, as Type=Value. A change is made in place, and the address stays.",
 		func(s *settings) *string { return &s.IPTags }),
-	written(annotationLabel, "DNS label of the public address; empty removes it.", func(s *settings) *string { return &s.Label }),
-	adopting(listAnnotation(annotationAdditional, "Further public addresses, for the status and the security group.", func(s *settings) *[]string { return &s.Additional })),
+	stringAnnotation(annotationLabel, "DNS label of the public address; empty removes it.", func(s *settings) *string { return &s.Label }),
+	markAdopting(listAnnotation(annotationAdditional, "Further public addresses, for the status and the security group.", func(s *settings) *[]string { return &s.Additional })),
 	listAnnotation(annotationServiceTags, "Service tags that may connect, instead of the internet.", func(s *settings) *[]string { return &s.ServiceTags }),
 	listAnnotation(annotationAllowedRanges, "Networks that may connect.", func(s *settings) *[]string { return &s.AllowedRanges }),
 	listAnnotation(annotationSourceRanges, "Networks that may connect; added to the others.", func(s *settings) *[]string { return &s.SourceRanges }),
-	switched(annotationDenyAll, "Others may not connect from the virtual network either. Only together with networks that may.", func(s *settings) *bool { return &s.DenyAll }),
-	switched(annotationNoSecurity, "Leave the security group alone.", func(s *settings) *bool { return &s.NoSecurity }),
-	counted(annotationIdle, "4", "Minutes after which an idle connection ends.", 4, 100, func(s *settings) *int { return &s.Idle }).Serving(
+	boolAnnotation(annotationDenyAll, "Others may not connect from the virtual network either. Only together with networks that may.", func(s *settings) *bool { return &s.DenyAll }),
+	boolAnnotation(annotationNoSecurity, "Leave the security group alone.", func(s *settings) *bool { return &s.NoSecurity }),
+	intAnnotation(annotationIdle, "4", "Minutes after which an idle connection ends.", 4, 100, func(s *settings) *int { return &s.Idle }).Serving(
 		schema.Serves{Portable: portable.IdleTimeout, Unit: time.Minute}),
-	switched(annotationNoReset, "Do not reset connections that end for being idle.", func(s *settings) *bool { return &s.NoReset }),
-	switched(annotationAllPorts, "One rule for all ports, on an internal load balancer.", func(s *settings) *bool { return &s.AllPorts }),
-	switched(annotationNoFloating, "Connections arrive at the node ports, not at the load balancer's address.", func(s *settings) *bool { return &s.NoFloating }),
-	written(annotationProbeProtocol, "Protocol of health probes: tcp, http or https.", func(s *settings) *string { return &s.ProbeProtocol }).Serving(
+	boolAnnotation(annotationNoReset, "Do not reset connections that end for being idle.", func(s *settings) *bool { return &s.NoReset }),
+	boolAnnotation(annotationAllPorts, "One rule for all ports, on an internal load balancer.", func(s *settings) *bool { return &s.AllPorts }),
+	boolAnnotation(annotationNoFloating, "Connections arrive at the node ports, not at the load balancer's address.", func(s *settings) *bool { return &s.NoFloating }),
+	stringAnnotation(annotationProbeProtocol, "Protocol of health probes: tcp, http or https.", func(s *settings) *string { return &s.ProbeProtocol }).Serving(
 		schema.Serves{Portable: portable.CheckProtocol}),
-	counted(annotationProbeInterval, "5", "Seconds between health probes.", 5, 59, func(s *settings) *int { return &s.ProbeInterval }).Serving(
+	intAnnotation(annotationProbeInterval, "5", "Seconds between health probes.", 5, 59, func(s *settings) *int { return &s.ProbeInterval }).Serving(
 		schema.Serves{Portable: portable.CheckInterval, Unit: time.Second}),
-	counted(annotationProbeNumber, "2", "Health probes in a row that decide.", 2, 23, func(s *settings) *int { return &s.ProbeNumber }).Serving(
+	intAnnotation(annotationProbeNumber, "2", "Health probes in a row that decide.", 2, 23, func(s *settings) *int { return &s.ProbeNumber }).Serving(
 		schema.Serves{Portable: portable.UnhealthyThreshold}),
-	written(annotationProbePath, "Path of health probes by HTTP and HTTPS.", func(s *settings) *string { return &s.ProbePath }).Serving(
+	stringAnnotation(annotationProbePath, "Path of health probes by HTTP and HTTPS.", func(s *settings) *string { return &s.ProbePath }).Serving(
 		schema.Serves{Portable: portable.CheckPath}),
-	trimmed(annotationPrivateLink, "A private link service on the frontend, of an internal load balancer or with floating IP off. It goes with the "+
+	trimmedBoolAnnotation(annotationPrivateLink, "A private link service on the frontend, of an internal load balancer or with floating IP off. It goes with the "+
 		"frontend, and not with the annotation.", func(s *settings) *bool { return &s.Link.Create }),
 	nameAnnotation(annotationLinkGroup, "Resource group of the private link service.", func(s *settings) *string { return &s.Link.Group }),
 	nameAnnotation(annotationLinkName, "Its name, which cannot be changed.", func(s *settings) *string { return &s.Link.Name }),
 	nameAnnotation(annotationLinkSubnet, "Name of the subnet of its addresses.", func(s *settings) *string { return &s.Link.Subnet }),
-	counted(annotationLinkCount, "1", "How many addresses it has.", 1, float64(azurelimits.LinkAddresses.Max), func(s *settings) *int { return &s.Link.Count }),
-	written(annotationLinkIPs, "Its static addresses of IPv4, separated by blanks.", func(s *settings) *string { return &s.Link.IPs }),
-	written(annotationLinkFQDNs, "Names by which it is reached, separated by blanks.", func(s *settings) *string { return &s.Link.FQDNs }),
-	trimmed(annotationLinkProxy, "It sends the PROXY protocol, with the private endpoint's identifier.", func(s *settings) *bool { return &s.Link.Proxy }),
-	written(annotationLinkVisible, "Subscriptions that see it, separated by blanks, or *.", func(s *settings) *string { return &s.Link.Visibility }),
-	written(annotationLinkApproved, "Subscriptions whose private endpoints are accepted at once, separated by blanks, or *.",
+	intAnnotation(annotationLinkCount, "1", "How many addresses it has.", 1, float64(azurelimits.LinkAddresses.Max), func(s *settings) *int { return &s.Link.Count }),
+	stringAnnotation(annotationLinkIPs, "Its static addresses of IPv4, separated by blanks.", func(s *settings) *string { return &s.Link.IPs }),
+	stringAnnotation(annotationLinkFQDNs, "Names by which it is reached, separated by blanks.", func(s *settings) *string { return &s.Link.FQDNs }),
+	trimmedBoolAnnotation(annotationLinkProxy, "It sends the PROXY protocol, with the private endpoint's identifier.", func(s *settings) *bool { return &s.Link.Proxy }),
+	stringAnnotation(annotationLinkVisible, "Subscriptions that see it, separated by blanks, or *.", func(s *settings) *string { return &s.Link.Visibility }),
+	stringAnnotation(annotationLinkApproved, "Subscriptions whose private endpoints are accepted at once, separated by blanks, or *.",
 		func(s *settings) *string { return &s.Link.Approval }),
 }
 
 // PortAnnotations is the table of annotations about one port.
 var PortAnnotations = schema.Annotations[portSettings]{
-	schema.SwitchAnnotation(func(s *portSettings) *bool { return &s.NoRule }, ignoringFaults(annotated(ofPort+"no_lb_rule",
+	schema.SwitchAnnotation(func(s *portSettings) *bool { return &s.NoRule }, ignoreInvalid(annotationRow(ofPort+"no_lb_rule",
 		"No rule of the load balancer for this port, and no probe."))),
-	schema.SwitchAnnotation(func(s *portSettings) *bool { return &s.NoProbe }, ignoringFaults(annotated(ofPort+"no_probe_rule",
+	schema.SwitchAnnotation(func(s *portSettings) *bool { return &s.NoProbe }, ignoreInvalid(annotationRow(ofPort+"no_probe_rule",
 		"No health probe for this port."))),
-	schema.StringAnnotation(func(s *portSettings) *string { return &s.Protocol }, annotated(ofPort+"health-probe_protocol",
+	schema.StringAnnotation(func(s *portSettings) *string { return &s.Protocol }, annotationRow(ofPort+"health-probe_protocol",
 		"Protocol of this port's health probes: tcp, http or https.")),
-	schema.StringAnnotation(func(s *portSettings) *string { return &s.Port }, annotated(ofPort+"health-probe_port",
+	schema.StringAnnotation(func(s *portSettings) *string { return &s.Port }, annotationRow(ofPort+"health-probe_port",
 		"Port that is probed in the place of this port's node port: a port of the nodes by its number, or the node port of another port of the "+
 			"Service by its name or number.")),
-	schema.StringAnnotation(func(s *portSettings) *string { return &s.Path }, annotated(ofPort+"health-probe_request-path",
+	schema.StringAnnotation(func(s *portSettings) *string { return &s.Path }, annotationRow(ofPort+"health-probe_request-path",
 		"Path of this port's health probes by HTTP and HTTPS.")),
-	schema.IntAnnotation(func(s *portSettings) *int { return &s.Interval }, atLeast(5, annotated(ofPort+"health-probe_interval",
+	schema.IntAnnotation(func(s *portSettings) *int { return &s.Interval }, checkMinimum(5, annotationRow(ofPort+"health-probe_interval",
 		"Seconds between this port's health probes; with externalTrafficPolicy Local of the probe of spec.healthCheckNodePort."))),
-	schema.IntAnnotation(func(s *portSettings) *int { return &s.Number }, atLeast(2, annotated(ofPort+"health-probe_num-of-probe",
+	schema.IntAnnotation(func(s *portSettings) *int { return &s.Number }, checkMinimum(2, annotationRow(ofPort+"health-probe_num-of-probe",
 		"Health probes of this port in a row that decide."))),
 }
 
-func ignoringFaults(r schema.AnnotationRow) schema.AnnotationRow {
+func ignoreInvalid(r schema.AnnotationRow) schema.AnnotationRow {
 	r.Lenient = true
 	return r
 }
 
-func atLeast(least float64, r schema.AnnotationRow) schema.AnnotationRow {
+func checkMinimum(least float64, r schema.AnnotationRow) schema.AnnotationRow {
 	r.Min = &least
 	return r
 }
@@ -292,7 +292,7 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	_, s.LabelGiven = service.Annotations[annotationLabel]
 	_, s.IPTagsGiven = service.Annotations[annotationIPTags]
 	told, refused := s.judgeAddressNames()
-	warnings, err = errors.Join(warnings, s.withoutEffect(), told), errors.Join(err, refused)
+	warnings, err = errors.Join(warnings, s.warnWithoutEffect(), told), errors.Join(err, refused)
 	refuse := func(wrong bool, place, format string, args ...any) {
 		if wrong {
 			err = errors.Join(err, &schema.Problem{Place: place, Reason: fmt.Sprintf(format, args...)})
@@ -322,7 +322,7 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	ip := service.Spec.LoadBalancerIP
 	address, bad := netip.ParseAddr(ip)
 	refuse(ip != "" && bad != nil, "spec.loadBalancerIP", "%q is not an IP address; use a form such as 203.0.113.7", ip)
-	refuse(ip != "" && bad == nil && !s.Internal && notPublic(address), "spec.loadBalancerIP",
+	refuse(ip != "" && bad == nil && !s.Internal && warnNotPublic(address), "spec.loadBalancerIP",
 		"%q is not a public address; name a public IP address of Azure, or set annotation "+annotationInternal+`: "true"`, ip)
 	return s, warnings, err
 }
@@ -350,7 +350,7 @@ func portsWithSettings(service *v1.Service) iter.Seq[int32] {
 				return
 			}
 		}
-		if local(service) {
+		if isLocal(service) {
 			yield(service.Spec.HealthCheckNodePort)
 		}
 	}
@@ -364,8 +364,8 @@ func linkAnnotations() []string {
 	}
 }
 
-// withoutEffect are warnings of annotations that have no effect here, though Azure's own controller knows them.
-func (s *settings) withoutEffect() error {
+// keysWithoutEffect are warnings of annotations that have no effect here, though Azure's own controller knows them.
+func (s *settings) warnWithoutEffect() error {
 	var warnings error
 	for _, a := range []struct{ key, value, why string }{
 		{annotationMode, s.Mode, "it is about basic load balancers, which Azure has retired"},
@@ -377,7 +377,7 @@ func (s *settings) withoutEffect() error {
 	return warnings
 }
 
-func notPublic(a netip.Addr) bool {
+func warnNotPublic(a netip.Addr) bool {
 	return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsUnspecified() || a.IsMulticast() ||
 		netip.MustParsePrefix("100.64.0.0/10").Contains(a) || a == netip.MustParseAddr("168.63.129.16")
 }
@@ -405,11 +405,11 @@ func (s *settings) ranges(service *v1.Service) (good []netip.Prefix, bad []strin
 		}
 		good = append(good, p)
 	}
-	return aggregate(good), bad
+	return mergePrefixes(good), bad
 }
 
-// aggregate drops networks that lie in others, and joins halves.
-func aggregate(list []netip.Prefix) []netip.Prefix {
+// mergePrefixes drops networks that lie in others, and joins halves.
+func mergePrefixes(list []netip.Prefix) []netip.Prefix {
 	for {
 		slices.SortFunc(list, func(a, b netip.Prefix) int {
 			if c := a.Addr().Compare(b.Addr()); c != 0 {
@@ -423,8 +423,8 @@ func aggregate(list []netip.Prefix) []netip.Prefix {
 			n := len(out)
 			switch {
 			case n > 0 && out[n-1].Bits() <= p.Bits() && out[n-1].Contains(p.Addr()):
-			case n > 0 && p.Bits() > 0 && out[n-1].Bits() == p.Bits() && parent(out[n-1]) == parent(p):
-				out[n-1], joined = parent(p), true
+			case n > 0 && p.Bits() > 0 && out[n-1].Bits() == p.Bits() && parentPrefix(out[n-1]) == parentPrefix(p):
+				out[n-1], joined = parentPrefix(p), true
 			default:
 				out = append(out, p)
 			}
@@ -435,7 +435,7 @@ func aggregate(list []netip.Prefix) []netip.Prefix {
 	}
 }
 
-func parent(p netip.Prefix) netip.Prefix {
+func parentPrefix(p netip.Prefix) netip.Prefix {
 	up, _ := p.Addr().Prefix(p.Bits() - 1) // callers have at least one bit
 	return up
 }
@@ -445,12 +445,12 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 	s, warnings, err := parseSettings(service)
 	c, _, _ := parseConfig(in) // its faults are told at start; what is missing says nothing about a Service
 	if len(in.File) > 0 {
-		warnings = errors.Join(warnings, s.unconfigured(&c))
+		warnings = errors.Join(warnings, s.warnUnconfigured(&c))
 	}
 	if err != nil {
 		return warnings, err
 	}
-	warnings = errors.Join(warnings, s.unprobed(service, c.ProbeMode))
+	warnings = errors.Join(warnings, s.warnUnprobed(service, c.ProbeMode))
 	if err := s.checkProbePorts(service, c.ProbeMode); err != nil {
 		return warnings, err
 	}
@@ -465,7 +465,7 @@ func (s *settings) checkProbePorts(service *v1.Service, probeMode string) error 
 	var problems []error
 	for i, p := range service.Spec.Ports {
 		own := s.ports[p.Port]
-		if s.ruled(i, p.Port) && p.Protocol == v1.ProtocolTCP && !own.NoProbe && (s.probesStay(service) || probeMode != probeShared) {
+		if s.hasRule(i, p.Port) && p.Protocol == v1.ProtocolTCP && !own.NoProbe && (s.keepsProbes(service) || probeMode != probeShared) {
 			_, err := probePort(service, p, own.Port)
 			problems = append(problems, err)
 		}
@@ -473,22 +473,22 @@ func (s *settings) checkProbePorts(service *v1.Service, probeMode string) error 
 	return errors.Join(problems...)
 }
 
-// ruled reports whether the i-th port of a Service has a rule of its own.
-func (s *settings) ruled(i int, port int32) bool {
+// hasRule reports whether the i-th port of a Service has a rule of its own.
+func (s *settings) hasRule(i int, port int32) bool {
 	if s.Internal && s.AllPorts {
 		return i == 0
 	}
 	return !s.ports[port].NoRule
 }
 
-// probesStay reports whether the node itself says whether it has pods of the Service. That cannot speak the PROXY protocol.
-func (s *settings) probesStay(service *v1.Service) bool {
-	return local(service) && (!s.Link.Create || !s.Link.Proxy)
+// keepsProbes reports whether the node itself says whether it has pods of the Service. That cannot speak the PROXY protocol.
+func (s *settings) keepsProbes(service *v1.Service) bool {
+	return isLocal(service) && (!s.Link.Create || !s.Link.Proxy)
 }
 
-// unprobed warns of ports of which nobody knows whether a node answers, for lack of a node port that could be asked.
-func (s *settings) unprobed(service *v1.Service, probeMode string) error {
-	if local(service) || probeMode == probeShared || !slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool {
+// warnUnprobed warns of ports of which nobody knows whether a node answers, for lack of a node port that could be asked.
+func (s *settings) warnUnprobed(service *v1.Service, probeMode string) error {
+	if isLocal(service) || probeMode == probeShared || !slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool {
 		own := s.ports[p.Port]
 		return p.NodePort == 0 && p.Protocol == v1.ProtocolTCP && !own.NoProbe && (own.Port == "" || own.Port == p.Name)
 	}) {
@@ -498,8 +498,8 @@ func (s *settings) unprobed(service *v1.Service, probeMode string) error {
 		"that are down get connections; name a port of the nodes by " + prefix + "port_<port>_health-probe_port, or set the option clusterServiceLoadBalancerHealthProbeMode"}
 }
 
-// unconfigured warns of the names of load balancers where the cloud config has only one.
-func (s *settings) unconfigured(c *Config) error {
+// warnUnconfigured warns of the names of load balancers where the cloud config has only one.
+func (s *settings) warnUnconfigured(c *Config) error {
 	if s.Configs == "" || len(c.several) > 0 {
 		return nil
 	}

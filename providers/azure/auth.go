@@ -133,13 +133,13 @@ func tokenError(err error, last *cloudapi.LastResponse) error {
 			mapped.Class = cloudapi.ErrUnauthorized
 		}
 		mapped.RetryAfter = cloudapi.ParseRetryAfter(answer.Header, time.Now())
-		mapped.Message = said(err)
+		mapped.Message = refusalText(err)
 	}
 	return mapped
 }
 
-// said is Entra's own description of a refusal.
-func said(err error) string {
+// refusalText is Entra's own description of a refusal.
+func refusalText(err error) string {
 	failure, ok := errors.AsType[*azidentity.AuthenticationFailedError](err)
 	if !ok || failure.RawResponse == nil {
 		return firstLine(err)

@@ -33,7 +33,7 @@ func checkBasic(lbs []doc) error {
 	for _, lb := range lbs {
 		why := ""
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			if !madeName(str(f, "name")) {
+			if !isGeneratedName(str(f, "name")) {
 				why = "frontend " + str(f, "name")
 			}
 		}
@@ -71,7 +71,7 @@ func (r *reconciler) removeBasic(o *observed) (list []services.Change[*observed]
 				if err != nil {
 					return o, err
 				}
-				return r.look(ctx, q, o)
+				return r.reobserve(ctx, q, o)
 			},
 		})
 	}

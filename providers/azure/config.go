@@ -49,7 +49,7 @@ func readFile(data []byte) (keys map[string]string, warnings, err error) {
 			warn(key, reason)
 		case raw[key] == nil:
 		default:
-			value, err := flat(raw[key])
+			value, err := flatten(raw[key])
 			if err != nil {
 				problems = append(problems, &schema.Problem{Place: "key " + key + " of the cloud config", Reason: err.Error()})
 				continue
@@ -64,7 +64,7 @@ func readFile(data []byte) (keys map[string]string, warnings, err error) {
 }
 
 func whyIgnored(key string) string {
-	for why, keys := range ignored() {
+	for why, keys := range ignoredKeys() {
 		if slices.Contains(keys, key) {
 			return why
 		}
@@ -72,8 +72,8 @@ func whyIgnored(key string) string {
 	return ""
 }
 
-// flat is a value as text: lists and maps stay JSON.
-func flat(value any) (string, error) {
+// flatten is a value as text: lists and maps stay JSON.
+func flatten(value any) (string, error) {
 	switch v := value.(type) {
 	case string:
 		return v, nil

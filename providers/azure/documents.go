@@ -58,8 +58,8 @@ const (
 	writeDeadline = 10 * time.Minute
 )
 
-// failed reports whether Azure has given up its work on a resource: written again, it is tried again.
-func failed(d doc) bool {
+// isFailed reports whether Azure has given up its work on a resource: written again, it is tried again.
+func isFailed(d doc) bool {
 	return strings.EqualFold(str(d, "properties", "provisioningState"), "Failed")
 }
 
@@ -114,7 +114,7 @@ func (w *writing) Write(ctx context.Context, before, after draft) (draft, error)
 	case after.remove:
 		after.doc, err = nil, w.tryRemoval(ctx, before.doc)
 	default:
-		if err = whileBusy(ctx, func() error { return w.put(ctx, w.target, before.doc, after.doc) }); err == nil {
+		if err = retryWhileBusy(ctx, func() error { return w.put(ctx, w.target, before.doc, after.doc) }); err == nil {
 			after.doc, err = w.read(ctx, w.target.id, true)
 		}
 	}
@@ -159,18 +159,18 @@ func (s *documents) put(ctx context.Context, target document, before, after doc)
 }
 
 func (s *documents) remove(ctx context.Context, target document, before doc) error {
-	err := whileBusy(ctx, func() error { return s.api.remove(ctx, target.what, target.id, target.version, str(before, "etag")) })
+	err := retryWhileBusy(ctx, func() error { return s.api.remove(ctx, target.what, target.id, target.version, str(before, "etag")) })
 	s.wrote(target.id, nil)
 	return err
 }
 
-// whileBusy writes again while Azure refuses that because it works on the same resource.
-func whileBusy(ctx context.Context, write func() error) error {
-	return patiently(ctx, write, func(err error) bool { return errors.Is(err, cloudapi.ErrConflict) && codeOf(err) != codeOutdated })
+// retryWhileBusy writes again while Azure refuses that because it works on the same resource.
+func retryWhileBusy(ctx context.Context, write func() error) error {
+	return retryWhile(ctx, write, func(err error) bool { return errors.Is(err, cloudapi.ErrConflict) && codeOf(err) != codeOutdated })
 }
 
-// patiently writes again while the error is one that passes soon.
-func patiently(ctx context.Context, write func() error, passes func(error) bool) error {
+// retryWhile writes again while the error is one that passes soon.
+func retryWhile(ctx context.Context, write func() error, passes func(error) bool) error {
 	return services.Patiently(ctx, busyPatience, func() error {
 		err := write()
 		if passes(err) {

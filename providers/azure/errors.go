@@ -98,9 +98,9 @@ const codeGone = "ResourceNotFound"
 // codeNoGroup is Azure's code where a resource group is not there.
 const codeNoGroup = "ResourceGroupNotFound"
 
-// passedOver reports whether a listing goes on without a resource group that the label of a Node names: one that is not there, or not to be
-// seen. What is not in a listing is not taken for absent.
-func passedOver(err error) bool {
+// isSkippedGroup reports whether a listing goes on without a resource group that the label of a Node names: one that is not there, or not
+// to be seen. What is not in a listing is not taken for absent.
+func isSkippedGroup(err error) bool {
 	return strings.EqualFold(codeOf(err), codeNoGroup) || strings.EqualFold(codeOf(err), "AuthorizationFailed")
 }
 

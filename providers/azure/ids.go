@@ -46,8 +46,8 @@ func instanceKey(providerID string) string {
 	return ""
 }
 
-// elsewhere reports whether a provider ID names something of Azure's that is no virtual machine.
-func elsewhere(providerID string) bool {
+// isOtherAzureResource reports whether a provider ID names something of Azure's that is no virtual machine.
+func isOtherAzureResource(providerID string) bool {
 	return elsewhereForm.MatchString(providerID) && !strings.Contains(strings.ToLower(providerID), "/providers/microsoft.compute/")
 }
 
@@ -57,8 +57,8 @@ func (id machineID) uniform() (set string, ok bool) {
 	return set, ok && strings.Contains(set, "/virtualmachinescalesets/")
 }
 
-// printed is the resource ID of a machine as provider IDs have it: Azure's own case, but for the resource group.
-func printed(id string) string {
+// canonicalMachineID is the resource ID of a machine as provider IDs have it: Azure's own case, but for the resource group.
+func canonicalMachineID(id string) string {
 	parts := strings.Split(id, "/")
 	if len(parts) > 4 {
 		parts[4] = strings.ToLower(parts[4])

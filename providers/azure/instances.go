@@ -121,29 +121,29 @@ type instances struct {
 
 func newInstances(a *api) *instances {
 	i := &instances{api: a, nodes: &nodecount.Counter{}}
-	i.networks = newInterfaces(a, i.groups)
+	i.networks = newInterfaces(a, i.resourceGroups)
 	i.inventory = inventory.New(inventory.Source[machineID, machine]{
 		Kind: "virtual machine", ID: machine.id, List: i.list, Get: i.get,
-		Indexes: map[string]func(machine) []string{indexName: machine.names},
+		Indexes: map[string]func(machine) []string{indexName: machine.matchNames},
 	})
 	i.machines = nodes.New(nodes.Cloud[machineID, machine]{
 		Kind: "virtual machine", Nodes: i.nodes, Price: callPrice, MinAge: minAge, Inventory: i.inventory,
 		Form:  providerIDPrefix + "/subscriptions/<ID>/resourceGroups/<name>/providers/Microsoft.Compute/…",
-		Parse: parseProviderID, Print: func(m machine) string { return printed(m.ID) },
+		Parse: parseProviderID, Print: func(m machine) string { return canonicalMachineID(m.ID) },
 		Search: search, State: machine.state, Metadata: i.describe, Verify: verify,
 		Unattested: "the name of its computer is what its guest was given, and its interfaces are read apart",
 	})
-	i.API = nodes.Split{API: i.machines, IsOther: unmanaged, Other: nodes.Unmanaged{}}
+	i.API = nodes.Split{API: i.machines, IsOther: isUnmanaged, Other: nodes.Unmanaged{}}
 	return i
 }
 
-// unmanaged reports whether the machine of a node is not Azure's.
-func unmanaged(node *v1.Node) bool {
-	return strings.EqualFold(node.Labels[labelManaged], "false") || elsewhere(node.Spec.ProviderID)
+// isUnmanaged reports whether the machine of a node is not Azure's.
+func isUnmanaged(node *v1.Node) bool {
+	return strings.EqualFold(node.Labels[labelManaged], "false") || isOtherAzureResource(node.Spec.ProviderID)
 }
 
-// names are those by which a node finds its machine: that of the computer, and for one outside of uniform scale sets its own.
-func (m machine) names() []string {
+// matchNames are those by which a node finds its machine: that of the computer, and for one outside of uniform scale sets its own.
+func (m machine) matchNames() []string {
 	var list []string
 	if name := strings.ToLower(m.Properties.OS.ComputerName); name != "" {
 		list = append(list, name)
@@ -166,8 +166,8 @@ func (i *instances) listNodes() []*v1.Node {
 	return list
 }
 
-// groups are the resource groups that hold machines of nodes.
-func (i *instances) groups() []string {
+// resourceGroups are the resource groups that hold machines of nodes.
+func (i *instances) resourceGroups() []string {
 	groups := []string{i.api.config.Group}
 	for _, n := range i.listNodes() {
 		if g := strings.ToLower(n.Labels[labelGroup]); g != "" && !slices.Contains(groups, g) {
@@ -216,8 +216,8 @@ func search(_ context.Context, node *v1.Node) (nodes.Search[machineID, machine],
 	return nodes.Search[machineID, machine]{Keys: []nodes.Key[machine]{{Index: indexName, Value: strings.ToLower(node.Name)}}}, nil
 }
 
-// shutDown reports whether a machine with this power state does not run.
-func shutDown(power string) bool {
+// isShutDown reports whether a machine with this power state does not run.
+func isShutDown(power string) bool {
 	return slices.Contains([]string{"stopped", "deallocated", "deallocating"}, power)
 }
 
@@ -228,13 +228,13 @@ func (m machine) state() (nodes.State, error) {
 		return nodes.Terminated, nil
 	case m.Properties.View == nil:
 		return nodes.Existing, &nodes.Incomplete{Reason: "the listing of virtual machines has no power state"}
-	case strings.EqualFold(m.Properties.State, "Succeeded") && shutDown(m.power()):
+	case strings.EqualFold(m.Properties.State, "Succeeded") && isShutDown(m.powerState()):
 		return nodes.ShutDown, nil
 	}
 	return nodes.Existing, nil
 }
 
-func (m machine) power() string {
+func (m machine) powerState() string {
 	if m.Properties.View == nil {
 		return ""
 	}
@@ -298,7 +298,7 @@ func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAd
 	}
 	cards, err := i.networks.all.Find(ctx, indexMachine, string(id), queryMembers)
 	if err == nil && len(cards) == 0 {
-		cards, err = i.cardsElsewhere(ctx, id)
+		cards, err = i.interfacesElsewhere(ctx, id)
 	}
 	if err != nil || len(cards) == 0 {
 		return nil, err
@@ -317,8 +317,8 @@ func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAd
 	return card.addresses(), err
 }
 
-// cardsElsewhere is the network interface that speaks for a machine, where it is in a resource group that is not listed.
-func (i *instances) cardsElsewhere(ctx context.Context, id machineID) ([]networkInterface, error) {
+// interfacesElsewhere is the network interface that speaks for a machine, where it is in a resource group that is not listed.
+func (i *instances) interfacesElsewhere(ctx context.Context, id machineID) ([]networkInterface, error) {
 	m, err := i.inventory.Get(ctx, id, queryMembers)
 	nic := m.primaryInterface()
 	if errors.Is(err, cloudapi.ErrNotFound) || err == nil && nic == "" {
@@ -359,7 +359,7 @@ func (i *instances) zone(ctx context.Context, node *v1.Node, m machine) (string,
 
 // verify compares names: nobody who controls a kubelet alone can rename a machine.
 func verify(_ context.Context, node *v1.Node, m machine) (why string, err error) {
-	if !slices.Contains(m.names(), strings.ToLower(node.Name)) {
+	if !slices.Contains(m.matchNames(), strings.ToLower(node.Name)) {
 		return fmt.Sprintf("the virtual machine %s has the computer name %q", m.Name, m.Properties.OS.ComputerName), nil
 	}
 	return "", nil

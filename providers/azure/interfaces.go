@@ -186,7 +186,7 @@ func listParts[T any](ctx context.Context, n *interfaces, p parts[T]) (all []T, 
 		}()
 		switch {
 		case err == nil:
-		case group != c.Group && passedOver(err):
+		case group != c.Group && isSkippedGroup(err):
 			klog.ErrorS(err, "A resource group that the label of a Node names is left out", "label", labelGroup, "resourceGroup", group)
 		default:
 			return nil, pages, err

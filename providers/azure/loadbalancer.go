@@ -89,7 +89,7 @@ type reconciler struct {
 	uses      *inventory.Inventory[string, addressUse]
 	kube      kubernetes.Interface
 	endpoints *endpoints
-	latest    latest
+	latest    latestRequest
 	translate func(*v1.Service) *v1.Service
 }
 
@@ -99,7 +99,7 @@ var _ services.Reconciler[*observed, *spec] = (*reconciler)(nil)
 func (r *reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	s, warnings, err := parseSettings(q.Service)
 	err = errors.Join(err, r.config.checkSeveral(q.Cluster))
-	warnings = errors.Join(warnings, s.unconfigured(r.config), s.unprobed(q.Service, r.config.ProbeMode))
+	warnings = errors.Join(warnings, s.warnUnconfigured(r.config), s.warnUnprobed(q.Service, r.config.ProbeMode))
 	findings := services.Judged(warnings, err)
 	if err != nil {
 		return findings, err
@@ -145,10 +145,10 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o *obse
 		kept.addresses, kept.group = nil, nil
 	}
 	if q.Purpose == services.Delete {
-		if kept.inherited, err = r.inherited(ctx, q, kept.lbs, nil); err != nil {
+		if kept.inherited, err = r.inheritedFronts(ctx, q, kept.lbs, nil); err != nil {
 			return nil, nil, err
 		}
-		if err == nil && len(r.dropped(&kept, baseName(q.Service), nil)) > 0 {
+		if err == nil && len(r.droppedFronts(&kept, baseName(q.Service), nil)) > 0 {
 			err = r.observeLinks(ctx, q.Service, &kept, false)
 		}
 	}
@@ -228,7 +228,7 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 	if err = r.checkAdditional(q, o, d); err != nil {
 		return nil, err
 	}
-	if o.inherited, err = r.inherited(ctx, q, o.lbs, d); err != nil {
+	if o.inherited, err = r.inheritedFronts(ctx, q, o.lbs, d); err != nil {
 		return nil, err
 	}
 	return d, r.wantLink(ctx, q, s, o, d)
@@ -271,7 +271,7 @@ func securityProtocol(p v1.Protocol) string {
 // accessTo says who may connect to which ports of a Service.
 func (d *spec) accessTo(service *v1.Service, s settings) {
 	d.NoSecurity, d.DenyAll, d.NodePorts = s.NoSecurity, s.DenyAll, s.NoFloating
-	d.ServiceTags, d.Additional = s.ServiceTags, additional(service)
+	d.ServiceTags, d.Additional = s.ServiceTags, additionalAddresses(service)
 	d.Ranges, d.BadRanges = s.ranges(service)
 	for _, p := range service.Spec.Ports {
 		port := p.Port
@@ -367,7 +367,7 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 		}
 		return list, err
 	}
-	list = append(r.unlink(q, o, d), r.moves(q, o, d)...)
+	list = append(r.unlink(q, o, d), r.removalFromOthers(q, o, d)...)
 	if c, ok, err := r.loadBalancerChange(o, d); err != nil || ok {
 		return append(list, c), err
 	}
@@ -389,18 +389,18 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 	// The other side serves until this one does.
 	for _, lb := range o.lbs {
 		if !strings.EqualFold(str(lb, "name"), d.LB) && hasPart(lb, d.Base) {
-			list = append(list, r.removal(q, lb, o.around()))
+			list = append(list, r.removal(q, lb, o.otherParts()))
 		}
 	}
 	list = append(list, r.releases(q, o, d)...)
 	return append(list, r.linkChanges(d)...), nil
 }
 
-// moves take a Service from the other load balancers of its kind: an address is on one of them at a time.
-func (r *reconciler) moves(q services.Request, o *observed, d *spec) (list []services.Change[*observed]) {
+// removalFromOthers take a Service from the other load balancers of its kind: an address is on one of them at a time.
+func (r *reconciler) removalFromOthers(q services.Request, o *observed, d *spec) (list []services.Change[*observed]) {
 	for _, lb := range o.lbs {
 		if name := str(lb, "name"); isInternal(name) == d.Internal && !strings.EqualFold(name, d.LB) && hasPart(lb, d.Base) {
-			c := r.removal(q, lb, o.around())
+			c := r.removal(q, lb, o.otherParts())
 			c.Replan = true
 			list = append(list, c)
 		}
@@ -412,7 +412,7 @@ func (r *reconciler) moves(q services.Request, o *observed, d *spec) (list []ser
 func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change[*observed], due bool, err error) {
 	lb := o.balancerNamed(d.LB)
 	action := contract.PlanChange
-	e := r.partEdit(d, o.around())
+	e := r.partEdit(d, o.otherParts())
 	var draft doc
 	if lb == nil {
 		action, draft = contract.PlanCreate, r.newLoadBalancer(d, o.mark)
@@ -440,20 +440,20 @@ func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change
 			if err != nil {
 				return o, err
 			}
-			return r.look(ctx, q, o)
+			return r.reobserve(ctx, q, o)
 		},
 	}, true, nil
 }
 
 // partEdit is the edit of a load balancer for one Service, with the members of pools by address.
-func (r *reconciler) partEdit(d *spec, a around) edit {
+func (r *reconciler) partEdit(d *spec, a otherParts) edit {
 	return func(lb doc) error {
 		changed, err := applyService(lb, d.Base, d, r.config, a)
 		if err != nil {
 			return err
 		}
 		changed = applyAddresses(lb, d.Members, r.networkID()) || changed
-		if !changed && !failed(lb) {
+		if !changed && !isFailed(lb) {
 			return errKeep
 		}
 		return nil
@@ -504,13 +504,13 @@ func (r *reconciler) loadBalancerDocument(d *spec, mark string) document {
 	}
 }
 
-// look observes again, after a write, and takes over what was decided before.
-func (r *reconciler) look(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
+// reobserve observes again, after a write, and takes over what was decided before.
+func (r *reconciler) reobserve(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 	now, err := r.Observe(ctx, *q)
 	if err != nil {
 		return o, err
 	}
-	now.mark, now.inherited, now.left = o.mark, o.inherited, slices.Concat(o.left, r.servedAt(o, baseName(q.Service)))
+	now.mark, now.inherited, now.left = o.mark, o.inherited, slices.Concat(o.left, r.servedAddresses(o, baseName(q.Service)))
 	now.splitBasic(*q)
 	if o.linksRead {
 		err = r.observeLinks(ctx, q.Service, now, false)
@@ -551,7 +551,7 @@ func (r *reconciler) memberChange(q services.Request, o *observed, name string, 
 			if err != nil {
 				return o, err
 			}
-			return r.look(ctx, q, o)
+			return r.reobserve(ctx, q, o)
 		},
 	}, true
 }
@@ -622,21 +622,21 @@ func (r *reconciler) Deletions(
 	findings = append(findings, r.findUnproven(q, o, nil)...)
 	list = append(list, r.unlink(q, o, nil)...)
 	for _, lb := range o.lbs {
-		if !hasPart(lb, base) && !empty(lb) {
+		if !hasPart(lb, base) && !isEmpty(lb) {
 			continue
 		}
 		kept := 0
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			if why := o.around().inUse(lb, f, base); ownedBy(base, str(f, "name")) && why != "" {
+			if why := o.otherParts().userOf(lb, f, base); ownedBy(base, str(f, "name")) && why != "" {
 				kept++
 				findings = append(findings, services.Warning(eventFrontendKept, "frontend %s of load balancer %s is used by %s and stays", str(f, "name"), str(lb, "name"), why))
 			}
 		}
 		draft := jsondoc.Clone(lb)
 		internal := strings.HasSuffix(strings.ToLower(str(lb, "name")), internalSuffix)
-		changed, err := applyService(draft, base, nil, r.config, o.around())
-		if err == nil && (changed || empty(draft) && r.fillsPools(internal)) {
-			list = append(list, r.removal(q, lb, o.around()))
+		changed, err := applyService(draft, base, nil, r.config, o.otherParts())
+		if err == nil && (changed || isEmpty(draft) && r.fillsPools(internal)) {
+			list = append(list, r.removal(q, lb, o.otherParts()))
 		}
 	}
 	return append(list, r.releases(q, o, nil)...), findings, nil
@@ -644,7 +644,7 @@ func (r *reconciler) Deletions(
 
 // Exists implements services.Reconciler.
 func (r *reconciler) Exists(_ context.Context, q services.Request, o *observed) (*v1.LoadBalancerStatus, bool, error) {
-	if !r.hasAny(q, o) {
+	if !r.hasLoadBalancers(q, o) {
 		_, due, err := r.securityChange(q, o, nil) // rules are left where all else was deleted by hand
 		return nil, due, err
 	}

@@ -63,51 +63,51 @@ func (p poolNames) name(six bool) string {
 	return p.four
 }
 
-// meets reports whether two Services would have a pool in common.
-func (p poolNames) meets(other poolNames) bool {
-	return p.holds(other.four) || p.holds(other.six)
+// overlaps reports whether two Services would have a pool in common.
+func (p poolNames) overlaps(other poolNames) bool {
+	return p.contains(other.four) || p.contains(other.six)
 }
 
-func (p poolNames) holds(name string) bool {
+func (p poolNames) contains(name string) bool {
 	return strings.EqualFold(p.four, name) || strings.EqualFold(p.six, name)
 }
 
-// joinedPools are the names that Azure's own controller gives. Several Services may come to the same ones.
-func joinedPools(service *v1.Service) poolNames {
+// joinedPoolNames are the names that Azure's own controller gives. Several Services may come to the same ones.
+func joinedPoolNames(service *v1.Service) poolNames {
 	name := strings.ToLower(service.Namespace + "-" + service.Name)
 	return poolNames{name, name + strings.ToLower(sixSuffix)}
 }
 
-// uniquePools are names that no other Service comes to.
-func uniquePools(service *v1.Service) poolNames {
+// uniquePoolNames are names that no other Service comes to.
+func uniquePoolNames(service *v1.Service) poolNames {
 	return poolNames{baseName(service), baseName(service) + strings.ToLower(sixSuffix)}
 }
 
 // choosePools are the names of the pools of a Service alone: those that Azure's own controller gives, unless they are too long or another
 // Service has one of them.
 func (c *Config) choosePools(service *v1.Service, known []*v1.Service, lbs []doc) poolNames {
-	joined, unique, base := joinedPools(service), uniquePools(service), baseName(service)
-	mine, theirs := leadingTo(lbs, joined, base)
-	chosen, _ := leadingTo(lbs, unique, base)
+	joined, unique, base := joinedPoolNames(service), uniquePoolNames(service), baseName(service)
+	mine, theirs := pointsTo(lbs, joined, base)
+	chosen, _ := pointsTo(lbs, unique, base)
 	if azurelimits.Name.CheckText(joined.six) != nil || chosen || theirs && !mine {
 		return unique
 	}
 	for _, other := range known {
-		if baseName(other) >= base || !c.ownPool(other) || !joinedPools(other).meets(joined) {
+		if baseName(other) >= base || !c.ownPool(other) || !joinedPoolNames(other).overlaps(joined) {
 			continue
 		}
-		if has, _ := leadingTo(lbs, joined, baseName(other)); has || !mine { // the first of several that have one name keeps it
+		if has, _ := pointsTo(lbs, joined, baseName(other)); has || !mine { // the first of several that have one name keeps it
 			return unique
 		}
 	}
 	return joined
 }
 
-// leadingTo reports whether rules of a Service, and whether rules of others, lead to pools.
-func leadingTo(lbs []doc, pools poolNames, base string) (own, others bool) {
+// pointsTo reports whether rules of a Service, and whether rules of others, lead to pools.
+func pointsTo(lbs []doc, pools poolNames, base string) (own, others bool) {
 	for _, lb := range lbs {
 		for _, rule := range docs(lb, "properties", "loadBalancingRules") {
-			if pools.holds(nameOf(str(rule, "properties", "backendAddressPool", "id"))) {
+			if pools.contains(nameOf(str(rule, "properties", "backendAddressPool", "id"))) {
 				isOwn := ownedBy(base, str(rule, "name"))
 				own, others = own || isOwn, others || !isOwn
 			}
@@ -139,7 +139,7 @@ func (r *reconciler) observePools(ctx context.Context, service *v1.Service, o *o
 		return err
 	}
 	o.ownPools = r.config.choosePools(service, known, o.lbs)
-	joined, unique := joinedPools(service), uniquePools(service)
+	joined, unique := joinedPoolNames(service), uniquePoolNames(service)
 	o.pools = []string{joined.four, joined.six, unique.four, unique.six}
 	return nil
 }
@@ -193,7 +193,7 @@ func (r *reconciler) poolMembers(
 		}
 		// A pool is never emptied, but of nodes that are behind another load balancer now, and where no rule leads to it.
 		shared := several && strings.EqualFold(f.pool, poolName(q.Cluster, f.six))
-		_, serving := leadingTo([]doc{o.balancerNamed(lb)}, poolNames{f.pool, f.pool}, "")
+		_, serving := pointsTo([]doc{o.balancerNamed(lb)}, poolNames{f.pool, f.pool}, "")
 		switch {
 		case len(ips) > 0 || shared && !serving:
 			wanted[strings.ToLower(f.pool)] = ips
@@ -205,14 +205,14 @@ func (r *reconciler) poolMembers(
 	return wanted, findings, nil
 }
 
-// latest keeps the last arguments of the framework, for changes that it does not know of.
-type latest struct {
+// latestRequest keeps the last arguments of the framework, for changes that it does not know of.
+type latestRequest struct {
 	mu      sync.Mutex
 	cluster string
 	nodes   []*v1.Node
 }
 
-func (l *latest) note(q services.Request) {
+func (l *latestRequest) record(q services.Request) {
 	if q.Purpose != services.Ensure && q.Purpose != services.UpdateNodes {
 		return
 	}
@@ -221,7 +221,7 @@ func (l *latest) note(q services.Request) {
 	l.cluster, l.nodes = q.Cluster, q.Nodes
 }
 
-func (l *latest) get() (string, []*v1.Node) {
+func (l *latestRequest) get() (string, []*v1.Node) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.cluster, l.nodes

@@ -45,15 +45,15 @@ func (c *Config) eligible(nodes []*v1.Node) []*v1.Node {
 		group := strings.ToLower(n.Labels[labelGroup])
 		elsewhereGroup := group != "" && group != c.Group
 		id, err := parseProviderID(n.Spec.ProviderID)
-		if err == nil && !c.holds(id) {
+		if err == nil && !c.isOwnSubscription(id) {
 			return true
 		}
-		return excluded || control && (c.ExcludeMaster || c.PoolType == poolIP) || elsewhereGroup || unmanaged(n) || err != nil
+		return excluded || control && (c.ExcludeMaster || c.PoolType == poolIP) || elsewhereGroup || isUnmanaged(n) || err != nil
 	})
 }
 
-// holds reports whether a machine is in the subscription of the configuration.
-func (c *Config) holds(id machineID) bool {
+// isOwnSubscription reports whether a machine is in the subscription of the configuration.
+func (c *Config) isOwnSubscription(id machineID) bool {
 	return strings.HasPrefix(string(id), "/subscriptions/"+strings.ToLower(c.Subscription)+"/")
 }
 
@@ -174,7 +174,7 @@ func (m *members) machineOf(ctx context.Context, config string) (machineID, erro
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		return "", nil
-	case errors.Is(err, cloudapi.ErrUnauthorized) && !slices.Contains(m.instances.groups(), groupOf(nic)):
+	case errors.Is(err, cloudapi.ErrUnauthorized) && !slices.Contains(m.instances.resourceGroups(), groupOf(nic)):
 		return "", nil
 	case err != nil:
 		return "", err
@@ -200,10 +200,10 @@ func (m *members) apply(ctx context.Context, lb string, compute func(lb doc, mac
 		return err
 	}
 	p := compute(now, machines)
-	if p.join, err = m.able(ctx, p.join); err != nil {
+	if p.join, err = m.changeable(ctx, p.join); err != nil {
 		return err
 	}
-	last := p.holdLast(now, machines)
+	last := p.keepLast(now, machines)
 	if len(p.join)+len(p.leave) == 0 {
 		return nil
 	}
@@ -218,12 +218,12 @@ func (m *members) apply(ctx context.Context, lb string, compute func(lb doc, mac
 		return err
 	}
 	second := membership{leave: last}
-	second.holdLast(now, machines)
+	second.keepLast(now, machines)
 	return m.change(ctx, second)
 }
 
-// holdLast holds back those that leave a pool in which nobody stays. They leave once others have joined, which may fail.
-func (p *membership) holdLast(lb doc, machines map[string]machineID) (last []memberAt) {
+// keepLast holds back those that leave a pool in which nobody stays. They leave once others have joined, which may fail.
+func (p *membership) keepLast(lb doc, machines map[string]machineID) (last []memberAt) {
 	serving := map[string]bool{}
 	for _, pool := range docs(lb, "properties", "backendAddressPools") {
 		for _, config := range docs(pool, "properties", "backendIPConfigurations") {
@@ -289,18 +289,18 @@ func (m *members) change(ctx context.Context, p membership) error {
 		failed[set] = err != nil
 		problems = append(problems, err)
 	}
-	var work []edition
+	var work []resourceChange
 	ids, changes := p.changesOf(func(c poolChange) string { return string(c.machine) })
 	for _, id := range ids {
 		if set, _ := machineID(id).uniform(); !failed[set] { // or nobody would miss the pool in the model
 			work = append(work, m.edit(machineID(id), changes[id]))
 		}
 	}
-	return errors.Join(append(problems, m.make(ctx, work))...)
+	return errors.Join(append(problems, m.makeChanges(ctx, work))...)
 }
 
-// edition is a change of a machine or of a network interface: start writes, and returns what waits for the end of Azure's work.
-type edition struct {
+// resourceChange is a change of a machine or of a network interface: start writes, and returns what waits for the end of Azure's work.
+type resourceChange struct {
 	id    string
 	start func(ctx context.Context) (wait func() error, err error)
 }
@@ -309,8 +309,8 @@ type edition struct {
 // batches under way.
 const maxBatch = 75
 
-// make makes changes, all of them whatever becomes of the others: while Azure works on one batch, the next one is sent.
-func (m *members) make(ctx context.Context, work []edition) error {
+// makeChanges makes changes, all of them whatever becomes of the others: while Azure works on one batch, the next one is sent.
+func (m *members) makeChanges(ctx context.Context, work []resourceChange) error {
 	problems := make([]error, len(work))
 	var underWay [2]sync.WaitGroup
 	for first := 0; first < len(work); first += maxBatch {
@@ -325,12 +325,12 @@ func (m *members) make(ctx context.Context, work []edition) error {
 }
 
 // begin sends changes, a few at a time, and leaves the wait for the end of each to a group.
-func (m *members) begin(ctx context.Context, work []edition, problems []error, group *sync.WaitGroup) {
+func (m *members) begin(ctx context.Context, work []resourceChange, problems []error, group *sync.WaitGroup) {
 	waits, starts := make([]func() error, len(work)), make([]func() error, len(work))
 	for i, e := range work {
 		starts[i] = func() error {
 			defer rescue.Into(&problems[i], "changing "+nameOf(e.id))
-			problems[i] = m.alone(ctx, e.id, func() (err error) {
+			problems[i] = m.changeExclusively(ctx, e.id, func() (err error) {
 				waits[i], err = e.start(ctx)
 				return err
 			})
@@ -352,12 +352,12 @@ func (m *members) begin(ctx context.Context, work []edition, problems []error, g
 }
 
 // end waits for the end of a change. What was refused because of somebody else's work is tried again.
-func (m *members) end(ctx context.Context, e edition, wait func() error) error {
+func (m *members) end(ctx context.Context, e resourceChange, wait func() error) error {
 	err := wait()
 	if !errors.Is(err, cloudapi.ErrConflict) {
 		return err
 	}
-	return m.alone(ctx, e.id, func() error {
+	return m.changeExclusively(ctx, e.id, func() error {
 		wait, err := e.start(ctx)
 		if err != nil || wait == nil {
 			return err
@@ -369,8 +369,8 @@ func (m *members) end(ctx context.Context, e edition, wait func() error) error {
 // stateAge is how old the state of a machine may be that is about to join: all Services ask for the same machines at the same time.
 const stateAge = 10 * time.Second
 
-// able leaves out machines that take no change: those that are going, or stopped, or that Azure does not have.
-func (m *members) able(ctx context.Context, list []memberAt) ([]memberAt, error) {
+// changeable leaves out machines that take no change: those that are going, or stopped, or that Azure does not have.
+func (m *members) changeable(ctx context.Context, list []memberAt) ([]memberAt, error) {
 	places := map[machineID]*bool{}
 	var reads []func() error
 	for _, at := range list {
@@ -401,18 +401,18 @@ func (m *members) takesChange(ctx context.Context, id machineID) (bool, error) {
 		return false, err
 	}
 	state := machine.Properties.State
-	return !strings.EqualFold(state, "Deleting") && !strings.EqualFold(state, "Unknown") && !skipped(machine.power()), nil
+	return !strings.EqualFold(state, "Deleting") && !strings.EqualFold(state, "Unknown") && !takesNoChange(machine.powerState()), nil
 }
 
-// alone makes one change of a machine, a scale set or an interface at a time: two load balancers may have the same machines. change reads
-// again what it writes.
-func (m *members) alone(ctx context.Context, id string, change func() error) error {
+// changeExclusively makes one change of a machine, a scale set or an interface at a time: two load balancers may have the same machines.
+// change reads again what it writes.
+func (m *members) changeExclusively(ctx context.Context, id string, change func() error) error {
 	unlock, err := m.locks.Lock(ctx, strings.ToLower(id))
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	return patiently(ctx, change, func(err error) bool { return errors.Is(err, cloudapi.ErrConflict) })
+	return retryWhile(ctx, change, func(err error) bool { return errors.Is(err, cloudapi.ErrConflict) })
 }
 
 // decouple takes all members out of the pools of a load balancer that is about to be deleted.
@@ -428,7 +428,7 @@ func (m *members) decouple(ctx context.Context, lb doc) error {
 			out[id] = append(out[id], poolChange{memberAt: memberAt{pool: str(pool, "id")}})
 		}
 	}
-	var work []edition
+	var work []resourceChange
 	for _, id := range sortedKeys(out) {
 		if _, uniform := machineID(id).uniform(); uniform {
 			work = append(work, m.edit(machineID(id), out[id]))
@@ -436,7 +436,7 @@ func (m *members) decouple(ctx context.Context, lb doc) error {
 			work = append(work, m.editInterface(id, out[id]))
 		}
 	}
-	problems = append(problems, m.make(ctx, work))
+	problems = append(problems, m.makeChanges(ctx, work))
 	path := groupPath(m.api.config.Subscription, m.api.config.Group, "Microsoft.Compute") + "/virtualMachineScaleSets"
 	sets, _, err := list[doc](ctx, m.api, "scale sets", path, computeVersion)
 	problems = append(problems, err)
@@ -453,7 +453,7 @@ func (m *members) decouple(ctx context.Context, lb doc) error {
 }
 
 func (m *members) editModel(ctx context.Context, set string, changes []poolChange) error {
-	return m.alone(ctx, set, func() error {
+	return m.changeExclusively(ctx, set, func() error {
 		var d doc
 		if err := m.api.get(ctx, "scale set "+nameOf(set), set, computeVersion, &d); err != nil {
 			return err
@@ -486,13 +486,13 @@ func (m *members) editSet(ctx context.Context, set doc, changes []poolChange) er
 	return m.api.put(ctx, "scale set "+str(set, "name"), str(set, "id"), computeVersion, body, str(set, "etag"))
 }
 
-// skipped reports whether a machine with this power state takes no change, and needs none.
-func skipped(power string) bool {
+// takesNoChange reports whether a machine with this power state takes no change, and needs none.
+func takesNoChange(power string) bool {
 	return slices.Contains([]string{"stopped", "stopping", "deallocated", "deallocating", "unknown"}, power)
 }
 
-// absent ends an edition of what has gone, and its memberships with it.
-func absent(wait func() error, err error) (func() error, error) {
+// ignoreMissing ends an edition of what has gone, and its memberships with it.
+func ignoreMissing(wait func() error, err error) (func() error, error) {
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil, nil //nolint:nilnil // there is nothing to wait for
 	}
@@ -500,22 +500,24 @@ func absent(wait func() error, err error) (func() error, error) {
 }
 
 // edit changes the pools of one machine, unless it is going.
-func (m *members) edit(id machineID, changes []poolChange) edition {
-	return edition{string(id), func(ctx context.Context) (func() error, error) {
+func (m *members) edit(id machineID, changes []poolChange) resourceChange {
+	return resourceChange{string(id), func(ctx context.Context) (func() error, error) {
 		if _, uniform := id.uniform(); uniform {
-			return absent(m.startInstance(ctx, id, changes))
+			return ignoreMissing(m.startInstance(ctx, id, changes))
 		}
 		machine, err := m.instances.inventory.Get(ctx, id, queryMembers)
 		if err != nil {
-			return absent(nil, err)
+			return ignoreMissing(nil, err)
 		}
-		return absent(m.startInterface(ctx, machine.primaryInterface(), changes))
+		return ignoreMissing(m.startInterface(ctx, machine.primaryInterface(), changes))
 	}}
 }
 
 // editInterface changes the pools of a network interface.
-func (m *members) editInterface(id string, changes []poolChange) edition {
-	return edition{id, func(ctx context.Context) (func() error, error) { return absent(m.startInterface(ctx, id, changes)) }}
+func (m *members) editInterface(id string, changes []poolChange) resourceChange {
+	return resourceChange{id, func(ctx context.Context) (func() error, error) {
+		return ignoreMissing(m.startInterface(ctx, id, changes))
+	}}
 }
 
 func (m *members) startInterface(ctx context.Context, id string, changes []poolChange) (wait func() error, err error) {
@@ -572,7 +574,7 @@ func changePool(cards []doc, at memberAt, in bool) bool {
 			switch {
 			case !in && has:
 				pools = slices.DeleteFunc(pools, func(p doc) bool { return sameID(str(p, "id"), at.pool) })
-			case in && !has && rightConfig(card, config, at.six) && !onOther(pools, at.pool):
+			case in && !has && matchingConfig(card, config, at.six) && !isOnOtherLB(pools, at.pool):
 				pools = append(pools, doc{"id": at.pool})
 			default:
 				continue
@@ -584,8 +586,8 @@ func changePool(cards []doc, at memberAt, in bool) bool {
 	return changed
 }
 
-// onOther reports whether a configuration is in a pool of another load balancer of the same kind.
-func onOther(pools []doc, pool string) bool {
+// isOnOtherLB reports whether a configuration is in a pool of another load balancer of the same kind.
+func isOnOtherLB(pools []doc, pool string) bool {
 	kind := func(id string) bool { return strings.HasSuffix(strings.ToLower(nameOf(ownerOf(id))), internalSuffix) }
 	return slices.ContainsFunc(pools, func(p doc) bool {
 		other := str(p, "id")
@@ -593,8 +595,8 @@ func onOther(pools []doc, pool string) bool {
 	})
 }
 
-// rightConfig: the primary configuration serves IPv4, the first one of the family IPv6.
-func rightConfig(card, config doc, six bool) bool {
+// matchingConfig: the primary configuration serves IPv4, the first one of the family IPv6.
+func matchingConfig(card, config doc, six bool) bool {
 	var right doc
 	for _, c := range docs(card, "properties", "ipConfigurations") {
 		if strings.EqualFold(str(c, "properties", "privateIPAddressVersion"), "IPv6") != six {

@@ -47,8 +47,8 @@ type spec struct {
 	Link *link
 }
 
-// around describes the parts of a load balancer that concern other Services.
-type around struct {
+// otherParts describes the parts of a load balancer that concern other Services.
+type otherParts struct {
 	// inherited are frontends, by their IDs in lower case, whose Services want them no more, and which go with the last Service on their
 	// address.
 	inherited []string
@@ -58,14 +58,14 @@ type around struct {
 	pools []string
 }
 
-func (o *observed) around() around { return around{o.inherited, o.held, o.pools} }
+func (o *observed) otherParts() otherParts { return otherParts{o.inherited, o.held, o.pools} }
 
-// inUse reports what keeps a frontend of a Service, "" where nothing does.
-func (a around) inUse(lb, front doc, base string) (why string) {
+// isUsedByOthers reports what keeps a frontend of a Service, "" where nothing does.
+func (a otherParts) userOf(lb, front doc, base string) (why string) {
 	if name, held := a.held[strings.ToLower(str(front, "id"))]; held {
 		return "private link service " + name
 	}
-	return inUse(lb, front, base)
+	return isUsedByOthers(lb, front, base)
 }
 
 // front finds a frontend by its name, whoever made it.
@@ -206,8 +206,8 @@ func ownedBy(base, name string) bool {
 		(len(name) == len(base) || name[len(base)] == '-' || name[len(base)] == '_')
 }
 
-// local reports whether the traffic of a Service goes to nodes that have an endpoint alone.
-func local(service *v1.Service) bool {
+// isLocal reports whether the traffic of a Service goes to nodes that have an endpoint alone.
+func isLocal(service *v1.Service) bool {
 	return service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort > 0
 }
 
@@ -219,7 +219,7 @@ func (d *spec) rulesFor(c *Config, service *v1.Service, s *settings, f front, su
 	}
 	all := s.Internal && s.AllPorts
 	for i, p := range service.Spec.Ports {
-		if !s.ruled(i, p.Port) {
+		if !s.hasRule(i, p.Port) {
 			continue
 		}
 		name := ruleName(d.Base, subnet, p, suffix)
@@ -276,7 +276,7 @@ func (d *spec) probeFor(c *Config, service *v1.Service, s *settings, p v1.Servic
 		}
 		return name
 	}
-	stays := s.probesStay(service)
+	stays := s.keepsProbes(service)
 	switch {
 	case stays && own.Port == "":
 		port := service.Spec.HealthCheckNodePort
@@ -387,8 +387,8 @@ func (f front) body(c *Config) doc {
 	return out
 }
 
-// inUse reports whether others than a Service use one of its frontends.
-func inUse(lb doc, front doc, base string) (why string) {
+// isUsedByOthers reports whether others than a Service use one of its frontends.
+func isUsedByOthers(lb doc, front doc, base string) (why string) {
 	id := str(front, "id")
 	for _, kind := range []string{"loadBalancingRules", "outboundRules", "inboundNatRules", "inboundNatPools"} {
 		for _, r := range docs(lb, "properties", kind) {
@@ -405,7 +405,7 @@ func inUse(lb doc, front doc, base string) (why string) {
 
 // applyService makes a load balancer's document what a Service asks for; d is nil for a Service that goes. It reports whether anything
 // changed.
-func applyService(lb doc, base string, d *spec, c *Config, a around) (bool, error) {
+func applyService(lb doc, base string, d *spec, c *Config, a otherParts) (bool, error) {
 	before := jsondoc.Clone(lb)
 	var want spec
 	if d != nil {
@@ -451,7 +451,7 @@ func ensurePools(lb doc, d spec) bool {
 	return changed
 }
 
-func applyFronts(lb doc, base string, d spec, c *Config, others around) bool {
+func applyFronts(lb doc, base string, d spec, c *Config, others otherParts) bool {
 	var kept []doc
 	changed := false
 	for _, have := range docs(lb, "properties", "frontendIPConfigurations") {
@@ -459,7 +459,7 @@ func applyFronts(lb doc, base string, d spec, c *Config, others around) bool {
 		switch {
 		case !ownedBy(base, str(have, "name")) && !slices.Contains(others.inherited, docID(have)), at >= 0 && sameFront(have, d.Fronts[at], c):
 			kept = append(kept, have)
-		case at < 0 && others.inUse(lb, have, base) != "":
+		case at < 0 && others.userOf(lb, have, base) != "":
 			kept = append(kept, have)
 		default:
 			changed = true
@@ -576,8 +576,8 @@ func setOf(m map[string]string) map[string]bool {
 	return set
 }
 
-// empty reports whether a load balancer serves nobody any more.
-func empty(lb doc) bool {
+// isEmpty reports whether a load balancer serves nobody any more.
+func isEmpty(lb doc) bool {
 	for _, key := range []string{"frontendIPConfigurations", "loadBalancingRules", "outboundRules", "inboundNatRules", "inboundNatPools"} {
 		if len(docs(lb, "properties", key)) > 0 {
 			return false

@@ -34,8 +34,8 @@ type standardLB struct {
 // selects reports whether the load balancer is for Services with certain labels.
 func (l standardLB) selects() bool { return l.services != nil || l.namespaces != nil }
 
-// closed reports whether no further Services come to the load balancer.
-func (l standardLB) closed() bool { return l.Placement != nil && !*l.Placement }
+// isClosed reports whether no further Services come to the load balancer.
+func (l standardLB) isClosed() bool { return l.Placement != nil && !*l.Placement }
 
 // parseLoadBalancers reads the list of several standard load balancers.
 func parseLoadBalancers(text string) ([]standardLB, error) {
@@ -144,7 +144,7 @@ func (c *Config) eligibleLBs(p placing) (list []standardLB, err error) {
 	var selected, others []standardLB
 	for _, l := range known {
 		switch {
-		case l.closed() && !strings.EqualFold(l.Name, p.current):
+		case l.isClosed() && !strings.EqualFold(l.Name, p.current):
 		case !l.selects():
 			others = append(others, l)
 		case l.matches(p):
@@ -240,7 +240,7 @@ func (r *reconciler) loadBalancerOf(ctx context.Context, q services.Request, s *
 	}
 	for _, lb := range own {
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			if why := inUse(lb, f, base); !strings.EqualFold(baseLB(str(lb, "name")), name) && ownedBy(base, str(f, "name")) && why != "" {
+			if why := isUsedByOthers(lb, f, base); !strings.EqualFold(baseLB(str(lb, "name")), name) && ownedBy(base, str(f, "name")) && why != "" {
 				return "", fmt.Errorf("service %q cannot migrate from load balancer %q to %q because frontend IP %q is also referenced by other resources; it is %s",
 					serviceName(q.Service), str(lb, "name"), name, str(f, "name"), why)
 			}

@@ -474,10 +474,10 @@ func TestPoolsThatTwoServicesShared(t *testing.T) {
 		rules    []doc
 		ofA, ofB poolNames
 	}{
-		"neither has it": {nil, joinedPools(a), uniquePools(b)},
-		"the first":      {[]doc{rule(a)}, joinedPools(a), uniquePools(b)},
-		"the second":     {[]doc{rule(b)}, uniquePools(a), joinedPools(b)},
-		"both":           {[]doc{rule(a), rule(b)}, joinedPools(a), uniquePools(b)},
+		"neither has it": {nil, joinedPoolNames(a), uniquePoolNames(b)},
+		"the first":      {[]doc{rule(a)}, joinedPoolNames(a), uniquePoolNames(b)},
+		"the second":     {[]doc{rule(b)}, uniquePoolNames(a), joinedPoolNames(b)},
+		"both":           {[]doc{rule(a), rule(b)}, joinedPoolNames(a), uniquePoolNames(b)},
 	} {
 		lbs := []doc{{"properties": doc{"loadBalancingRules": anyList(want.rules)}}}
 		assert.Equal(t, want.ofA, c.choosePools(a, known, lbs), name)

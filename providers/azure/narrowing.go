@@ -81,9 +81,9 @@ func (r *reconciler) Narrowing(_ context.Context, q services.Request, o *observe
 	k := r.claimOf(q, o, nil)
 	var denied []access
 	if d.denies() {
-		denied = accesses(*d, r.servedAt(o, d.Base))
+		denied = accesses(*d, r.servedAddresses(o, d.Base))
 	}
-	c, due, err := r.groupChange(o, func(group doc, now moment) error {
+	c, due, err := r.groupChange(o, func(group doc, now clusterState) error {
 		if group == nil {
 			return errKeep
 		}
@@ -99,8 +99,8 @@ func (r *reconciler) Narrowing(_ context.Context, q services.Request, o *observe
 	return []services.Change[*observed]{c}, nil
 }
 
-// servedAt are the addresses of a Service's own frontends.
-func (r *reconciler) servedAt(o *observed, base string) (list []string) {
+// servedAddresses are the addresses of a Service's own frontends.
+func (r *reconciler) servedAddresses(o *observed, base string) (list []string) {
 	for _, lb := range o.lbs {
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
 			if ip := r.ipOf(o, lb, str(f, "name")); ip != "" && ownedBy(base, str(f, "name")) {
@@ -119,11 +119,11 @@ func (c claim) narrow(group doc, asked clients, denied []access) (changed bool, 
 	for _, rule := range docs(group, "properties", "securityRules") {
 		before := accessOf(rule)
 		sources, narrower := asked.narrow(before.sources, before.six)
-		if !managed(rule) || !narrower || !strings.EqualFold(str(rule, "properties", "access"), "Allow") {
+		if !isManaged(rule) || !narrower || !strings.EqualFold(str(rule, "properties", "access"), "Allow") {
 			kept = append(kept, rule)
 			continue
 		}
-		stays, parts, touched := withdraw(rule, c, nil)
+		stays, parts, touched := withdrawFromRule(rule, c, nil)
 		split, changed = append(split, parts...), changed || touched
 		if stays {
 			before.destinations = slices.DeleteFunc(before.destinations, func(d string) bool { return slices.Contains(destinationsOf(rule), d) })
@@ -188,7 +188,7 @@ func (a access) isIn(rules []doc) bool {
 
 func grantAll(rules []doc, list []access) (after []doc, err error) {
 	for _, a := range list {
-		if rules, _, err = grant(rules, a); err != nil {
+		if rules, _, err = grantAccess(rules, a); err != nil {
 			return rules, err
 		}
 	}

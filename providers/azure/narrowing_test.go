@@ -26,7 +26,7 @@ const kept, former = "10.0.0.0/8", "192.0.2.0/24"
 func (w *world) mayEnter(ip string) (list []string) {
 	for _, rule := range w.securityRules() {
 		if str(rule, "properties", "access") == "Allow" && slices.Contains(destinationsOf(rule), ip) {
-			list = append(list, plural(rule, "sourceAddressPrefix", "sourceAddressPrefixes")...)
+			list = append(list, fieldValues(rule, "sourceAddressPrefix", "sourceAddressPrefixes")...)
 		}
 	}
 	slices.Sort(list)
@@ -270,10 +270,10 @@ func TestNarrowingLeavesWhatAnotherServiceGotMeanwhile(t *testing.T) {
 func TestRuleThatSomebodyChanged(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(p doc){
-		"sources":      func(p doc) { setPlural(p, "sourceAddressPrefix", "sourceAddressPrefixes", []string{"*"}) },
+		"sources":      func(p doc) { setFieldValues(p, "sourceAddressPrefix", "sourceAddressPrefixes", []string{"*"}) },
 		"denied":       func(p doc) { p["access"] = "Deny" },
-		"ports":        func(p doc) { setPlural(p, "destinationPortRange", "destinationPortRanges", []string{"80", "22"}) },
-		"all ports":    func(p doc) { setPlural(p, "destinationPortRange", "destinationPortRanges", []string{"*"}) },
+		"ports":        func(p doc) { setFieldValues(p, "destinationPortRange", "destinationPortRanges", []string{"80", "22"}) },
+		"all ports":    func(p doc) { setFieldValues(p, "destinationPortRange", "destinationPortRanges", []string{"*"}) },
 		"protocol":     func(p doc) { p["protocol"] = "*" },
 		"source ports": func(p doc) { p["sourcePortRange"] = "1024-65535" },
 	} {

@@ -30,7 +30,7 @@ func TestProviderIDsInAnyCase(t *testing.T) {
 	})
 	// The name of a resource group may also be part of other names; only the group itself is written in lower case.
 	assert.Equal(t, "azure:///subscriptions/RG/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/RG-1",
-		printed("/subscriptions/RG/resourceGroups/RG/providers/Microsoft.Compute/virtualMachines/RG-1"))
+		canonicalMachineID("/subscriptions/RG/resourceGroups/RG/providers/Microsoft.Compute/virtualMachines/RG-1"))
 	written, err := parseProviderID("azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/set/virtualMachines/set_4")
 	require.NoError(t, err)
 	plain, err := parseProviderID("azure:///subscriptions/s/resourceGroups/G/providers/microsoft.compute/virtualMachineScaleSets/set/virtualMachines/4")

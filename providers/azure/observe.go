@@ -23,7 +23,7 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed
 		return nil, err
 	}
 	o := &observed{cluster: q.Cluster, lbs: lbs}
-	r.latest.note(q)
+	r.latest.record(q)
 	if err := r.observePools(ctx, q.Service, o); err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed
 	if err := r.observeAddresses(ctx, q, o); err != nil {
 		return nil, err
 	}
-	if q.Purpose == services.Lookup && r.hasAny(q, o) {
+	if q.Purpose == services.Lookup && r.hasLoadBalancers(q, o) {
 		return o, nil // whatever rules it has
 	}
 	return o, r.observeGroup(ctx, q, o)
@@ -57,8 +57,8 @@ func (r *reconciler) balancersOf(ctx context.Context, cluster string) ([]doc, er
 	return lbs, err
 }
 
-// hasAny reports whether a Service has a part of a load balancer, or a public address.
-func (r *reconciler) hasAny(q services.Request, o *observed) bool {
+// hasLoadBalancers reports whether a Service has a part of a load balancer, or a public address.
+func (r *reconciler) hasLoadBalancers(q services.Request, o *observed) bool {
 	base := baseName(q.Service)
 	return slices.ContainsFunc(o.lbs, func(lb doc) bool { return hasPart(lb, base) }) ||
 		slices.ContainsFunc(o.addresses, func(a doc) bool { return r.servedBy(a, q.Service, q.Cluster) })
@@ -81,14 +81,14 @@ func (r *reconciler) observeNodes(ctx context.Context, q services.Request, o *ob
 	onNodes := bad == nil && s.NoFloating
 	inPools := r.config.PoolType == poolIP && q.Purpose != services.Delete
 	if q.Purpose != services.Lookup && (onNodes || inPools) {
-		o.nodes, err = r.vouched(ctx, r.config.eligible(q.Nodes))
+		o.nodes, err = r.attestedNodes(ctx, r.config.eligible(q.Nodes))
 	}
 	return err
 }
 
-// vouched are nodes with the addresses that their machines have: what a Node tells alone does not count, because whoever controls a kubelet
-// may write there what he likes.
-func (r *reconciler) vouched(ctx context.Context, nodes []*v1.Node) ([]*v1.Node, error) {
+// attestedNodes are nodes with the addresses that their machines have: what a Node tells alone does not count, because whoever controls a
+// kubelet may write there what he likes.
+func (r *reconciler) attestedNodes(ctx context.Context, nodes []*v1.Node) ([]*v1.Node, error) {
 	list := make([]*v1.Node, 0, len(nodes))
 	for _, n := range nodes {
 		has, err := r.instances.addressesOf(ctx, n)
@@ -119,17 +119,17 @@ func (r *reconciler) observeAddresses(ctx context.Context, q services.Request, o
 		}
 		groups = append(groups, g)
 		list, err := r.resources.addressesOf(g).All(ctx, inventory.Query{MaxAge: lookAge})
-		if g != r.config.Group && passedOver(err) {
+		if g != r.config.Group && isSkippedGroup(err) {
 			r.resources.forgetGroup(g)
 		}
-		if r.holdsNothing(g, q, err) {
+		if r.isGroupMissing(g, q, err) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
 		for _, a := range list {
-			r.resources.noteStray(a)
+			r.resources.recordUnlisted(a)
 			if uid, marked := tag(tagsOf(a), clusterTag); marked && ownership.Foreign(o.mark, []string{ownership.ClusterMark(uid)}) {
 				o.foreign = append(o.foreign, a)
 				continue
@@ -137,7 +137,7 @@ func (r *reconciler) observeAddresses(ctx context.Context, q services.Request, o
 			o.addresses = append(o.addresses, a)
 		}
 	}
-	strays, err := r.strays(ctx, q, o, groups)
+	strays, err := r.unlistedAddresses(ctx, q, o, groups)
 	if err != nil {
 		return err
 	}
@@ -146,9 +146,9 @@ func (r *reconciler) observeAddresses(ctx context.Context, q services.Request, o
 	return nil
 }
 
-// holdsNothing reports whether an error says that a resource group is not there, where a Service does not ask for an address in it: nothing
-// of the Service is left there.
-func (r *reconciler) holdsNothing(group string, q services.Request, err error) bool {
+// isGroupMissing reports whether an error says that a resource group is not there, where a Service does not ask for an address in it:
+// nothing of the Service is left there.
+func (r *reconciler) isGroupMissing(group string, q services.Request, err error) bool {
 	asked := group == r.addressGroup(q.Service) && q.Purpose != services.Delete && q.Purpose != services.Lookup
 	return err != nil && !asked && group != r.config.Group && strings.EqualFold(codeOf(err), codeNoGroup)
 }
@@ -158,7 +158,7 @@ func groupsIn(lbs []doc, base string) (groups []string) {
 	for _, lb := range lbs {
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
 			id := strings.ToLower(str(f, "properties", "publicIPAddress", "id"))
-			if id != "" && (ownedBy(base, str(f, "name")) || serves(lb, f, base)) {
+			if id != "" && (ownedBy(base, str(f, "name")) || servesFrontend(lb, f, base)) {
 				groups = append(groups, groupOf(id))
 			}
 		}
@@ -189,24 +189,24 @@ func (r *reconciler) observeGroup(ctx context.Context, q services.Request, o *ob
 	if err != nil {
 		return err
 	}
-	if o.namedNodes, err = r.nodesNamed(ctx, q, o.group); err != nil {
+	if o.namedNodes, err = r.namedNodes(ctx, q, o.group); err != nil {
 		return err
 	}
 	return r.findFormerNodes(ctx, q, o)
 }
 
-// nodesNamed are the addresses of nodes that rules of the security group name, as far as their machines have them.
-func (r *reconciler) nodesNamed(ctx context.Context, q services.Request, group doc) ([]string, error) {
+// namedNodes are the addresses of nodes that rules of the security group name, as far as their machines have them.
+func (r *reconciler) namedNodes(ctx context.Context, q services.Request, group doc) ([]string, error) {
 	named := map[string]bool{}
 	for _, rule := range docs(group, "properties", "securityRules") {
 		for _, ip := range destinationsOf(rule) {
-			named[ip] = managed(rule) || named[ip]
+			named[ip] = isManaged(rule) || named[ip]
 		}
 	}
 	nodes := slices.DeleteFunc(slices.Concat(r.instances.listNodes(), q.Nodes), func(n *v1.Node) bool {
 		return !named[internalIP(n, false)] && !named[internalIP(n, true)]
 	})
-	vouched, err := r.vouched(ctx, nodes)
+	vouched, err := r.attestedNodes(ctx, nodes)
 	if q.Purpose == services.Narrow {
 		err = nil // what is the Service's beyond doubt is closed all the same
 	}

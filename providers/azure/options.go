@@ -63,53 +63,53 @@ type Config struct {
 
 // Options is the table of the provider's options: the keys of azure.json as Azure's own controller has them.
 var Options = append(schema.Options[Config]{
-	text("cloud", "", "Which Azure: AzureCloud (AzurePublicCloud), AzureChinaCloud or AzureUSGovernment (AzureUSGovernmentCloud).",
+	stringOption("cloud", "", "Which Azure: AzureCloud (AzurePublicCloud), AzureChinaCloud or AzureUSGovernment (AzureUSGovernmentCloud).",
 		func(c *Config) *string { return &c.Cloud }),
 	schema.URLOption(func(c *Config) *string { return &c.Endpoint }, row("resourceManagerEndpoint", "",
 		"Base URL of another Azure Resource Manager. Its description at /metadata/endpoints says where tokens come from.")),
-	text("userAgent", "", "Beginning of the user agent.", func(c *Config) *string { return &c.UserAgent }),
+	stringOption("userAgent", "", "Beginning of the user agent.", func(c *Config) *string { return &c.UserAgent }),
 	fromEnv("tenantId", "AZURE_TENANT_ID", "Tenant of the identity.", func(c *Config) *string { return &c.Tenant }),
 	required("subscriptionId", "Subscription of the resources.", func(c *Config) *string { return &c.Subscription }),
-	text("networkResourceTenantID", "", noEffect+"the network must be in the tenant of the identity.", func(c *Config) *string { return &c.NetworkTenant }),
-	text("networkResourceSubscriptionID", "", "Subscription of the network, where it is another one.",
+	stringOption("networkResourceTenantID", "", noEffect+"the network must be in the tenant of the identity.", func(c *Config) *string { return &c.NetworkTenant }),
+	stringOption("networkResourceSubscriptionID", "", "Subscription of the network, where it is another one.",
 		func(c *Config) *string { return &c.NetworkSubscription }),
 	fromEnv("aadClientId", "AZURE_CLIENT_ID", "Client ID of the service principal.", func(c *Config) *string { return &c.ClientID }),
 	schema.SecretOption(func(c *Config) *schema.Secret { return &c.ClientSecret }, schema.OptionRow{
 		Env: "AZURE_CLIENT_SECRET", FileKey: "aadClientSecret", Spec: schema.Spec{Help: "Secret of the service principal."},
 	}),
-	text("aadClientCertPath", "", "File with the certificate and key of the service principal, PEM or PKCS#12.", func(c *Config) *string { return &c.CertPath }),
+	stringOption("aadClientCertPath", "", "File with the certificate and key of the service principal, PEM or PKCS#12.", func(c *Config) *string { return &c.CertPath }),
 	schema.SecretOption(func(c *Config) *schema.Secret { return &c.CertPassword }, schema.OptionRow{
 		FileKey: "aadClientCertPassword", Spec: schema.Spec{Help: "Password of that file."},
 	}),
-	toggle("useManagedIdentityExtension", "false", "Authenticate as the managed identity of the machine.", func(c *Config) *bool { return &c.ManagedIdentity }),
-	text("userAssignedIdentityID", "", "Client ID or resource ID of a user-assigned identity; empty means that of the system.",
+	boolOption("useManagedIdentityExtension", "false", "Authenticate as the managed identity of the machine.", func(c *Config) *bool { return &c.ManagedIdentity }),
+	stringOption("userAssignedIdentityID", "", "Client ID or resource ID of a user-assigned identity; empty means that of the system.",
 		func(c *Config) *string { return &c.UserIdentity }),
-	toggle("useFederatedWorkloadIdentityExtension", "false", "Authenticate by a token of a service account (workload identity).",
+	boolOption("useFederatedWorkloadIdentityExtension", "false", "Authenticate by a token of a service account (workload identity).",
 		func(c *Config) *bool { return &c.Federated }),
 	fromEnv("aadFederatedTokenFile", "AZURE_FEDERATED_TOKEN_FILE", "File of that token. The environment variable switches workload identity on.",
 		func(c *Config) *string { return &c.FederatedFile }),
-}, append(placement(), append(shape(), withoutEffect()...)...)...)
+}, append(placement(), append(shape(), keysWithoutEffect()...)...)...)
 
 // placement are the options that say where things are.
 func placement() schema.Options[Config] {
 	return schema.Options[Config]{
 		required("resourceGroup", "Resource group of the nodes, and of all for which nothing else is said.", func(c *Config) *string { return &c.Group }),
 		required("location", "Region.", func(c *Config) *string { return &c.Location }),
-		text("extendedLocationName", "", "Name of an edge zone.", func(c *Config) *string { return &c.EdgeName }),
-		text("extendedLocationType", "", "Its type, edgezone.", func(c *Config) *string { return &c.EdgeType }),
-		text("vnetName", "", "Virtual network of the nodes.", func(c *Config) *string { return &c.Network }),
-		text("vnetResourceGroup", "", "Its resource group.", func(c *Config) *string { return &c.NetworkGroup }),
-		text("subnetName", "", "Subnet of internal load balancers.", func(c *Config) *string { return &c.Subnet }),
-		text("securityGroupName", "", "Network security group that lets traffic to Services through.", func(c *Config) *string { return &c.SecurityGroup }),
-		text("securityGroupResourceGroup", "", "Its resource group.", func(c *Config) *string { return &c.SecurityGroupGroup }),
-		text("routeTableName", "", "Route table of the nodes' subnet, for the pods' networks. Routes are made where --cluster-cidr is set as well.",
+		stringOption("extendedLocationName", "", "Name of an edge zone.", func(c *Config) *string { return &c.EdgeName }),
+		stringOption("extendedLocationType", "", "Its type, edgezone.", func(c *Config) *string { return &c.EdgeType }),
+		stringOption("vnetName", "", "Virtual network of the nodes.", func(c *Config) *string { return &c.Network }),
+		stringOption("vnetResourceGroup", "", "Its resource group.", func(c *Config) *string { return &c.NetworkGroup }),
+		stringOption("subnetName", "", "Subnet of internal load balancers.", func(c *Config) *string { return &c.Subnet }),
+		stringOption("securityGroupName", "", "Network security group that lets traffic to Services through.", func(c *Config) *string { return &c.SecurityGroup }),
+		stringOption("securityGroupResourceGroup", "", "Its resource group.", func(c *Config) *string { return &c.SecurityGroupGroup }),
+		stringOption("routeTableName", "", "Route table of the nodes' subnet, for the pods' networks. Routes are made where --cluster-cidr is set as well.",
 			func(c *Config) *string { return &c.RouteTable }),
-		text("routeTableResourceGroup", "", "Its resource group.", func(c *Config) *string { return &c.RouteGroup }),
-		choice("vmType", vmTypeSets, "What nodes are: vmss, standard (availability sets and machines that stand alone), or vmssflex.",
+		stringOption("routeTableResourceGroup", "", "Its resource group.", func(c *Config) *string { return &c.RouteGroup }),
+		choiceOption("vmType", vmTypeSets, "What nodes are: vmss, standard (availability sets and machines that stand alone), or vmssflex.",
 			[]string{vmTypeSets, vmTypeStandard, vmTypeFlex}, func(c *Config) *string { return &c.VMType }),
-		toggle("disableAvailabilitySetNodes", "false", "With vmss: all nodes are in uniform scale sets, which saves a listing.",
+		boolOption("disableAvailabilitySetNodes", "false", "With vmss: all nodes are in uniform scale sets, which saves a listing.",
 			func(c *Config) *bool { return &c.OnlyScaleSets }),
-		toggle("enableVmssFlexNodes", "false", "With vmss: nodes may be in flexible scale sets, although availability set nodes are disabled.",
+		boolOption("enableVmssFlexNodes", "false", "With vmss: nodes may be in flexible scale sets, although availability set nodes are disabled.",
 			func(c *Config) *bool { return &c.FlexToo }),
 	}
 }
@@ -117,37 +117,37 @@ func placement() schema.Options[Config] {
 // shape are the options that say how things are made.
 func shape() schema.Options[Config] {
 	return schema.Options[Config]{
-		text("loadBalancerSku", skuStandard, "standard; Azure has retired basic load balancers.", func(c *Config) *string { return &c.SKU }),
-		text("loadBalancerName", "", "Name of the load balancer where it is not that of the cluster.", func(c *Config) *string { return &c.LoadBalancerName }),
-		text("loadBalancerResourceGroup", "", "Resource group of load balancers.", func(c *Config) *string { return &c.LBGroup }),
-		text("privateLinkServiceResourceGroup", "", "Resource group of private link services.", func(c *Config) *string { return &c.LinkGroup }),
-		choice("preConfiguredBackendPoolLoadBalancerTypes", "", "Load balancers whose pools somebody else fills: internal, external or all.",
+		stringOption("loadBalancerSku", skuStandard, "standard; Azure has retired basic load balancers.", func(c *Config) *string { return &c.SKU }),
+		stringOption("loadBalancerName", "", "Name of the load balancer where it is not that of the cluster.", func(c *Config) *string { return &c.LoadBalancerName }),
+		stringOption("loadBalancerResourceGroup", "", "Resource group of load balancers.", func(c *Config) *string { return &c.LBGroup }),
+		stringOption("privateLinkServiceResourceGroup", "", "Resource group of private link services.", func(c *Config) *string { return &c.LinkGroup }),
+		choiceOption("preConfiguredBackendPoolLoadBalancerTypes", "", "Load balancers whose pools somebody else fills: internal, external or all.",
 			[]string{"internal", "external", "all"}, func(c *Config) *string { return &c.Preconfigured }),
-		toggle("excludeMasterFromStandardLB", "true", "Control plane nodes receive no traffic of load balancers.", func(c *Config) *bool { return &c.ExcludeMaster }),
-		toggle("disableOutboundSNAT", "false", "Load balancing rules give no outbound connections.", func(c *Config) *bool { return &c.DisableOutboundSNAT }),
-		text("loadBalancerBackendPoolConfigurationType", poolNIC, "Members of pools: nodeIPConfiguration (network interfaces) or nodeIP (addresses).",
+		boolOption("excludeMasterFromStandardLB", "true", "Control plane nodes receive no traffic of load balancers.", func(c *Config) *bool { return &c.ExcludeMaster }),
+		boolOption("disableOutboundSNAT", "false", "Load balancing rules give no outbound connections.", func(c *Config) *bool { return &c.DisableOutboundSNAT }),
+		stringOption("loadBalancerBackendPoolConfigurationType", poolNIC, "Members of pools: nodeIPConfiguration (network interfaces) or nodeIP (addresses).",
 			func(c *Config) *string { return &c.PoolType }),
-		text("tags", "", "Tags of what is created, as a=b,c=d.", func(c *Config) *string { return &c.Tags }),
-		schema.Structured(text("tagsMap", "", "Tags of what is created, as a map.", func(c *Config) *string { return &c.TagsMap })),
-		text("systemTags", "", "Beginnings of tags, comma-separated. If set, all other tags that are not configured are removed.",
+		stringOption("tags", "", "Tags of what is created, as a=b,c=d.", func(c *Config) *string { return &c.Tags }),
+		schema.Structured(stringOption("tagsMap", "", "Tags of what is created, as a map.", func(c *Config) *string { return &c.TagsMap })),
+		stringOption("systemTags", "", "Beginnings of tags, comma-separated. If set, all other tags that are not configured are removed.",
 			func(c *Config) *string { return &c.SystemTags }),
-		text("clusterServiceLoadBalancerHealthProbeMode", probeNodePort, "servicenodeport, or shared: one probe for all Services with externalTrafficPolicy Cluster.",
+		stringOption("clusterServiceLoadBalancerHealthProbeMode", probeNodePort, "servicenodeport, or shared: one probe for all Services with externalTrafficPolicy Cluster.",
 			func(c *Config) *string { return &c.ProbeMode }),
 		schema.IntOption(func(c *Config) *int { return &c.SharedProbePort }, row("clusterServiceSharedLoadBalancerHealthProbePort", "10256", "Port of the shared probe.")),
-		text("clusterServiceSharedLoadBalancerHealthProbePath", "/healthz", "Path of the shared probe.", func(c *Config) *string { return &c.SharedProbePath }),
-		schema.Structured(text("multipleStandardLoadBalancerConfigurations", "", "Several load balancers, as a list of name, primaryVMSet, allowServicePlacement, "+
+		stringOption("clusterServiceSharedLoadBalancerHealthProbePath", "/healthz", "Path of the shared probe.", func(c *Config) *string { return &c.SharedProbePath }),
+		schema.Structured(stringOption("multipleStandardLoadBalancerConfigurations", "", "Several load balancers, as a list of name, primaryVMSet, allowServicePlacement, "+
 			"serviceLabelSelector, serviceNamespaceSelector and nodeSelector. One has the name of the cluster. Only with nodeIP.",
 			func(c *Config) *string { return &c.Multiple })),
-		toggle("listVmssVirtualMachinesWithoutInstanceView", "false", "Listings of scale sets leave out power states, which are read when they are needed.",
+		boolOption("listVmssVirtualMachinesWithoutInstanceView", "false", "Listings of scale sets leave out power states, which are read when they are needed.",
 			func(c *Config) *bool { return &c.WithoutView }),
-		toggle("serviceGatewayEnabled", "false", "Must be false: container load balancers are not served.", func(c *Config) *bool { return &c.Gateway }),
+		boolOption("serviceGatewayEnabled", "false", "Must be false: container load balancers are not served.", func(c *Config) *bool { return &c.Gateway }),
 	}
 }
 
 const noEffect = "Accepted for compatibility, without effect: "
 
-// ignored are keys without effect, by why they have none.
-func ignored() map[string][]string {
+// ignoredKeys are keys without effect, by why they have none.
+func ignoredKeys() map[string][]string {
 	return map[string][]string{
 		"this program limits its calls by itself": {
 			"cloudProviderBackoff", "cloudProviderBackoffRetries", "cloudProviderBackoffExponent", "cloudProviderBackoffDuration", "cloudProviderBackoffJitter",
@@ -175,12 +175,12 @@ func ignored() map[string][]string {
 	}
 }
 
-// withoutEffect are the rows of those keys.
-func withoutEffect() schema.Options[Config] {
+// keysWithoutEffect are the rows of those keys.
+func keysWithoutEffect() schema.Options[Config] {
 	var rows schema.Options[Config]
-	for _, why := range sortedKeys(ignored()) {
-		for _, key := range ignored()[why] {
-			rows = append(rows, schema.Structured(text(key, "", noEffect+why+".", nil)))
+	for _, why := range sortedKeys(ignoredKeys()) {
+		for _, key := range ignoredKeys()[why] {
+			rows = append(rows, schema.Structured(stringOption(key, "", noEffect+why+".", nil)))
 		}
 	}
 	return rows
@@ -190,7 +190,7 @@ func row(key, standard, help string) schema.OptionRow {
 	return schema.OptionRow{FileKey: key, Spec: schema.Spec{Default: standard, Help: help}}
 }
 
-func text(key, standard, help string, at func(*Config) *string) schema.Option[Config] {
+func stringOption(key, standard, help string, at func(*Config) *string) schema.Option[Config] {
 	return schema.StringOption(at, row(key, standard, help))
 }
 
@@ -206,11 +206,11 @@ func fromEnv(key, env, help string, at func(*Config) *string) schema.Option[Conf
 	return schema.StringOption(at, r)
 }
 
-func toggle(key, standard, help string, at func(*Config) *bool) schema.Option[Config] {
+func boolOption(key, standard, help string, at func(*Config) *bool) schema.Option[Config] {
 	return schema.BoolOption(at, row(key, standard, help))
 }
 
-func choice(key, standard, help string, choices []string, at func(*Config) *string) schema.Option[Config] {
+func choiceOption(key, standard, help string, choices []string, at func(*Config) *string) schema.Option[Config] {
 	r := row(key, standard, help)
 	r.Choices = choices
 	return schema.EnumOption(at, r)

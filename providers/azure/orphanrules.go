@@ -18,8 +18,8 @@ import (
 
 // This file takes the part of Services that are gone out of the network security group.
 
-// additional are the further public addresses that a Service names.
-func additional(s *v1.Service) (list []string) {
+// additionalAddresses are the further public addresses that a Service names.
+func additionalAddresses(s *v1.Service) (list []string) {
 	for ip := range strings.SplitSeq(s.Annotations[annotationAdditional], ",") {
 		if ip = strings.TrimSpace(ip); ip != "" {
 			list = append(list, canonicalIP(ip))
@@ -28,10 +28,10 @@ func additional(s *v1.Service) (list []string) {
 	return list
 }
 
-// claimOfGone returns the former claim of a deleted Service to the security group, derived from its part of a load balancer: the addresses
-// of its frontends, those of others' frontends with its rules, and its node ports, unless a living Service uses them now. lbs are all load
-// balancers, and ipOf returns the address of a frontend.
-func claimOfGone(lbs []doc, lb doc, base string, living []*v1.Service, ipOf func(f doc) string) claim {
+// claimOfDeleted returns the former claim of a deleted Service to the security group, derived from its part of a load balancer: the
+// addresses of its frontends, those of others' frontends with its rules, and its node ports, unless a living Service uses them now. lbs are
+// all load balancers, and ipOf returns the address of a frontend.
+func claimOfDeleted(lbs []doc, lb doc, base string, living []*v1.Service, ipOf func(f doc) string) claim {
 	k := claim{shared: map[string][]string{}}
 	for _, other := range lbs {
 		for _, f := range docs(other, "properties", "frontendIPConfigurations") {
@@ -39,10 +39,10 @@ func claimOfGone(lbs []doc, lb doc, base string, living []*v1.Service, ipOf func
 			if ip == "" {
 				continue
 			}
-			if sameID(str(other, "id"), str(lb, "id")) && (ownedBy(base, str(f, "name")) || serves(lb, f, base)) && !slices.Contains(k.own, ip) {
+			if sameID(str(other, "id"), str(lb, "id")) && (ownedBy(base, str(f, "name")) || servesFrontend(lb, f, base)) && !slices.Contains(k.own, ip) {
 				k.own = append(k.own, ip)
 			}
-			k.shared[ip] = append(k.shared[ip], portsOfOthers(other, f, base)...)
+			k.shared[ip] = append(k.shared[ip], otherPorts(other, f, base)...)
 		}
 	}
 	for _, rule := range docs(lb, "properties", "loadBalancingRules") {
@@ -51,7 +51,7 @@ func claimOfGone(lbs []doc, lb doc, base string, living []*v1.Service, ipOf func
 			k.nodePorts = append(k.nodePorts, portAt(rule, "backendPort"))
 		}
 	}
-	k.spare(living)
+	k.keepPortsOf(living)
 	return k
 }
 
@@ -63,16 +63,16 @@ func (c claim) spareOthers(known []*v1.Service, service *v1.Service) claim {
 	c.living = slices.DeleteFunc(slices.Clone(known), func(s *v1.Service) bool {
 		return s.UID == service.UID || s.DeletionTimestamp != nil && !contract.Keeps(s) && !contract.IsDisowned(s)
 	})
-	c.spare(c.living)
+	c.keepPortsOf(c.living)
 	return c
 }
 
-// spare keeps what living Services have without a frontend: their ports on nodes, and on further addresses.
-func (c *claim) spare(living []*v1.Service) {
+// keepPortsOf keeps what living Services have without a frontend: their ports on nodes, and on further addresses.
+func (c *claim) keepPortsOf(living []*v1.Service) {
 	for _, s := range living {
 		taken := nodePortsOf(s)
 		c.nodePorts = slices.DeleteFunc(c.nodePorts, func(p string) bool { return slices.Contains(taken, p) })
-		for _, ip := range additional(s) {
+		for _, ip := range additionalAddresses(s) {
 			for _, p := range s.Spec.Ports {
 				protocol := strings.ToLower(securityProtocol(p.Protocol))
 				c.shared[ip] = append(slices.Clip(c.shared[ip]), protocol+" "+strconv.Itoa(int(p.Port)), protocol+" "+strconv.Itoa(int(p.NodePort)))
@@ -96,13 +96,13 @@ func (c *cloud) closeTo(ctx context.Context, lb doc, base string, living []*v1.S
 			}
 		}
 	}
-	k := claimOfGone(lbs, lb, base, living, func(f doc) string { return addresses[docID(f)] })
+	k := claimOfDeleted(lbs, lb, base, living, func(f doc) string { return addresses[docID(f)] })
 	if len(k.nodePorts) > 0 {
 		if k.nodes, err = c.nodeAddresses(ctx); err != nil {
 			return err
 		}
 	}
-	return r.withdraw(ctx, k)
+	return r.withdrawClaim(ctx, k)
 }
 
 // nodeAddresses are the addresses of the Nodes of now.
@@ -118,7 +118,7 @@ func (c *cloud) nodeAddresses(ctx context.Context) ([]string, error) {
 	for i := range list.Items {
 		nodes[i] = &list.Items[i]
 	}
-	nodes, err = c.reconciler.vouched(ctx, nodes)
+	nodes, err = c.reconciler.attestedNodes(ctx, nodes)
 	return nodeIPs(nodes), err
 }
 
@@ -132,12 +132,12 @@ func (c *cloud) closeAddress(ctx context.Context, id string, living []*v1.Servic
 	if ip := str(a, "properties", "ipAddress"); ip != "" {
 		k.own = []string{ip}
 	}
-	k.spare(living)
-	return c.reconciler.withdraw(ctx, k)
+	k.keepPortsOf(living)
+	return c.reconciler.withdrawClaim(ctx, k)
 }
 
-// withdraw takes what a claim has out of the security group. It writes nothing where there is nothing of it.
-func (r *reconciler) withdraw(ctx context.Context, k claim) error {
+// withdrawClaim takes what a claim has out of the security group. It writes nothing where there is nothing of it.
+func (r *reconciler) withdrawClaim(ctx context.Context, k claim) error {
 	if r.config.SecurityGroup == "" || len(k.own)+len(k.nodePorts) == 0 {
 		return nil
 	}

@@ -57,7 +57,7 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 		}
 	}
 	for _, a := range addresses {
-		named := func(s *v1.Service) bool { return namedFor(a, clusterOf(a), s) }
+		named := func(s *v1.Service) bool { return isNamedFor(a, clusterOf(a), s) }
 		if (ours(a) || slices.ContainsFunc(list, named)) && c.reconciler.addressIsOrphan(a, list) {
 			orphans = append(orphans, contract.Orphan{Kind: kindAddress, ID: str(a, "id"), Name: str(a, "name")})
 		}
@@ -69,7 +69,7 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 // load balancers and Services name.
 func (c *cloud) addressesOf(ctx context.Context, lbs []doc, list []*v1.Service) (all []doc, err error) {
 	r := c.reconciler
-	if all, _, err = r.resources.listSubscription(ctx); !passedOver(err) {
+	if all, _, err = r.resources.listSubscription(ctx); !isSkippedGroup(err) {
 		return all, err
 	}
 	groups := []string{r.config.Group}
@@ -86,7 +86,7 @@ func (c *cloud) addressesOf(ctx context.Context, lbs []doc, list []*v1.Service) 
 	slices.Sort(groups)
 	for _, g := range slices.Compact(groups) {
 		listed, err := r.resources.addressesOf(g).All(ctx, inventory.Query{})
-		if err != nil && (g == r.config.Group || !passedOver(err)) {
+		if err != nil && (g == r.config.Group || !isSkippedGroup(err)) {
 			return nil, err
 		}
 		all = append(all, listed...)
@@ -94,8 +94,8 @@ func (c *cloud) addressesOf(ctx context.Context, lbs []doc, list []*v1.Service) 
 	return all, nil
 }
 
-// madeName reports whether a name has the form that controllers give: "a" and a UID without dashes, cut at 32 characters.
-func madeName(name string) bool {
+// isGeneratedName reports whether a name has the form that controllers give: "a" and a UID without dashes, cut at 32 characters.
+func isGeneratedName(name string) bool {
 	if len(name) < 32 || name[0] != 'a' {
 		return false
 	}
@@ -107,7 +107,7 @@ func basesIn(lb doc) []string {
 	found := map[string]bool{}
 	for _, kind := range []string{"frontendIPConfigurations", "loadBalancingRules"} {
 		for _, p := range docs(lb, "properties", kind) {
-			if name := str(p, "name"); madeName(name) && ownedBy(name[:32], name) {
+			if name := str(p, "name"); isGeneratedName(name) && ownedBy(name[:32], name) {
 				found[name[:32]] = true
 			}
 		}
@@ -118,14 +118,14 @@ func basesIn(lb doc) []string {
 // orphansIn finds what a Service that is gone has of a load balancer: its frontends, or its rules where no frontend can go.
 func (c *cloud) orphansIn(ctx context.Context, lb doc, base string, list []*v1.Service) (orphans []contract.Orphan, err error) {
 	for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-		if !ownedBy(base, str(f, "name")) || inUse(lb, f, base) != "" {
+		if !ownedBy(base, str(f, "name")) || isUsedByOthers(lb, f, base) != "" {
 			continue
 		}
 		ip, err := c.reconciler.addressAt(ctx, f)
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(list, func(s *v1.Service) bool { return shows(s, ip) }) {
+		if slices.ContainsFunc(list, func(s *v1.Service) bool { return showsAddress(s, ip) }) {
 			return nil, nil
 		}
 		orphans = append(orphans, contract.Orphan{Kind: kindFrontend, ID: str(f, "id"), Name: str(f, "name")})
@@ -154,8 +154,8 @@ func (r *reconciler) addressAt(ctx context.Context, f doc) (string, error) {
 	return str(a, "properties", "ipAddress"), err
 }
 
-// shows reports whether the status of a Service has an address.
-func shows(s *v1.Service, ip string) bool {
+// showsAddress reports whether the status of a Service has an address.
+func showsAddress(s *v1.Service, ip string) bool {
 	return slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(i v1.LoadBalancerIngress) bool { return sameIP(i.IP, ip) })
 }
 
@@ -170,15 +170,15 @@ func (r *reconciler) addressIsOrphan(a doc, list []*v1.Service) bool {
 		group := groupOf(docID(a))
 		looks := group == r.config.Group || group == r.addressGroup(s)
 		named := func(text string) bool { return looks && strings.EqualFold(text, serviceName(s)) }
-		return slices.ContainsFunc(names, named) || asksFor(s, a)
+		return slices.ContainsFunc(names, named) || requestsAddress(s, a)
 	})
 }
 
-// asksFor reports whether a Service shows a public address, or asks for it by its IP or its name.
-func asksFor(s *v1.Service, a doc) bool {
+// requestsAddress reports whether a Service shows a public address, or asks for it by its IP or its name.
+func requestsAddress(s *v1.Service, a doc) bool {
 	ip, name := str(a, "properties", "ipAddress"), str(a, "name")
-	asked := append(additional(s), s.Spec.LoadBalancerIP, s.Annotations[annotationIPv4], s.Annotations[annotationIPv6])
-	return shows(s, ip) || ip != "" && hasIP(asked, ip) ||
+	asked := append(additionalAddresses(s), s.Spec.LoadBalancerIP, s.Annotations[annotationIPv4], s.Annotations[annotationIPv6])
+	return showsAddress(s, ip) || ip != "" && hasIP(asked, ip) ||
 		name != "" && (strings.EqualFold(s.Annotations[annotationName], name) || strings.EqualFold(s.Annotations[annotationName6], name))
 }
 
@@ -212,7 +212,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err := c.unlink(ctx, lb, base); err != nil {
 		return err
 	}
-	without := r.withoutService(str(lb, "name"), base, around{})
+	without := r.withoutService(str(lb, "name"), base, otherParts{})
 	if _, err := r.resources.documents.submit(ctx, r.withoutTarget(lb), without); err != nil {
 		return err
 	}
@@ -228,7 +228,7 @@ func (c *cloud) unlink(ctx context.Context, lb doc, base string) error {
 		return err
 	}
 	o := &observed{lbs: []doc{lb}, mark: mark}
-	fronts := r.dropped(o, base, nil)
+	fronts := r.droppedFronts(o, base, nil)
 	if len(fronts) == 0 {
 		return nil
 	}
@@ -263,7 +263,7 @@ func (r *reconciler) removeAddress(ctx context.Context, id string) error {
 		return errRemove
 	})
 	if err == nil {
-		r.resources.forgetStray(strings.ToLower(id))
+		r.resources.forgetUnlisted(strings.ToLower(id))
 	}
 	return err
 }

@@ -114,7 +114,7 @@ func (r *reconciler) observeLinks(ctx context.Context, service *v1.Service, o *o
 	}
 	for _, g := range groups {
 		list, err := r.resources.linksOf(g).All(ctx, inventory.Query{MaxAge: lookAge})
-		if g != r.config.LinkGroup && passedOver(err) {
+		if g != r.config.LinkGroup && isSkippedGroup(err) {
 			r.resources.forgetGroup(g)
 		}
 		if errors.Is(err, cloudapi.ErrUnauthorized) && !asked {
@@ -145,15 +145,15 @@ func mayBeLinked(lb, f doc) bool {
 	})
 }
 
-// dropped are the frontends, by their IDs, that a Service has and does not keep; d is nil for a Service that goes.
-func (r *reconciler) dropped(o *observed, base string, d *spec) (ids []string) {
+// droppedFronts are the frontends, by their IDs, that a Service has and does not keep; d is nil for a Service that goes.
+func (r *reconciler) droppedFronts(o *observed, base string, d *spec) (ids []string) {
 	for _, lb := range o.lbs {
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
 			kept := d != nil && strings.EqualFold(str(lb, "name"), d.LB) && slices.ContainsFunc(d.Fronts, func(w front) bool {
 				return strings.EqualFold(w.name, str(f, "name")) && (w.foreign || sameFront(f, w, r.config))
 			})
 			goes := ownedBy(base, str(f, "name")) || slices.Contains(o.inherited, docID(f))
-			if goes && !kept && mayBeLinked(lb, f) && inUse(lb, f, base) == "" {
+			if goes && !kept && mayBeLinked(lb, f) && isUsedByOthers(lb, f, base) == "" {
 				ids = append(ids, str(f, "id"))
 			}
 		}
@@ -164,7 +164,7 @@ func (r *reconciler) dropped(o *observed, base string, d *spec) (ids []string) {
 // unlink removes the private link services of frontends that go, which Azure keeps as long as they have one.
 func (r *reconciler) unlink(q services.Request, o *observed, d *spec) (list []services.Change[*observed]) {
 	seen := map[string]bool{}
-	for _, id := range r.dropped(o, baseName(q.Service), d) {
+	for _, id := range r.droppedFronts(o, baseName(q.Service), d) {
 		l := linkOn(o.links, id)
 		if l == nil || seen[docID(l)] || !managedLink(l, q.Cluster, o.mark) {
 			continue
@@ -177,7 +177,7 @@ func (r *reconciler) unlink(q services.Request, o *observed, d *spec) (list []se
 				if err := r.removeLink(ctx, l); err != nil {
 					return o, err
 				}
-				return r.look(ctx, q, o)
+				return r.reobserve(ctx, q, o)
 			},
 		})
 	}
@@ -215,13 +215,13 @@ func (r *reconciler) forgetFronts(l doc) {
 // wantLink says what becomes of private link services: which the Service is to have, and which go with its frontends.
 func (r *reconciler) wantLink(ctx context.Context, q services.Request, s *settings, o *observed, d *spec) error {
 	asks := s.Link.Create
-	if !asks && len(r.dropped(o, d.Base, d)) == 0 {
+	if !asks && len(r.droppedFronts(o, d.Base, d)) == 0 {
 		return nil
 	}
 	if err := r.observeLinks(ctx, q.Service, o, asks); err != nil {
 		return err
 	}
-	for _, id := range r.dropped(o, d.Base, d) {
+	for _, id := range r.droppedFronts(o, d.Base, d) {
 		same := func(f front) bool { return strings.EqualFold(f.name, nameOf(id)) }
 		if name, held := o.held[strings.ToLower(id)]; held && slices.ContainsFunc(d.Fronts, same) {
 			return fmt.Errorf("frontend %s is to change, and private link service %s, which was not made for a Service of this cluster, uses it: remove that first",
@@ -348,7 +348,7 @@ func configsOf(list []doc) (forms []string) {
 
 // applyLink makes a private link service's document what a Service asks for, and reports whether it is to be written.
 func applyLink(p doc, front string, configs []doc, s *linkSettings, tags map[string]string, system string) (changed bool) {
-	changed = failed(p)
+	changed = isFailed(p)
 	in := props(p)
 	if linkOn([]doc{p}, front) == nil {
 		setList(p, "loadBalancerFrontendIpConfigurations", []doc{{"id": front}})
@@ -392,12 +392,12 @@ func (r *reconciler) checkLinkSubnet(ctx context.Context, q services.Request, l 
 		return fmt.Errorf("the private link service of Service %s: there is no subnet %s in network %s: correct annotation %s", serviceName(q.Service),
 			nameOf(l.subnet), r.config.Network, annotationLinkSubnet)
 	}
-	l.policies = !lettingIn(subnet)
+	l.policies = !allowsLinks(subnet)
 	return nil
 }
 
-// lettingIn reports whether a subnet lets private link services in.
-func lettingIn(subnet doc) bool {
+// allowsLinks reports whether a subnet lets private link services in.
+func allowsLinks(subnet doc) bool {
 	return strings.EqualFold(str(subnet, "properties", "privateLinkServiceNetworkPolicies"), "Disabled")
 }
 
@@ -413,7 +413,7 @@ func (r *reconciler) linkChanges(d *spec) (list []services.Change[*observed]) {
 			Make: func(ctx context.Context, _ *services.Request, o *observed) (*observed, error) {
 				target := document{id: l.subnet, what: "subnet " + nameOf(l.subnet), version: networkVersion}
 				_, err := r.resources.documents.submit(ctx, target, func(subnet doc) error {
-					if subnet == nil || lettingIn(subnet) {
+					if subnet == nil || allowsLinks(subnet) {
 						return errKeep
 					}
 					props(subnet)["privateLinkServiceNetworkPolicies"] = "Disabled"
@@ -446,7 +446,7 @@ func (r *reconciler) linkChanges(d *spec) (list []services.Change[*observed]) {
 			if err != nil {
 				return o, err
 			}
-			return r.look(ctx, q, o)
+			return r.reobserve(ctx, q, o)
 		},
 	})
 }

@@ -39,7 +39,7 @@ func TestPrivateLinkService(t *testing.T) {
 		assert.Equal(w, "default/web", tags["k8s-azure-owner-service"])
 		assert.Equal(w, clusterName, tags["k8s-azure-cluster-name"])
 		subnet := w.sim.Shown(azuresim.ID("Microsoft.Network/virtualNetworks", azuresim.Network))
-		assert.True(w, lettingIn(byName(docs(subnet, "properties", "subnets"), azuresim.Subnet)))
+		assert.True(w, allowsLinks(byName(docs(subnet, "properties", "subnets"), azuresim.Subnet)))
 		w.server.ResetCalls()
 		w.ensure(s)
 		assert.Zero(w, w.server.Calls().Writes)

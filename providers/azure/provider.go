@@ -32,7 +32,7 @@ func Description() registry.Provider {
 		SDK:         "github.com/Azure/azure-sdk-for-go/sdk/azcore",
 		Annotations: slices.Concat(Annotations.Rows(), PortAnnotations.Rows()),
 		Options:     Options.Rows(), CheckService: checkService, ServiceFields: serviceFields, Events: eventRows(),
-		Permissions: permissions(), Installation: installation(), Routes: routed, Limits: azurelimits.Table,
+		Permissions: permissions(), Installation: installation(), Routes: isRouting, Limits: azurelimits.Table,
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
 	})
 }
@@ -64,14 +64,16 @@ func maker() cloudbase.Maker[Config, *api, *cloud] {
 	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}
 }
 
-// routed reports whether a configuration without faults asks for routes to the pods' networks.
-func routed(in registry.Inputs) bool {
+// isRouting reports whether a configuration without faults asks for routes to the pods' networks.
+func isRouting(in registry.Inputs) bool {
 	c, _, err := parseConfig(in)
-	return err == nil && c.routes(in)
+	return err == nil && c.hasRoutes(in)
 }
 
-// routes reports whether routes to the pods' networks are made.
-func (c *Config) routes(in registry.Inputs) bool { return c.RouteTable != "" && in.ClusterCIDR != "" }
+// hasRoutes reports whether routes to the pods' networks are made.
+func (c *Config) hasRoutes(in registry.Inputs) bool {
+	return c.RouteTable != "" && in.ClusterCIDR != ""
+}
 
 // creationShows is how long Azure may go on with a creation whose answer was lost.
 const creationShows = 45 * time.Second
@@ -94,7 +96,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 		},
 	}
 	c.ServiceAPI, c.Check = c.loadBalancers, c.instances.CheckAPI
-	if config.routes(in) {
+	if config.hasRoutes(in) {
 		c.RouteAPI = newRoutes(&a.config, r, c.instances)
 	}
 	return c, nil

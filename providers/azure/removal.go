@@ -10,14 +10,14 @@ import (
 )
 
 // removal takes a Service out of a load balancer, which goes with the last one.
-func (r *reconciler) removal(q services.Request, lb doc, a around) services.Change[*observed] {
+func (r *reconciler) removal(q services.Request, lb doc, a otherParts) services.Change[*observed] {
 	name := str(lb, "name")
 	base := baseName(q.Service)
 	return services.Change[*observed]{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + name, Detail: "without the Service"},
 		Compare: func() (before, after any) {
 			draft := jsondoc.Clone(lb)
-			if _, err := applyService(draft, base, nil, r.config, a); err != nil || empty(draft) {
+			if _, err := applyService(draft, base, nil, r.config, a); err != nil || isEmpty(draft) {
 				return lb, nil
 			}
 			return withoutAdded(lb), withoutAdded(draft)
@@ -27,7 +27,7 @@ func (r *reconciler) removal(q services.Request, lb doc, a around) services.Chan
 			if err != nil {
 				return o, err
 			}
-			return r.look(ctx, q, o)
+			return r.reobserve(ctx, q, o)
 		},
 	}
 }
@@ -40,7 +40,7 @@ func (r *reconciler) withoutTarget(lb doc) document {
 }
 
 // withoutService takes a Service out of a load balancer, which goes with the last one unless others fill its pools.
-func (r *reconciler) withoutService(name, base string, a around) edit {
+func (r *reconciler) withoutService(name, base string, a otherParts) edit {
 	return func(d doc) error {
 		if d == nil {
 			return errKeep
@@ -49,7 +49,7 @@ func (r *reconciler) withoutService(name, base string, a around) edit {
 		switch {
 		case err != nil:
 			return err
-		case empty(d) && r.fillsPools(strings.HasSuffix(strings.ToLower(name), internalSuffix)):
+		case isEmpty(d) && r.fillsPools(strings.HasSuffix(strings.ToLower(name), internalSuffix)):
 			return errRemove
 		case !changed:
 			return errKeep

@@ -162,8 +162,8 @@ func partsOf(w *world, lb doc) map[string]doc {
 func rulesOf(group doc) map[string]doc {
 	rules := map[string]doc{}
 	for _, r := range docs(group, "properties", "securityRules") {
-		ports := plural(r, "destinationPortRange", "destinationPortRanges")
-		sources := plural(r, "sourceAddressPrefix", "sourceAddressPrefixes")
+		ports := fieldValues(r, "destinationPortRange", "destinationPortRanges")
+		sources := fieldValues(r, "sourceAddressPrefix", "sourceAddressPrefixes")
 		slices.Sort(sources)
 		rules[str(r, "name")] = doc{
 			"access": str(r, "properties", "access"), "protocol": str(r, "properties", "protocol"), "ports": strings.Join(ports, ","),

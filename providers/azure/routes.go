@@ -99,7 +99,7 @@ func (r *routes) table() document {
 // shown, nor are those that lead to a machine which is there and was never seen as a node: they are somebody else's. A route that leads
 // to another address than its node's is not shown either: the framework makes it, and the wrong one is replaced.
 func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Route, error) {
-	nodes, err := r.nodes()
+	nodes, err := r.listNodes()
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 			continue
 		}
 		shown := &cloudprovider.Route{Name: str(route, "name"), TargetNode: types.NodeName(name), DestinationCIDR: str(route, "properties", "addressPrefix")}
-		visible, err := r.visible(ctx, nodes[name], route)
+		visible, err := r.isCorrect(ctx, nodes[name], route)
 		if err != nil {
 			return nil, err
 		}
@@ -135,8 +135,8 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 	return list, nil
 }
 
-// visible reports whether a route is the cluster's, and as it should be; node is nil where there is none of its name.
-func (r *routes) visible(ctx context.Context, node *v1.Node, route doc) (bool, error) {
+// isCorrect reports whether a route is the cluster's, and as it should be; node is nil where there is none of its name.
+func (r *routes) isCorrect(ctx context.Context, node *v1.Node, route doc) (bool, error) {
 	key := strings.ToLower(str(route, "name")) + " " + hopOf(route)
 	if node == nil {
 		r.mu.Lock()
@@ -170,8 +170,8 @@ func (r *routes) leadsToMachine(ctx context.Context, hop string) (bool, error) {
 	}), err
 }
 
-// nodes are the Nodes by their names.
-func (r *routes) nodes() (map[string]*v1.Node, error) {
+// listNodes are the Nodes by their names.
+func (r *routes) listNodes() (map[string]*v1.Node, error) {
 	all, err := r.instances.nodes.Known()
 	if err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, wanted *cloudprov
 		return fmt.Errorf("the route to %s: %w", wanted.TargetNode, err)
 	}
 	name := routeName(strings.ToLower(node.Name), wanted.DestinationCIDR)
-	if unmanaged(node) {
+	if isUnmanaged(node) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.unmanaged[name] = &cloudprovider.Route{Name: name, TargetNode: wanted.TargetNode, DestinationCIDR: wanted.DestinationCIDR}
@@ -218,20 +218,20 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, wanted *cloudprov
 	if err != nil {
 		return err
 	}
-	others, err := r.nodes()
+	others, err := r.listNodes()
 	if err != nil {
 		return err
 	}
 	klog.InfoS("Making route", "node", node.Name, "destination", wanted.DestinationCIDR, "nextHop", hop)
 	_, err = r.resources.documents.submit(ctx, r.table(), func(table doc) error {
-		return r.lead(table, others, node, name, wanted.DestinationCIDR, hop)
+		return r.pointRoute(table, others, node, name, wanted.DestinationCIDR, hop)
 	})
 	return err
 }
 
-// lead makes a network's route lead to a node. Those of nodes that are gone or have other networks make way, as do those that very old
-// controllers named after the node alone.
-func (r *routes) lead(table doc, nodes map[string]*v1.Node, node *v1.Node, name, cidr, hop string) error {
+// pointRoute makes a network's route lead to a node. Those of nodes that are gone or have other networks make way, as do those that very
+// old controllers named after the node alone.
+func (r *routes) pointRoute(table doc, nodes map[string]*v1.Node, node *v1.Node, name, cidr, hop string) error {
 	var kept []doc
 	for _, have := range docs(table, "properties", "routes") {
 		if !sameNetwork(str(have, "properties", "addressPrefix"), cidr) {
@@ -246,9 +246,9 @@ func (r *routes) lead(table doc, nodes map[string]*v1.Node, node *v1.Node, name,
 			return errKeep
 		case owner == strings.ToLower(node.Name), strings.EqualFold(str(have, "name"), node.Name):
 		case owner == "":
-			return r.refuse(node, cidr, "route "+str(have, "name")+", which no controller made, is there for it; remove that route, or give the pods other networks")
+			return r.refusalReason(node, cidr, "route "+str(have, "name")+", which no controller made, is there for it; remove that route, or give the pods other networks")
 		case nodes[owner] != nil && slices.ContainsFunc(nodes[owner].Spec.PodCIDRs, func(c string) bool { return sameNetwork(c, cidr) }):
-			return r.refuse(node, cidr, "node "+owner+" has the same network; delete one of the two Nodes")
+			return r.refusalReason(node, cidr, "node "+owner+" has the same network; delete one of the two Nodes")
 		}
 	}
 	setList(table, "routes", append(kept, doc{"name": name, "properties": doc{
@@ -260,7 +260,7 @@ func (r *routes) lead(table doc, nodes map[string]*v1.Node, node *v1.Node, name,
 	return nil
 }
 
-func (r *routes) refuse(node *v1.Node, cidr, why string) error {
+func (r *routes) refusalReason(node *v1.Node, cidr, why string) error {
 	return &cloudapi.Error{
 		Class: cloudapi.ErrConflict, Operation: fmt.Sprintf("making the route of %s to node %s in route table %s", cidr, node.Name, r.config.RouteTable), Message: why,
 	}

@@ -59,7 +59,7 @@ func scopeOf(t testing.TB, sim *azuresim.Sim) conformance.Scope {
 				edit(func(rules []doc) []doc {
 					for _, rule := range rules {
 						if strings.HasPrefix(str(rule, "name"), rulePrefix) {
-							setPlural(props(rule), "destinationAddressPrefix", "destinationAddressPrefixes", append(destinationsOf(rule), otherAddress))
+							setFieldValues(props(rule), "destinationAddressPrefix", "destinationAddressPrefixes", append(destinationsOf(rule), otherAddress))
 						}
 					}
 					return rules

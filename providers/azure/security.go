@@ -56,9 +56,9 @@ func (a access) name() string {
 	return rulePrefix + "_allow_" + familyName(a.six) + "_" + hex.EncodeToString(sum[:])
 }
 
-// managed reports whether a rule is one of those that this program, or Azure's own, makes: by its priority or, where somebody has changed
+// isManaged reports whether a rule is one of those that this program, or Azure's own, makes: by its priority or, where somebody has changed
 // that, by its name.
-func managed(rule doc) bool {
+func isManaged(rule doc) bool {
 	priority := num(rule, "properties", "priority")
 	return strings.HasPrefix(str(rule, "name"), rulePrefix) && strings.EqualFold(str(rule, "properties", "direction"), "Inbound") &&
 		(priority >= firstPriority && priority <= lastPriority || strings.EqualFold(accessOf(rule).name(), str(rule, "name")))
@@ -68,13 +68,13 @@ func managed(rule doc) bool {
 func accessOf(rule doc) access {
 	return access{
 		deny: strings.EqualFold(str(rule, "properties", "access"), "Deny"), six: strings.Contains(strings.Join(destinationsOf(rule), ""), ":"),
-		protocol: str(rule, "properties", "protocol"), sources: plural(rule, "sourceAddressPrefix", "sourceAddressPrefixes"),
-		ports: plural(rule, "destinationPortRange", "destinationPortRanges"), destinations: destinationsOf(rule),
+		protocol: str(rule, "properties", "protocol"), sources: fieldValues(rule, "sourceAddressPrefix", "sourceAddressPrefixes"),
+		ports: fieldValues(rule, "destinationPortRange", "destinationPortRanges"), destinations: destinationsOf(rule),
 	}
 }
 
-// plural reads a field that may stand in singular or plural.
-func plural(rule doc, singular, many string) []string {
+// fieldValues reads a field that may stand in singular or plural.
+func fieldValues(rule doc, singular, many string) []string {
 	list := texts(rule, "properties", many)
 	if one := str(rule, "properties", singular); one != "" {
 		list = append(list, one)
@@ -83,10 +83,10 @@ func plural(rule doc, singular, many string) []string {
 }
 
 func destinationsOf(rule doc) []string {
-	return plural(rule, "destinationAddressPrefix", "destinationAddressPrefixes")
+	return fieldValues(rule, "destinationAddressPrefix", "destinationAddressPrefixes")
 }
 
-func setPlural(p doc, singular, many string, list []string) {
+func setFieldValues(p doc, singular, many string, list []string) {
 	list = slices.Compact(slices.Sorted(slices.Values(list)))
 	delete(p, singular)
 	delete(p, many)
@@ -120,15 +120,15 @@ type claim struct {
 	mark string
 }
 
-// owns reports whether an address in a rule is one that the Service put there, or that a Service did which needs it no more.
-func (c claim) owns(address string, rule doc, onNodes bool) bool {
-	return hasIP(c.own, address) || hasIP(furtherIn(rule, c.mark), address) ||
+// isOwnAddress reports whether an address in a rule is one that the Service put there, or that a Service did which needs it no more.
+func (c claim) isOwnAddress(address string, rule doc, onNodes bool) bool {
+	return hasIP(c.own, address) || hasIP(additionalIn(rule, c.mark), address) ||
 		onNodes && (hasIP(c.nodes, address) || slices.Contains(c.former[address], str(rule, "name")))
 }
 
-// furtherIn are the further addresses that a cluster put into a rule, as its description says. Nothing else proves it: another cluster
+// additionalIn are the further addresses that a cluster put into a rule, as its description says. Nothing else proves it: another cluster
 // behind the same security group may have the same address there.
-func furtherIn(rule doc, mark string) []string {
+func additionalIn(rule doc, mark string) []string {
 	list, ours := strings.CutPrefix(str(rule, "properties", "description"), mark+" ")
 	if mark == "" || !ours {
 		return nil
@@ -154,8 +154,8 @@ func furtherIn(rule doc, mark string) []string {
 // packedNote begins a note of more further addresses than there is room for as text: their bytes, in base64.
 const packedNote = "base64:"
 
-// packNote is such a note, of as many addresses as there is room for.
-func packNote(mark string, list []string) string {
+// packDescription is such a note, of as many addresses as there is room for.
+func packDescription(mark string, list []string) string {
 	text := mark + " " + packedNote
 	var data []byte
 	for _, s := range list {
@@ -168,16 +168,16 @@ func packNote(mark string, list []string) string {
 	return text + base64.RawURLEncoding.EncodeToString(data)
 }
 
-// noteFurther writes down which further addresses the cluster put into a rule, as many as there is room for. A description of somebody
+// recordAdditional writes down which further addresses the cluster put into a rule, as many as there is room for. A description of somebody
 // else's stays.
-func noteFurther(rule doc, mark string, list []string) {
+func recordAdditional(rule doc, mark string, list []string) {
 	p := props(rule)
-	if mark == "" || str(p, "description") != "" && furtherIn(rule, mark) == nil {
+	if mark == "" || str(p, "description") != "" && additionalIn(rule, mark) == nil {
 		return
 	}
 	text := mark + " " + strings.Join(list, " ")
 	if azurelimits.RuleDescription.CheckText(text) != nil {
-		text = packNote(mark, list)
+		text = packDescription(mark, list)
 	}
 	if delete(p, "description"); len(list) > 0 {
 		p["description"] = text
@@ -221,11 +221,11 @@ func applyClaim(group doc, c claim) (bool, error) {
 	var kept []doc
 	var split []access
 	for _, rule := range rules {
-		if !managed(rule) {
+		if !isManaged(rule) {
 			kept = append(kept, rule)
 			continue
 		}
-		stays, parts, touched := withdraw(rule, c, wanted[strings.ToLower(str(rule, "name"))])
+		stays, parts, touched := withdrawFromRule(rule, c, wanted[strings.ToLower(str(rule, "name"))])
 		split = append(split, parts...)
 		changed = changed || touched
 		if stays {
@@ -236,13 +236,13 @@ func applyClaim(group doc, c claim) (bool, error) {
 		before := destinationsOf(byName(kept, a.name()))
 		var added bool
 		var err error
-		if kept, added, err = grant(kept, a); err != nil {
+		if kept, added, err = grantAccess(kept, a); err != nil {
 			return false, err
 		}
 		if added {
 			rule := byName(kept, a.name())
 			put := slices.DeleteFunc(slices.Clone(a.further), func(ip string) bool { return hasIP(before, ip) || !hasIP(a.destinations, ip) })
-			noteFurther(rule, c.mark, append(furtherIn(rule, c.mark), put...))
+			recordAdditional(rule, c.mark, append(additionalIn(rule, c.mark), put...))
 		}
 		changed = changed || added
 	}
@@ -256,21 +256,21 @@ func applyClaim(group doc, c claim) (bool, error) {
 	return true, checkSize(kept)
 }
 
-// withdraw takes the addresses of a Service out of a rule that it does not want, but for what other Services need of it.
-func withdraw(rule doc, c claim, wanted []string) (stays bool, split []access, touched bool) {
+// withdrawClaim takes the addresses of a Service out of a rule that it does not want, but for what other Services need of it.
+func withdrawFromRule(rule doc, c claim, wanted []string) (stays bool, split []access, touched bool) {
 	before := destinationsOf(rule)
 	var after []string
 	deny := strings.EqualFold(str(rule, "properties", "access"), "Deny")
-	ports := plural(rule, "destinationPortRange", "destinationPortRanges")
+	ports := fieldValues(rule, "destinationPortRange", "destinationPortRanges")
 	protocol := str(rule, "properties", "protocol")
 	onNodes := deny || c.isOnNodes(rule, ports) // no rule may deny all to a node
 	for _, d := range before {
-		if !c.owns(d, rule, onNodes) || hasIP(wanted, d) {
+		if !c.isOwnAddress(d, rule, onNodes) || hasIP(wanted, d) {
 			after = append(after, d)
 			continue
 		}
 		others := c.shared[canonicalIP(d)]
-		if hasIP(furtherIn(rule, c.mark), d) && !hasIP(c.named, d) {
+		if hasIP(additionalIn(rule, c.mark), d) && !hasIP(c.named, d) {
 			others = slices.Concat(others, c.kept)
 		}
 		if deny && len(others) > 0 && c.isDenied(d) {
@@ -284,8 +284,8 @@ func withdraw(rule doc, c claim, wanted []string) (stays bool, split []access, t
 			after = append(after, d)
 		default:
 			split = append(split, access{
-				six: strings.Contains(d, ":"), protocol: protocol, sources: plural(rule, "sourceAddressPrefix", "sourceAddressPrefixes"), ports: needed,
-				destinations: []string{d}, further: furtherIn(rule, c.mark),
+				six: strings.Contains(d, ":"), protocol: protocol, sources: fieldValues(rule, "sourceAddressPrefix", "sourceAddressPrefixes"), ports: needed,
+				destinations: []string{d}, further: additionalIn(rule, c.mark),
 			})
 		}
 	}
@@ -293,8 +293,8 @@ func withdraw(rule doc, c claim, wanted []string) (stays bool, split []access, t
 		return true, nil, false
 	}
 	if len(after) > 0 {
-		noteFurther(rule, c.mark, slices.DeleteFunc(furtherIn(rule, c.mark), func(ip string) bool { return !hasIP(after, ip) }))
-		setPlural(props(rule), "destinationAddressPrefix", "destinationAddressPrefixes", after)
+		recordAdditional(rule, c.mark, slices.DeleteFunc(additionalIn(rule, c.mark), func(ip string) bool { return !hasIP(after, ip) }))
+		setFieldValues(props(rule), "destinationAddressPrefix", "destinationAddressPrefixes", after)
 	}
 	return len(after) > 0 || len(docs(rule, "properties", "destinationApplicationSecurityGroups")) > 0, split, true
 }
@@ -310,8 +310,8 @@ func portsInUse(ports []string, protocol string, others []string) (needed []stri
 	return needed
 }
 
-// grant adds addresses to the rule of an access, which is made where it does not exist.
-func grant(rules []doc, a access) (after []doc, changed bool, err error) {
+// grantAccess adds addresses to the rule of an access, which is made where it does not exist.
+func grantAccess(rules []doc, a access) (after []doc, changed bool, err error) {
 	if len(a.destinations) == 0 {
 		return rules, false, nil
 	}
@@ -323,14 +323,14 @@ func grant(rules []doc, a access) (after []doc, changed bool, err error) {
 				all = append(all, d)
 			}
 		}
-		said := a.isSaidBy(rule)
+		said := a.isWrittenIn(rule)
 		if !said {
 			a.write(props(rule))
 		}
 		if len(all) == len(have) || slices.Contains(have, "*") {
 			return rules, !said, nil
 		}
-		setPlural(props(rule), "destinationAddressPrefix", "destinationAddressPrefixes", all)
+		setFieldValues(props(rule), "destinationAddressPrefix", "destinationAddressPrefixes", all)
 		return rules, true, nil
 	}
 	priority, err := freePriority(rules, a.deny)
@@ -339,7 +339,7 @@ func grant(rules []doc, a access) (after []doc, changed bool, err error) {
 	}
 	p := doc{"direction": "Inbound", "priority": priority}
 	a.write(p)
-	setPlural(p, "destinationAddressPrefix", "destinationAddressPrefixes", a.destinations)
+	setFieldValues(p, "destinationAddressPrefix", "destinationAddressPrefixes", a.destinations)
 	return append(rules, doc{"name": a.name(), "properties": p}), true, nil
 }
 
@@ -351,21 +351,21 @@ func (a access) write(p doc) {
 	p["sourcePortRange"], p["protocol"], p["access"] = "*", a.protocol, "Allow"
 	if a.deny {
 		p["protocol"], p["access"], p["destinationPortRange"] = "*", "Deny", "*"
-		setPlural(p, "sourceAddressPrefix", "sourceAddressPrefixes", []string{"*"})
+		setFieldValues(p, "sourceAddressPrefix", "sourceAddressPrefixes", []string{"*"})
 		return
 	}
-	setPlural(p, "sourceAddressPrefix", "sourceAddressPrefixes", a.sources)
+	setFieldValues(p, "sourceAddressPrefix", "sourceAddressPrefixes", a.sources)
 	p["destinationPortRanges"] = anyList(slices.Sorted(slices.Values(a.ports)))
 }
 
-// isSaidBy reports whether a rule still says what its name stands for: whoever may write the security group may have changed it.
-func (a access) isSaidBy(rule doc) bool {
+// isWrittenIn reports whether a rule still says what its name stands for: whoever may write the security group may have changed it.
+func (a access) isWrittenIn(rule doc) bool {
 	want, have := doc{}, accessOf(rule)
 	a.write(want)
 	wanted := accessOf(doc{"properties": want})
 	return have.deny == wanted.deny && strings.EqualFold(have.protocol, wanted.protocol) &&
 		sameTexts(have.sources, wanted.sources) && sameTexts(have.ports, wanted.ports) &&
-		sameTexts(plural(rule, "sourcePortRange", "sourcePortRanges"), []string{"*"})
+		sameTexts(fieldValues(rule, "sourcePortRange", "sourcePortRanges"), []string{"*"})
 }
 
 // sameTexts compares lists as sets, whose case says nothing.
@@ -407,7 +407,7 @@ func freePriority(rules []doc, deny bool) (int, error) {
 func checkSize(rules []doc) error {
 	sources, destinations := 0, 0
 	for _, r := range rules {
-		sources += len(plural(r, "sourceAddressPrefix", "sourceAddressPrefixes"))
+		sources += len(fieldValues(r, "sourceAddressPrefix", "sourceAddressPrefixes"))
 		destinations += len(destinationsOf(r))
 	}
 	return errors.Join(

@@ -24,30 +24,30 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 		return c, false, nil
 	}
 	k := r.claimOf(q, o, d)
-	return r.groupChange(o, func(group doc, now moment) error {
+	return r.groupChange(o, func(group doc, now clusterState) error {
 		if group == nil {
 			return errKeep
 		}
 		changed, err := applyClaim(group, r.claimAt(k, q, o, now))
-		if err == nil && !changed && (!failed(group) || d == nil) {
+		if err == nil && !changed && (!isFailed(group) || d == nil) {
 			err = errKeep
 		}
 		return err
 	})
 }
 
-// moment holds the cluster's Services and load balancers while rules are written.
-type moment struct {
+// clusterState holds the cluster's Services and load balancers while rules are written.
+type clusterState struct {
 	known []*v1.Service
 	lbs   []doc
 }
 
 // groupEdit changes the rules of a security group.
-type groupEdit func(group doc, now moment) error
+type groupEdit func(group doc, now clusterState) error
 
 // groupChange writes the security group.
 func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*observed], due bool, err error) {
-	planned := moment{o.known, o.lbs}
+	planned := clusterState{o.known, o.lbs}
 	if err = e(jsondoc.Clone(o.group), planned); errors.Is(err, errKeep) {
 		return c, false, nil
 	} else if err != nil {
@@ -64,7 +64,7 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*o
 			target := document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup, version: networkVersion}
 			_, err := r.resources.documents.submit(ctx, target, func(group doc) error {
 				// A Service that has come meanwhile may have its rules there already.
-				var now moment
+				var now clusterState
 				var err error
 				if now.known, err = r.cluster.Services(ctx); err == nil {
 					now.lbs, err = r.balancersOf(ctx, q.Cluster)
@@ -77,7 +77,7 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*o
 			if err != nil {
 				return o, err
 			}
-			return r.look(ctx, q, o)
+			return r.reobserve(ctx, q, o)
 		},
 	}, true, nil
 }
@@ -108,8 +108,8 @@ func nodePortsTaken(known []*v1.Service, s *v1.Service) map[string]bool {
 	return taken
 }
 
-// portsOfOthers are the ports of a frontend that rules of others than a Service serve, each with its protocol.
-func portsOfOthers(lb, f doc, base string) (ports []string) {
+// otherPorts are the ports of a frontend that rules of others than a Service serve, each with its protocol.
+func otherPorts(lb, f doc, base string) (ports []string) {
 	for _, rule := range docs(lb, "properties", "loadBalancingRules") {
 		if sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(f, "id")) && !ownedBy(base, str(rule, "name")) {
 			ports = append(ports, portAt(rule, "frontendPort"))
@@ -157,14 +157,14 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 		k.mark = o.mark
 	}
 	rules := docs(o.group, "properties", "securityRules")
-	k.former = r.former.look(rules, k.nodes)
+	k.former = r.former.update(rules, k.nodes)
 	k.nodePorts, k.denies = nodePortsOf(q.Service), r.denierAt(o.addresses)
 	proven := r.addressesFor(q, o)
 	var destinations []string
 	for _, lb := range o.lbs {
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
 			ip := r.ipOf(o, lb, str(f, "name"))
-			mine := ownedBy(base, str(f, "name")) || serves(lb, f, base)
+			mine := ownedBy(base, str(f, "name")) || servesFrontend(lb, f, base)
 			if d != nil && strings.EqualFold(str(lb, "name"), d.LB) && d.front(str(f, "name")) != nil {
 				destinations, mine = append(destinations, ip), true
 			}
@@ -173,7 +173,7 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 			}
 		}
 	}
-	k.named = additional(q.Service)
+	k.named = additionalAddresses(q.Service)
 	for _, shown := range q.Service.Status.LoadBalancer.Ingress {
 		k.named = append(k.named, shown.IP)
 	}
@@ -190,13 +190,13 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 }
 
 // claimAt returns a claim as it is at a moment, without what the others of the cluster have.
-func (r *reconciler) claimAt(k claim, q services.Request, o *observed, now moment) claim {
+func (r *reconciler) claimAt(k claim, q services.Request, o *observed, now clusterState) claim {
 	base := baseName(q.Service)
 	k.shared, k.kept = map[string][]string{}, nil
 	for _, lb := range now.lbs {
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
 			ip := r.ipOf(o, lb, str(f, "name"))
-			k.shared[ip] = append(k.shared[ip], portsOfOthers(lb, f, base)...)
+			k.shared[ip] = append(k.shared[ip], otherPorts(lb, f, base)...)
 		}
 		for _, gone := range basesIn(lb) {
 			if !slices.ContainsFunc(now.known, func(s *v1.Service) bool { return strings.EqualFold(baseName(s), gone) }) {
@@ -218,7 +218,7 @@ func (r *reconciler) denierAt(addresses []doc) func(s *v1.Service, ip string) bo
 				a = known
 			}
 		}
-		if s.Spec.Type != v1.ServiceTypeLoadBalancer || len(s.Status.LoadBalancer.Ingress) > 0 && !asksFor(s, a) {
+		if s.Spec.Type != v1.ServiceTypeLoadBalancer || len(s.Status.LoadBalancer.Ingress) > 0 && !requestsAddress(s, a) {
 			return false
 		}
 		given, _, err := parseSettings(s)
@@ -231,7 +231,7 @@ func (r *reconciler) denierAt(addresses []doc) func(s *v1.Service, ip string) bo
 // findUnproven tells of further addresses that stay in rules in which the Service wants them no more, because nothing shows that they were
 // put there for it; d is nil for a Service that goes.
 func (r *reconciler) findUnproven(q services.Request, o *observed, d *spec) (findings []services.Finding) {
-	further := additional(q.Service)
+	further := additionalAddresses(q.Service)
 	if shown, served := q.Service.Status.LoadBalancer.Ingress, len(q.Service.Spec.IPFamilies); len(shown) > max(served, 1) {
 		for _, in := range shown { // the annotation may have named them
 			further = append(further, canonicalIP(in.IP))
@@ -240,16 +240,16 @@ func (r *reconciler) findUnproven(q services.Request, o *observed, d *spec) (fin
 	if len(further) == 0 {
 		return nil
 	}
-	k := r.claimAt(r.claimOf(q, o, d), q, o, moment{o.known, o.lbs})
+	k := r.claimAt(r.claimOf(q, o, d), q, o, clusterState{o.known, o.lbs})
 	for _, p := range q.Service.Spec.Ports { // a rule is about the ports of the Service, or about its node ports
 		k.nodePorts = append(k.nodePorts, strings.ToLower(securityProtocol(p.Protocol))+" "+strconv.Itoa(int(p.Port)))
 	}
 	for _, rule := range docs(o.group, "properties", "securityRules") {
-		if !managed(rule) || !k.onNodes(str(rule, "properties", "protocol"), plural(rule, "destinationPortRange", "destinationPortRanges")) {
+		if !isManaged(rule) || !k.onNodes(str(rule, "properties", "protocol"), fieldValues(rule, "destinationPortRange", "destinationPortRanges")) {
 			continue
 		}
 		for _, ip := range further {
-			if !hasIP(destinationsOf(rule), ip) || k.owns(ip, rule, false) || len(k.shared[ip]) > 0 || k.wants(ip, rule) {
+			if !hasIP(destinationsOf(rule), ip) || k.isOwnAddress(ip, rule, false) || len(k.shared[ip]) > 0 || k.wants(ip, rule) {
 				continue
 			}
 			findings = append(findings, services.Warning(eventRuleKept, "rule %s of network security group %s still names %s of annotation %s: nothing shows "+
@@ -281,7 +281,7 @@ func (r *reconciler) frontsOnNodes(o *observed, d *spec) (list []string) {
 // Service has on its address, which may let in fewer.
 func (r *reconciler) checkAdditional(q services.Request, o *observed, d *spec) error {
 	for _, ip := range d.Additional {
-		if a := o.ofAnotherCluster(ip); a != nil {
+		if a := o.isOfAnotherCluster(ip); a != nil {
 			return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: "is public IP address " + str(a, "name") + " of another cluster"}
 		}
 		for _, n := range slices.Concat(r.instances.listNodes(), q.Nodes) {
@@ -294,7 +294,7 @@ func (r *reconciler) checkAdditional(q services.Request, o *observed, d *spec) e
 				if !sameIP(r.ipOf(o, lb, str(f, "name")), ip) || ownedBy(d.Base, str(f, "name")) {
 					continue
 				}
-				taken := portsOfOthers(lb, f, d.Base)
+				taken := otherPorts(lb, f, d.Base)
 				for _, p := range d.AccessPorts {
 					if slices.Contains(taken, strings.ToLower(p.protocol)+" "+strconv.Itoa(int(p.port))) {
 						return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: fmt.Sprintf(
@@ -307,8 +307,8 @@ func (r *reconciler) checkAdditional(q services.Request, o *observed, d *spec) e
 	return nil
 }
 
-// ofAnotherCluster finds a public address that another cluster's controller made.
-func (o *observed) ofAnotherCluster(ip string) doc {
+// isOfAnotherCluster finds a public address that another cluster's controller made.
+func (o *observed) isOfAnotherCluster(ip string) doc {
 	for _, a := range slices.Concat(o.foreign, o.addresses) {
 		isForeign := slices.ContainsFunc(o.foreign, func(f doc) bool { return docID(f) == docID(a) })
 		cluster := clusterOf(a)
@@ -328,7 +328,7 @@ func (r *reconciler) sharedFronts(lb doc, d *spec) error {
 		}
 		for _, rule := range docs(lb, "properties", "loadBalancingRules") {
 			name := str(rule, "name")
-			if sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(have, "id")) && madeName(name) && !ownedBy(d.Base, name) {
+			if sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(have, "id")) && isGeneratedName(name) && !ownedBy(d.Base, name) {
 				return fmt.Errorf("frontend %s of load balancer %s is to change its address, and rule %s of another Service uses it: give that Service another "+
 					"address first", f.name, str(lb, "name"), name)
 			}

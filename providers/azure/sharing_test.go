@@ -41,7 +41,7 @@ func sharing(t *testing.T, annotations map[string]string, test func(w *world, fi
 // allowed reports whether the security group lets a port of an address in.
 func (w *world) allowed(ip, port string) bool {
 	for _, rule := range w.securityRules() {
-		ports := plural(rule, "destinationPortRange", "destinationPortRanges")
+		ports := fieldValues(rule, "destinationPortRange", "destinationPortRanges")
 		for _, d := range destinationsOf(rule) {
 			if str(rule, "properties", "access") == "Allow" && d == ip && ports[0] == port {
 				return true

@@ -11,9 +11,9 @@ import (
 // balancer since. Further ones are none, which an annotation names, or of which a rule says so. Where more than one of a family is left,
 // nobody knows which of them an annotation had added that is no longer there.
 func shownAddresses(service *v1.Service, rules []doc, mark string) (list []string) {
-	further := additional(service)
+	further := additionalAddresses(service)
 	for _, rule := range rules {
-		further = append(further, furtherIn(rule, mark)...)
+		further = append(further, additionalIn(rule, mark)...)
 	}
 	for _, i := range service.Status.LoadBalancer.Ingress {
 		if i.IP != "" && !hasIP(further, i.IP) {

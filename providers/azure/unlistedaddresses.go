@@ -32,7 +32,7 @@ func (r *resources) listUsual(ctx context.Context) ([]doc, int, error) {
 		if err == nil {
 			return r.splitUsual(all), pages, nil
 		}
-		if !passedOver(err) {
+		if !isSkippedGroup(err) {
 			return nil, pages, err
 		}
 	}
@@ -60,11 +60,12 @@ func (r *resources) splitUsual(all []doc) (usual []doc) {
 	return usual
 }
 
-// noteStray notes an address that is for Services, or about to be made for one, where it is in another resource group than the usual one.
-func (r *resources) noteStray(a doc) { r.splitUsual([]doc{a}) }
+// recordUnlisted notes an address that is for Services, or about to be made for one, where it is in another resource group than the usual
+// one.
+func (r *resources) recordUnlisted(a doc) { r.splitUsual([]doc{a}) }
 
-// strayIDs are the IDs, in lower case, of addresses in other resource groups of which something is true.
-func (r *resources) strayIDs(is func(doc) bool) (ids []string) {
+// unlistedIDs are the IDs, in lower case, of addresses in other resource groups of which something is true.
+func (r *resources) unlistedIDs(is func(doc) bool) (ids []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(r.strays)) {
@@ -75,18 +76,18 @@ func (r *resources) strayIDs(is func(doc) bool) (ids []string) {
 	return ids
 }
 
-func (r *resources) forgetStray(id string) {
+func (r *resources) forgetUnlisted(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.strays, id)
 }
 
-// strays are the public addresses of a Service outside of the resource groups that were looked at.
-func (r *reconciler) strays(ctx context.Context, q services.Request, o *observed, looked []string) (list []doc, err error) {
+// unlistedAddresses are the public addresses of a Service outside of the resource groups that were looked at.
+func (r *reconciler) unlistedAddresses(ctx context.Context, q services.Request, o *observed, looked []string) (list []doc, err error) {
 	proven := func(a doc) bool {
-		return r.servedBy(a, q.Service, q.Cluster) && (carries(a, o.mark) || namedFor(a, q.Cluster, q.Service))
+		return r.servedBy(a, q.Service, q.Cluster) && (hasMark(a, o.mark) || isNamedFor(a, q.Cluster, q.Service))
 	}
-	for _, id := range r.resources.strayIDs(proven) {
+	for _, id := range r.resources.unlistedIDs(proven) {
 		if slices.Contains(looked, groupOf(id)) {
 			continue
 		}
@@ -96,7 +97,7 @@ func (r *reconciler) strays(ctx context.Context, q services.Request, o *observed
 		}
 		switch {
 		case a == nil:
-			r.resources.forgetStray(id)
+			r.resources.forgetUnlisted(id)
 		case proven(a):
 			list = append(list, a)
 		}
@@ -104,15 +105,15 @@ func (r *reconciler) strays(ctx context.Context, q services.Request, o *observed
 	return list, nil
 }
 
-// carries reports whether an address carries the mark of this cluster.
-func carries(a doc, mark string) bool {
+// hasMark reports whether an address carries the mark of this cluster.
+func hasMark(a doc, mark string) bool {
 	uid, marked := tag(tagsOf(a), clusterTag)
 	return marked && mark != "" && ownership.ClusterMark(uid) == mark
 }
 
-// namedFor reports whether an address without a mark has the name that a controller gives to that of a Service, which holds the Service's
+// isNamedFor reports whether an address without a mark has the name that a controller gives to that of a Service, which holds the Service's
 // UID: another cluster may be called the same, and have a Service of the same name.
-func namedFor(a doc, cluster string, s *v1.Service) bool {
+func isNamedFor(a doc, cluster string, s *v1.Service) bool {
 	if _, marked := tag(tagsOf(a), clusterTag); marked {
 		return false
 	}

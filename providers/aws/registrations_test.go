@@ -20,7 +20,7 @@ func TestRegistered(t *testing.T) {
 		"one port":    {{"i-b", 30080}, {"i-a", 30080}},
 		"some others": {{"i-b", 30080}, {"i-a", 30081}, {"i-a", 30080}, {"i-c", 0}},
 	} {
-		got := registeredOf(list).all()
+		got := registeredOf(list).targets()
 		assert.ElementsMatch(t, list, got, name)
 	}
 }
@@ -46,7 +46,7 @@ func TestBackendsAreKeptOnce(t *testing.T) {
 			lb.Instances = append(lb.Instances, elbtypes.Instance{InstanceId: aws.String(id)})
 		}
 		kept := keep(keyedValue[registered]{strconv.Itoa(int(port)), registeredOf(list)})
-		require.ElementsMatch(t, list, kept.value.all())
+		require.ElementsMatch(t, list, kept.value.targets())
 		lists, classics = append(lists, kept.value.ids), append(classics, keepClassic(lb).Instances)
 	}
 	for n := range lists {

@@ -19,7 +19,7 @@ func (w *world) nameInRule(ip string) {
 	group := w.sim.Shown(azuresim.ID("Microsoft.Network/networkSecurityGroups", azuresim.SecurityName))
 	rules := docs(group, "properties", "securityRules")
 	require.Len(w, rules, 1)
-	setPlural(props(rules[0]), "destinationAddressPrefix", "destinationAddressPrefixes", append(destinationsOf(rules[0]), ip))
+	setFieldValues(props(rules[0]), "destinationAddressPrefix", "destinationAddressPrefixes", append(destinationsOf(rules[0]), ip))
 	w.sim.Leave(str(group, "id"), group)
 	waitFor(2 * lookAge)
 }
@@ -123,16 +123,16 @@ func TestFormerNodes(t *testing.T) {
 	}
 	const rule, other = "k8s-azure-lb_allow_IPv4_a", "k8s-azure-lb_allow_IPv4_b"
 	var f formerNodes
-	assert.Empty(t, f.look(rules("a"), []string{"10.0.0.1", ip}))
+	assert.Empty(t, f.update(rules("a"), []string{"10.0.0.1", ip}))
 	one := []string{"10.0.0.1"}
-	assert.Equal(t, map[string][]string{ip: {rule}}, f.look(rules("a"), one))
-	assert.Equal(t, map[string][]string{ip: {rule}}, f.look(rules("a", "b"), one), "what names it later is somebody else's")
-	assert.Empty(t, f.look(rules("b"), one))
-	assert.Empty(t, f.look(rules("a", "b"), one), "it comes again")
-	f.noteLeft(ip, other)
-	assert.Equal(t, map[string][]string{ip: {other}}, f.look(rules("a", "b"), one))
-	assert.Empty(t, f.look(rules("a", "b"), slices.Concat(one, []string{ip})), "a node has it again")
-	assert.Equal(t, map[string][]string{ip: {rule, other}}, f.look(rules("a", "b"), one))
+	assert.Equal(t, map[string][]string{ip: {rule}}, f.update(rules("a"), one))
+	assert.Equal(t, map[string][]string{ip: {rule}}, f.update(rules("a", "b"), one), "what names it later is somebody else's")
+	assert.Empty(t, f.update(rules("b"), one))
+	assert.Empty(t, f.update(rules("a", "b"), one), "it comes again")
+	f.recordLeft(ip, other)
+	assert.Equal(t, map[string][]string{ip: {other}}, f.update(rules("a", "b"), one))
+	assert.Empty(t, f.update(rules("a", "b"), slices.Concat(one, []string{ip})), "a node has it again")
+	assert.Equal(t, map[string][]string{ip: {rule, other}}, f.update(rules("a", "b"), one))
 }
 
 // TestNodeThatWentUnseen: where floating IP is off, rules name the nodes; one that went while the program did not run leaves them, and the
@@ -151,7 +151,7 @@ func TestNodeThatWentUnseen(t *testing.T) {
 		gone := internalIP(second, false)
 		group := w.sim.Shown(azuresim.ID("Microsoft.Network/networkSecurityGroups", azuresim.SecurityName))
 		rule := docs(group, "properties", "securityRules")[0]
-		setPlural(props(rule), "destinationAddressPrefix", "destinationAddressPrefixes", append(addresses(), theirs))
+		setFieldValues(props(rule), "destinationAddressPrefix", "destinationAddressPrefixes", append(addresses(), theirs))
 		w.sim.Leave(str(group, "id"), group)
 
 		require.NoError(w, w.sim.RemoveByID(second.Spec.ProviderID))

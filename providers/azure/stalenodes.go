@@ -27,13 +27,13 @@ type formerNodes struct {
 	left map[string][]string
 }
 
-// look takes in the rules of a security group and the addresses of the nodes of now. It returns what is left of former ones.
-func (f *formerNodes) look(rules []doc, now []string) map[string][]string {
+// reobserve takes in the rules of a security group and the addresses of the nodes of now. It returns what is left of former ones.
+func (f *formerNodes) update(rules []doc, now []string) map[string][]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	naming := map[string][]string{}
 	for _, rule := range rules {
-		if managed(rule) {
+		if isManaged(rule) {
 			for _, ip := range destinationsOf(rule) {
 				naming[ip] = append(naming[ip], str(rule, "name"))
 			}
@@ -53,8 +53,8 @@ func (f *formerNodes) look(rules []doc, now []string) map[string][]string {
 	return left
 }
 
-// noteLeft takes an address for one that a node had, in one rule.
-func (f *formerNodes) noteLeft(ip, rule string) {
+// recordLeft takes an address for one that a node had, in one rule.
+func (f *formerNodes) recordLeft(ip, rule string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	left := maps.Clone(f.left)
@@ -104,9 +104,9 @@ func newAddressUses(a *api) *inventory.Inventory[string, addressUse] {
 func (r *reconciler) findFormerNodes(ctx context.Context, q services.Request, o *observed) error {
 	k := claim{nodePorts: nodePortsOf(q.Service)}
 	nodes, rules := o.namedNodes, docs(o.group, "properties", "securityRules")
-	former := r.former.look(rules, nodes)
+	former := r.former.update(rules, nodes)
 	for _, rule := range rules {
-		if !managed(rule) || !k.onNodes(str(rule, "properties", "protocol"), plural(rule, "destinationPortRange", "destinationPortRanges")) {
+		if !isManaged(rule) || !k.onNodes(str(rule, "properties", "protocol"), fieldValues(rule, "destinationPortRange", "destinationPortRanges")) {
 			continue
 		}
 		for _, text := range destinationsOf(rule) {
@@ -114,7 +114,7 @@ func (r *reconciler) findFormerNodes(ctx context.Context, q services.Request, o 
 			if bad != nil || !ip.IsPrivate() || slices.Contains(nodes, text) || slices.Contains(former[text], str(rule, "name")) {
 				continue
 			}
-			left, err := r.nodeHas(ctx, text)
+			left, err := r.isNodeAddress(ctx, text)
 			if q.Purpose == services.Narrow {
 				err = nil // what is the Service's beyond doubt is closed all the same
 			}
@@ -125,15 +125,15 @@ func (r *reconciler) findFormerNodes(ctx context.Context, q services.Request, o 
 				return err
 			}
 			if left {
-				r.former.noteLeft(text, str(rule, "name"))
+				r.former.recordLeft(text, str(rule, "name"))
 			}
 		}
 	}
 	return nil
 }
 
-// nodeHas reports whether the machine of a node has an address, whatever the Node tells.
-func (r *reconciler) nodeHas(ctx context.Context, ip string) (bool, error) {
+// isNodeAddress reports whether the machine of a node has an address, whatever the Node tells.
+func (r *reconciler) isNodeAddress(ctx context.Context, ip string) (bool, error) {
 	for _, n := range r.instances.listNodes() {
 		has, err := r.instances.addressesOf(ctx, n)
 		if err != nil || slices.ContainsFunc(has, func(a v1.NodeAddress) bool { return sameIP(a.Address, ip) }) {

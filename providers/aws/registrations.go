@@ -36,8 +36,8 @@ func registeredOf(list []target) (r registered) {
 	return r
 }
 
-// all returns the targets in a list of their own, in no order that means anything.
-func (r registered) all() []target {
+// targets returns the targets in a list of their own, in no order that means anything.
+func (r registered) targets() []target {
 	list := make([]target, 0, len(r.ids)+len(r.others))
 	for _, id := range r.ids {
 		list = append(list, target{id, r.port})
