@@ -1,6 +1,6 @@
-// Command newprovider writes the folder of a new provider and the file that links it. Run it by `make new-provider NAME=x`. What it
-// writes compiles and passes the conformance suite against a small simulator of a cloud that does not exist. With -module and -dir it
-// writes a module of its own, for a cloud that lives in another repository.
+// Command newprovider writes the folder of a new provider and the file that links it. Run it by `make new-provider NAME=x`. The result
+// compiles and passes the conformance suite against a small simulator of an invented cloud. With -module and -dir it writes a separate
+// module, for a cloud in another repository.
 package main
 
 import (
@@ -35,14 +35,14 @@ const (
 )
 
 var (
-	// templateLine is a line that the template alone has.
+	// templateLine matches lines to drop from copies of the template.
 	templateLine = regexp.MustCompile(`(?m)^.* // template\n`)
 
 	validName   = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 	validModule = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*\.[a-z]+(/[A-Za-z0-9][A-Za-z0-9._-]*)+$`)
 )
 
-// reserved are folders in providers that belong to no cloud.
+// reserved are folders in providers that are not clouds.
 var reserved = []string{"internal", "kit", placeholder, program}
 
 func main() {
@@ -103,7 +103,7 @@ func ModuleFiles(name, modulePath, root, dir string) (map[string]string, error) 
 	for path, text := range files {
 		switch {
 		case strings.HasPrefix(path, name+"/testdata/") && !strings.HasPrefix(path, name+"/testdata/transcripts/"):
-			// what the tests over all clouds of this repository take from one
+			// used only by this repository's tests over all clouds
 			delete(files, path)
 		case path == program+"/main.go":
 			delete(files, path)
@@ -118,7 +118,7 @@ func ModuleFiles(name, modulePath, root, dir string) (map[string]string, error) 
 	return files, nil
 }
 
-// requirements are go.mod and go.sum. Everything has the version that this module is tested with.
+// requirements returns go.mod and go.sum with the versions that this module is tested with.
 func requirements(modulePath, root, dir string) (map[string]string, error) {
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
@@ -169,7 +169,7 @@ func instantiate(files map[string]string, name, importPath, part, to string) err
 		}
 		path := rename.Replace(pathpkg.Join(to, at))
 		renamed := []byte(rename.Replace(templateLine.ReplaceAllString(string(text), "")))
-		if strings.HasSuffix(path, ".go") { // another name is another order of imports
+		if strings.HasSuffix(path, ".go") { // the name changes the order of imports
 			if renamed, err = format.Source(renamed); err != nil {
 				return fmt.Errorf("%s: %w", path, err)
 			}
@@ -179,7 +179,7 @@ func instantiate(files map[string]string, name, importPath, part, to string) err
 	})
 }
 
-// write writes the files of a new provider. The paths that must be unused are not there yet, so that nothing is overwritten.
+// write writes the files of a new provider. It fails if a path in unused exists, so that nothing is overwritten.
 func write(root string, files map[string]string, unused ...string) error {
 	for _, p := range unused {
 		if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(p))); !errors.Is(err, os.ErrNotExist) {

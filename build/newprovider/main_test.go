@@ -17,11 +17,11 @@ import (
 
 const root = "../.."
 
-// TestANewProvider: what make new-provider writes builds, passes vet and its conformance suite, and the generator makes the rest;
-// nothing else of the checkout changes.
+// TestANewProvider: a generated provider builds and passes vet and its conformance suite. Nothing else in the checkout changes, except
+// for the generator's output.
 func TestANewProvider(t *testing.T) {
 	t.Parallel()
-	const name = "untaken" // toy may have been made, as the page for developers says
+	const name = "untaken" // not toy, the name in the developers' page, which may exist
 	dir := copied(t)
 	files, err := Files(name)
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestANewProvider(t *testing.T) {
 	}
 }
 
-// TestNames: what cannot be a name is refused with an example, and any name gives sources in the usual format.
+// TestNames: an invalid name is refused with an example, and sources for any valid name are formatted.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", "Toy", "toy-cloud", "1toy", "kit", "../toy"} {
@@ -65,7 +65,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestModuleOfItsOwn: the files of a module of its own name it and nothing of the template, and take this module from the checkout.
+// TestModuleOfItsOwn: a separate module's files contain its name, nothing of the template, and use this module from the checkout.
 func TestModuleOfItsOwn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -93,7 +93,7 @@ func TestModuleOfItsOwn(t *testing.T) {
 	require.ErrorContains(t, err, "MODULE and DIR belong together")
 }
 
-// copied is a copy of the sources.
+// copied returns the folder of a copy of the sources.
 func copied(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -107,7 +107,7 @@ func copied(t *testing.T) string {
 	return dir
 }
 
-// changed are the files of a copy that differ from the sources.
+// changed returns the files of a copy that differ from the sources.
 func changed(t *testing.T, dir string) []string {
 	t.Helper()
 	var list []string
@@ -122,7 +122,7 @@ func changed(t *testing.T, dir string) []string {
 	return list
 }
 
-// walk visits the files of a checkout, without what was built there.
+// walk visits the files of a checkout, except build results.
 func walk(t *testing.T, dir string, visit func(path string)) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -143,7 +143,7 @@ func walk(t *testing.T, dir string, visit func(path string)) {
 	}))
 }
 
-// goTool runs the go command with the project's flags, so that what is built already serves here as well.
+// goTool runs the go command with the project's flags, so that it can use the build cache.
 func goTool(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	flags := []string{args[0], "-trimpath"}

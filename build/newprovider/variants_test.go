@@ -24,8 +24,8 @@ var lacking = map[string]struct {
 	},
 }
 
-// TestVariants: a provider with nodes only and one with load balancers only are made from the template by deleting, and both pass
-// what the whole one passes.
+// TestVariants: deleting parts of the template gives a provider with nodes only and one with load balancers only. Both pass the same
+// tests as the whole one.
 func TestVariants(t *testing.T) {
 	t.Parallel()
 	dir := copied(t)

@@ -87,7 +87,7 @@ type settings struct {
 	internal bool
 	// keepTargets is set where there are no nodes at all: what serves goes on serving.
 	keepTargets bool
-	// blind is set where there are nodes, and EC2 shows none of their instances; keepTargets is set then, too.
+	// blind: EC2 shows no instance of any node. It implies keepTargets.
 	blind  bool
 	ranges []netip.Prefix
 	// tags, targetLabels and targetAttributes are the annotations taken apart.
@@ -212,7 +212,7 @@ var Annotations = withConditions(schema.Annotations[settings]{
 // maxText is the longest value of an annotation that is taken apart; AWS takes no list that is longer.
 const maxText = 4096
 
-// checkLength refuses values that nobody writes by hand, before anything is made of them.
+// checkLength refuses implausibly long values before they are parsed.
 func checkLength(check func(string) error) func(string) error {
 	return func(v string) error {
 		if len(v) > maxText {
@@ -225,7 +225,7 @@ func checkLength(check func(string) error) func(string) error {
 	}
 }
 
-// isRateLimited puts the condition on every row under which it counts.
+// withConditions limits each row to the kind of load balancer that it applies to.
 func withConditions(table schema.Annotations[settings]) schema.Annotations[settings] {
 	portables := portableRows()
 	for i := range table {
@@ -325,8 +325,8 @@ func reservedTag(key string) bool {
 		slices.ContainsFunc([]string{"anyccm", "aws:", "eks:"}, func(p string) bool { return strings.HasPrefix(key, p) })
 }
 
-// parsePairs reads key=value pairs as AWS's own controller does: what has no key is dropped, and of a value with a further
-// = only what stands before it is kept. cut names the keys of such values.
+// parsePairs reads key=value pairs as AWS's own controller does. It drops entries without a key and cuts a value at a second "="; cut names
+// the keys of such values.
 func parsePairs(v string) (pairs map[string]string, cut []string) {
 	pairs = map[string]string{}
 	for one := range strings.SplitSeq(v, ",") {

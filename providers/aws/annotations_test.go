@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBoundedAnnotations: what nobody writes is refused before anything is made of it, as is what is no ID.
+// TestBoundedAnnotations: implausibly long values and invalid IDs are refused before they are used.
 func TestBoundedAnnotations(t *testing.T) {
 	t.Parallel()
 	long := string(make([]byte, maxText+1))

@@ -86,9 +86,8 @@ func (t targetReader) backends(ctx context.Context, nodes []*v1.Node, s settings
 	return list, nil
 }
 
-// seesNoBackends reports whether EC2 shows none of the instances of nodes that are to be targets, or none of them with the cluster's tag.
-// That is more likely a fault, of the account or of a tool that sets tags, than the loss of all nodes at once, so that what is
-// registered stays.
+// seesNoBackends reports whether EC2 shows no instance of any eligible node, or none with the cluster's tag. A fault of the account or of a
+// tagging tool is more likely than the loss of all nodes, so registered targets stay.
 func seesNoBackends(nodes []*v1.Node, s settings, backends []backend) bool {
 	return len(backends) == 0 && slices.ContainsFunc(nodes, func(n *v1.Node) bool {
 		_, err := parseProviderID(n.Spec.ProviderID)
@@ -125,8 +124,8 @@ func backendIDs(backends []backend) (fresh, eligible []string) {
 	return fresh, eligible
 }
 
-// waitChanges wait for instances that are about to run, after which changes are computed again. AWS takes only instances that run,
-// and nobody else comes back for them: a node whose instance is listed as pending is ready all the same.
+// waitChanges wait for pending instances and then compute the changes again. AWS registers only running instances, and a node with a
+// pending one is already ready, so that no later event would register it.
 func waitChanges[O any](
 	t targetReader, backends []backend, after func(context.Context, services.Request, O) (O, error),
 ) []services.Change[O] {

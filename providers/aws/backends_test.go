@@ -11,8 +11,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 )
 
-// TestTargetsStayWhileNoInstanceIsShown: targets stay while EC2 shows none of the nodes' instances, or none with the tag of the cluster,
-// and the Service is told. Without nodes of its own by its labels it has none, as it asks.
+// TestTargetsStayWhileNoInstanceIsShown: targets stay while EC2 shows no instance of a node, or none with the cluster's tag, and the
+// Service gets an event. A Service whose labels select no node has no targets.
 func TestTargetsStayWhileNoInstanceIsShown(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"network", "classic"} {

@@ -396,8 +396,8 @@ func (c *classicReconciler) nodeRules(
 	return rules, findings, c.keepSharedRules(ctx, rules)
 }
 
-// keepSharedRules leaves the rules alone that other load balancers need, whose nodes may be in other groups. They are asked for only
-// where something is to be removed.
+// keepSharedRules protects rules that other load balancers need; their nodes may be in other groups. It asks for them only before a
+// removal.
 func (c *classicReconciler) keepSharedRules(ctx context.Context, rules *classicRules) (err error) {
 	if slices.ContainsFunc(rules.changes(), func(one ruleChange) bool { return len(one.remove) > 0 }) {
 		rules.shared, err = c.sharedGroups(ctx, rules.name)

@@ -76,13 +76,13 @@ type desiredClassic struct {
 	subnets      []string
 	// zones are those of all subnets of the VPC, by ID.
 	zones map[string]string
-	// groups are the security groups, of which the first stands for it in rules of nodes; own is the one that is made for it alone,
-	// nil where others are given. A name stands for one that does not exist yet.
+	// groups are the security groups. The first one stands for the load balancer in rules of nodes; a name stands for a group still to be
+	// created. own is the group made for this load balancer, nil if groups are given.
 	groups []string
 	own    *ownGroup
 	// obsolete are groups that were made for it and that it does not have any more.
 	obsolete []securityGroup
-	// rules are those of nodes; nil where they are left alone.
+	// rules are the rules in the nodes' groups; nil leaves those alone.
 	rules    *classicRules
 	check    elbtypes.HealthCheck
 	settings elbtypes.LoadBalancerAttributes
@@ -294,7 +294,7 @@ func sameCheck(want elbtypes.HealthCheck, have *elbtypes.HealthCheck) bool {
 type step struct {
 	// what tells the step in logs and errors.
 	what string
-	// input is the call's input, which also tells which call it is.
+	// input is the call's input; its type selects the call.
 	input any
 	// group is the name of the target group whose ARN the input gets; it may be one that an earlier step makes.
 	group string
@@ -551,7 +551,7 @@ func difference(list, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(v string) bool { return slices.Contains(others, v) })
 }
 
-// missingTags are the tags that are wanted and are not there with that value.
+// missingTags returns wanted tags that are absent or have another value.
 func missingTags(want, have map[string]string) map[string]string {
 	lacking := map[string]string{}
 	for k, v := range want {

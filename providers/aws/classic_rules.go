@@ -114,9 +114,8 @@ func (c classicRules) keptFindings() []services.Finding {
 	return findings
 }
 
-// classicSource is the security group that stands for a load balancer where nodes let it in: the first one that is named,
-// else its own. AWS lists its groups in any order, so that a place among them says nothing. It is "" where the load balancer
-// does not have that group yet, or any more; a reconciliation sees to it first.
+// classicSource is the security group that stands for a load balancer in rules of nodes: the first configured one, else its own. AWS lists
+// groups in any order, so the position says nothing. "" means the load balancer lacks that group; a reconciliation adds it first.
 func classicSource(s settings, c Config, lb *classicLoadBalancer, all map[string]securityGroup) string {
 	given := givenClassicGroups(s, c)
 	if len(given) == 0 {

@@ -114,8 +114,8 @@ func operation(r *http.Request) string {
 	return name
 }
 
-// operations are the names of all calls: those that the permissions name, and what finds the credential and the place of the
-// program, which need none.
+// operations are the names of all calls: those in the permissions, and those that find the credential and the region, which need no
+// permission.
 var operations = sync.OnceValue(func() map[string]bool {
 	services := map[string][]string{"ec2": {serviceEC2}, "elasticloadbalancing": {serviceELB, serviceELBv2}, "sts": {serviceSTS}}
 	known := map[string]bool{}
@@ -160,8 +160,8 @@ func limitsOf(r *http.Request) (group string, limits []cloudapi.Limit) {
 	return service + " writes", []cloudapi.Limit{{PerSecond: 10, Burst: 40, Floor: 0.5}}
 }
 
-// sdkHTTP is the HTTP client that the SDK is given: ours, with requests that can be sent again, and without answers that
-// are none. The SDK's decoders take any XML for an answer, in which nothing is.
+// sdkHTTP is the HTTP client of the SDK. It makes requests repeatable and refuses foreign answers: the SDK decodes any XML without
+// complaint, so an unrelated document would look like an empty answer.
 type sdkHTTP struct{ client *http.Client }
 
 // Do implements the SDK's HTTPClient.
@@ -240,8 +240,8 @@ func caBundle(path string) io.Reader {
 	return bytes.NewReader(data)
 }
 
-// credentialsHTTP is the client with which the SDK fetches credentials. Left alone it follows redirects, with the web identity's
-// token in the request. The SDK wants its own type of client, which asks for the proxy before it sends anything.
+// credentialsHTTP is the SDK's client for fetching credentials. By default it would follow redirects with the web identity's token in the
+// request. The SDK insists on its own client type, which looks up the proxy before it sends.
 func credentialsHTTP() *awshttp.BuildableClient {
 	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		proxy := t.Proxy

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// The SDK reads the environment by itself. Tests know only what they set: a profile or an endpoint of whoever runs them would
-// change what is tried, and a bundle of certificates is parsed for each client that is made.
+// The SDK reads the environment by itself. Tests clear it: a developer's profile or endpoint would change the results, and a certificate
+// bundle is parsed for each client.
 var _ = forgetEnvironment()
 
 func forgetEnvironment() bool {

@@ -132,7 +132,7 @@ func (i *instances) getPodInterface(ctx context.Context, ip string) (podInterfac
 	return podInterface{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "no interface has it"}
 }
 
-// findRunningAddress is the address of an instance that runs, or "" if there is none.
+// findRunningAddress returns the address of a running instance, or "".
 func (i *instances) findRunningAddress(ctx context.Context) (string, error) {
 	all, err := i.all.All(ctx, inventory.Query{MaxAge: nodes.SweepMaxAge})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 // This file changes security groups that have no room for all that is asked for.
 
-// dominantUser says whose rules fill a group.
+// dominantUser returns the load balancer with the most rules in a group.
 func (g securityGroup) dominantUser() string {
 	largest, of := "", map[string]int{}
 	for _, r := range g.rules {
@@ -32,8 +32,7 @@ func (g securityGroup) dominantUser() string {
 // codeTooManyRules is EC2's refusal of a rule for which a group has no room.
 const codeTooManyRules = "RulesPerSecurityGroupLimitExceeded"
 
-// replaceRules makes room in a full group first. What was removed comes back where the rest does not fit all the same, or as much as fits
-// is added.
+// replaceRules makes room in a full group first. If the new rules do not fit, the removed ones are restored, or as many as fit are added.
 func (s *securityGroups) replaceRules(ctx context.Context, c ruleChange) error {
 	if err := s.revoke(ctx, c.group.id, c.remove); err != nil {
 		return err
@@ -56,8 +55,8 @@ func (r rule) isForSizes() bool {
 	return r.protocol == protocolICMP && r.from == fragmentationType || r.protocol == protocolICMPv6 && r.from == tooBigType
 }
 
-// authorizeByPriority adds as many rules as there is room for: those of health checks first, and clients with the rule for sizes of
-// packets. EC2 counts those for IPv4 and for IPv6 apart.
+// authorizeByPriority adds the rules that fit: health checks first, then clients together with path MTU rules. EC2 counts IPv4 and IPv6
+// separately.
 func (s *securityGroups) authorizeByPriority(ctx context.Context, groupID string, rules []rule) error {
 	var failed []error
 	for _, v6 := range []bool{false, true} {

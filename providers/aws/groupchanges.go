@@ -14,9 +14,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// This file has the changes of security groups that both kinds of load balancers make: of the group that is made for one load
-// balancer, and of those of the nodes. The latter are shared with others, so that each change is decided again under the lock of
-// its group.
+// This file has the changes of security groups for both kinds of load balancers. Groups of nodes are shared, so each change to one is
+// decided again under the lock of the group.
 
 // ownGroup is the security group that is made for one load balancer.
 type ownGroup struct {
@@ -25,12 +24,12 @@ type ownGroup struct {
 	rules             []rule
 	// mine reports whether a rule is kept exact.
 	mine func(rule) bool
-	// id is "" where the group does not exist yet; untagged is set where nothing says whose it is.
+	// id is "" if the group does not exist yet. untagged: no tag says whose the group is.
 	id       string
 	untagged bool
 }
 
-// findLoadBalancers looks for the group among all. One with the right name that is not ours is an error.
+// findAmong looks for the group by its name. A group of that name with another owner is an error.
 func (o *ownGroup) findAmong(id *identity, all map[string]securityGroup) (err error) {
 	for _, g := range groupsByID(all) {
 		if g.name == o.name {
@@ -42,7 +41,7 @@ func (o *ownGroup) findAmong(id *identity, all map[string]securityGroup) (err er
 	return nil
 }
 
-// checkAdoptable checks that a group with the right name is ours, and reports whether nobody has tagged it.
+// checkAdoptable checks that a group of the right name is ours, and reports whether it lacks tags.
 func checkAdoptable(id *identity, g securityGroup) (untagged bool, err error) {
 	if other := id.otherOwner(g.tags); other != "" {
 		return false, fmt.Errorf("security group %s (%s) belongs to another cluster, %s, and is left alone; rename or remove it", g.id, g.name, other)
@@ -217,7 +216,7 @@ type leftovers struct {
 
 func (l leftovers) isPresent() bool { return len(l.targetGroups)+len(l.groups)+len(l.opened) > 0 }
 
-// groupsToClose are the security groups that let those in which are left over, or that decide would change.
+// groupsToClose returns the security groups with rules for the leftover groups, or that decide would change.
 func (l leftovers) groupsToClose(all map[string]securityGroup, decide func(securityGroup) ruleChange) []securityGroup {
 	var opened []securityGroup
 	for _, g := range groupsByID(all) {
@@ -231,7 +230,7 @@ func (l leftovers) groupsToClose(all map[string]securityGroup, decide func(secur
 	return opened
 }
 
-// removeRulesFrom are security groups without the rules that let some groups in.
+// removeRulesFrom returns copies of security groups without rules for the given sources.
 func removeRulesFrom(all map[string]securityGroup, sources []securityGroup) map[string]securityGroup {
 	kept := make(map[string]securityGroup, len(all))
 	for id, g := range all {

@@ -91,8 +91,7 @@ func (i *identity) ownershipTags() map[string]string {
 	return tags
 }
 
-// connect returns the clients and the identity, which are found out at the first call. A failure is told to everybody for a
-// while.
+// connect returns the clients and the identity, found at the first call. A failure is repeated to all callers for a while.
 func (a *api) connect(ctx context.Context) (*clients, *identity, error) {
 	if c, id, err := a.cachedIdentity(); c != nil || err != nil {
 		return c, id, err
@@ -118,7 +117,7 @@ func (a *api) connect(ctx context.Context) (*clients, *identity, error) {
 	return c, id, nil
 }
 
-// isOtherVPC reports whether a VPC is not the cluster's. Private names and addresses are those of one VPC alone.
+// isOtherVPC reports whether a VPC is not the cluster's. Private names and addresses are only unique within a VPC.
 func (a *api) isOtherVPC(vpc string) bool {
 	_, id, _ := a.cachedIdentity()
 	return id != nil && vpc != "" && id.vpc != "" && vpc != id.vpc

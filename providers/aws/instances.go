@@ -153,7 +153,7 @@ func (i instance) addresses(families []string) ([]v1.NodeAddress, error) {
 	return list, checkAddresses(i.id, list)
 }
 
-// attestedIdentity leaves out secondary addresses, which pods may have, and the tag Name.
+// attestedIdentity omits the tag Name, and secondary addresses, which pods may have.
 func (i instance) attestedIdentity() contract.Attested {
 	a := contract.Attested{Names: []string{i.privateDNS, i.publicDNS}, Addresses: contract.AttestedAddresses(i.publicIP)}
 	for _, e := range i.interfaces {
@@ -186,7 +186,7 @@ func (i instance) privateAddresses() []string {
 	return all
 }
 
-// reportedAddresses are the addresses that kubelet tells before the node is initialised.
+// reportedAddresses returns the addresses that the kubelet reports before the node is initialised.
 func reportedAddresses(node *v1.Node) []string {
 	var all []string
 	for told := range strings.SplitSeq(node.Annotations[annotationNodeIP], ",") {
@@ -400,8 +400,8 @@ func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[str
 	}, nil
 }
 
-// checkReportedAddress refuses an instance that is found by nothing but an address that the node's kubelet tells, where somebody else has a
-// better claim: a kubelet must not become another node's instance by writing its address.
+// checkReportedAddress guards an instance found only by an address that the kubelet reports: a kubelet must not become another node's
+// instance by writing its address.
 func (i *instances) checkReportedAddress(node *v1.Node, one instance, address string) error {
 	refuse := func(reason string) error {
 		return &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "finding the instance of the node", Message: fmt.Sprintf(

@@ -219,8 +219,8 @@ type bothKinds struct {
 
 func (b bothKinds) isEmpty() bool { return b.classic == nil && b.network == nil }
 
-// findLoadBalancers returns the load balancers with the Service's name, from listings that all Services share. The proof that there is none
-// of the kind which the Service does not ask for may be older.
+// findLoadBalancers returns the load balancers with the Service's name, from listings shared by all Services. The listing of the other kind
+// may be older.
 func (c *shared) findLoadBalancers(ctx context.Context, service *v1.Service, maxAge time.Duration) (bothKinds, error) {
 	classicQuery := inventory.Query{MaxAge: maxAge, MaxUnlistedAge: maxAge}
 	networkQuery := inventory.Query{MaxAge: otherKindMaxAge, MaxUnlistedAge: otherKindMaxAge}

@@ -377,7 +377,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestFullTargetGroup: what leaves goes first, so that a full target group has room for what comes.
+// TestFullTargetGroup: old targets go first, so that a full target group has room for new ones.
 func TestFullTargetGroup(t *testing.T) {
 	t.Parallel()
 	w := newTestWorld(t, "", awssim.Options{})

@@ -11,8 +11,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// TestMetrics: the metrics of AWS's own controller count under its names and labels. Other tests count, too, so that only
-// what grows is looked at.
+// TestMetrics: metrics have the names and labels of AWS's own controller. Other tests count too, so only the increase is compared.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	w := newTestWorld(t, "", awssim.Options{})

@@ -484,8 +484,8 @@ func TestNetworkNodeChange(t *testing.T) {
 	assert.Equal(t, []rule{shared}, networkNodeChange(g, desiredNodeRules{name: "second", sharedPort: 10256}, otherRules{}).remove, "the last one takes it along, whoever made it")
 }
 
-// TestPlanTargets: what leaves goes first, by a hundred at a time, unless nothing would be left and there is room for what comes; what may
-// stay is not registered again.
+// TestPlanTargets: old targets go first, a hundred at a time, unless none would be left and new ones fit. Targets that may stay are not
+// registered again.
 func TestPlanTargets(t *testing.T) {
 	t.Parallel()
 	ids := func(from, to int) (list []string) {

@@ -42,8 +42,8 @@ func attachedNetwork(lb *networkLoadBalancer) []string {
 	return lb.SecurityGroups
 }
 
-// check refuses groups that a load balancer cannot have, and those that an author of a Service may not give it, before
-// anything is made. What it has already is not looked at, so that nothing changes for it.
+// check refuses groups that a load balancer cannot have, or that the author of a Service may not choose. It skips groups already attached,
+// so that existing Services keep working.
 func (s *securityGroups) check(ctx context.Context, service *v1.Service, attached []string, named groupNames) error {
 	for _, place := range slices.Sorted(maps.Keys(named)) {
 		for _, groupID := range named[place] {

@@ -10,8 +10,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 )
 
-// TestRulesForNamedGroupsStay: an author of a Service can name any security group there is. Rules by which that group reaches the
-// cluster, and which were not made for the Service, stay while it lives and when it goes.
+// TestRulesForNamedGroupsStay: an author of a Service can name any security group. Rules that admit that group to the cluster, and were not
+// made for the Service, stay while it lives and after it is deleted.
 func TestRulesForNamedGroupsStay(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, "", awssim.Options{})

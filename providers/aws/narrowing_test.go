@@ -95,7 +95,7 @@ func TestNarrowingIsNotHeldUpByAFaultElsewhere(t *testing.T) {
 	}
 }
 
-// TestNarrowingNeedsNoNodes: what nobody asks for any more goes although no node serves, or none shows.
+// TestNarrowingNeedsNoNodes: obsolete rules go even if no node serves or is shown.
 func TestNarrowingNeedsNoNodes(t *testing.T) {
 	t.Parallel()
 	for what, none := range map[string]func(*world){
@@ -189,8 +189,8 @@ func TestNarrowingWhileASubnetIsHidden(t *testing.T) {
 	}
 }
 
-// TestNarrowingKeepsHealthChecks: where everybody gets in on a port, health checks come in by that rule. They still do when it goes, and it
-// stays where EC2 does not show the subnets that they come from.
+// TestNarrowingKeepsHealthChecks: a rule that opens a port to everybody also admits health checks. They are still admitted when it goes; it
+// stays while EC2 does not show their subnets.
 func TestNarrowingKeepsHealthChecks(t *testing.T) {
 	t.Parallel()
 	for hidden, stays := range map[bool]int{false: 0, true: 1} {
@@ -244,8 +244,8 @@ func TestNarrowingOfTheFormerKind(t *testing.T) {
 	}
 }
 
-// TestFillingThatEndsEarly: a full group whose filling ends after the former rules have gone gets what fits by the next attempt, of another
-// process too.
+// TestFillingThatEndsEarly: if filling a full group fails after the former rules are gone, the next attempt adds what fits, also in another
+// process.
 func TestFillingThatEndsEarly(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, "", awssim.Options{GroupRules: 5})
@@ -268,8 +268,8 @@ func TestFillingThatEndsEarly(t *testing.T) {
 	w.reached(s)
 }
 
-// TestFillingOfARefusedService: a full group whose filling ends early, right after the former rules have gone, stays closed to former
-// clients, and gets what fits once the Service is not refused any more, by another process too.
+// TestFillingOfARefusedService: if filling a full group fails after the former rules are gone and the Service is then refused, the group
+// stays closed to former clients. Once the Service is accepted, it gets what fits, also from another process.
 func TestFillingOfARefusedService(t *testing.T) {
 	t.Parallel()
 	for kind, s := range map[string]*v1.Service{
@@ -315,8 +315,8 @@ func TestFillingOfARefusedService(t *testing.T) {
 	}
 }
 
-// TestRulesForPacketSizesLetNobodyIn: rules for sizes of packets do not show whose clients they are for. One that another Service or
-// somebody else left opens nothing to those whom a refused Service newly asks for.
+// TestRulesForPacketSizesLetNobodyIn: path MTU rules do not show whose clients they are for. One left by others opens nothing for new
+// clients of a refused Service.
 func TestRulesForPacketSizesLetNobodyIn(t *testing.T) {
 	t.Parallel()
 	network, classic := nlb("web", nil, servicePort("http", 80, 30080)), service("web", map[string]string{}, servicePort("http", 80, 30080))

@@ -162,7 +162,7 @@ func (c *networkReconciler) readState(ctx context.Context, service *v1.Service, 
 	return o, nil
 }
 
-// invalidateMissingNetwork makes the next try look for the load balancer again, where a part of it said that it does not exist.
+// invalidateMissingNetwork makes the next try read the load balancer again after an answer that it does not exist.
 func (c *shared) invalidateMissingNetwork(lb *networkLoadBalancer, err error) error {
 	name := aws.ToString(lb.LoadBalancerName)
 	if errors.Is(err, cloudapi.ErrNotFound) {
@@ -235,7 +235,7 @@ func (c *networkReconciler) keptTargetGroups(
 	return kept, nil
 }
 
-// placeLoadBalancer adds where the load balancer is, and what it offers to clients.
+// placeLoadBalancer sets the subnets and the addresses of the load balancer.
 func (c *networkReconciler) placeLoadBalancer(
 	ctx context.Context, service *v1.Service, s settings, lb *networkLoadBalancer, d *desiredNetwork,
 ) (findings []services.Finding, err error) {
@@ -367,7 +367,7 @@ func (c *networkReconciler) rereadAfterWait(ctx context.Context, r services.Requ
 	return c.readParts(ctx, r, o)
 }
 
-// creationChange creates the load balancer. What it is made of follows.
+// creationChange creates the load balancer; its parts follow.
 func (c *networkReconciler) creationChange(d desiredNetwork) []networkChange {
 	var subnets []string
 	for _, m := range d.mappings {
@@ -575,7 +575,7 @@ func (c *networkReconciler) deletionChange(name, arn string) networkChange {
 	}
 }
 
-// targetGroupDeletionChange deletes a target group, which the load balancer lets go of after a while.
+// targetGroupDeletionChange deletes a target group, which AWS allows some time after the load balancer's deletion.
 func (c *networkReconciler) targetGroupDeletionChange(t elbv2types.TargetGroup) networkChange {
 	name := aws.ToString(t.TargetGroupName)
 	del := step{what: "deleting target group " + name, input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: t.TargetGroupArn}}

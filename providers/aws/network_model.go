@@ -137,7 +137,7 @@ func unfilteredFamily(service *v1.Service, s settings, c Config) string {
 	return familyName(hidden)
 }
 
-// addSubnets adds the subnets that the annotation names now. More of them are added; fewer have no effect.
+// addSubnets adds the subnets that the annotation gained. Removed ones have no effect.
 func (d *desiredNetwork) addSubnets(s settings, lb *networkLoadBalancer, subnets []subnet) (err error) {
 	have, addressed := subnetsOf(lb), len(s.EIPs) > 0 || len(s.PrivateAddresses) > 0
 	d.fewer = len(difference(have, idsOf(subnets))) > 0 || addressed && len(difference(idsOf(subnets), have)) > 0
@@ -558,8 +558,8 @@ func (d desiredNetwork) groupSteps(state networkState, arn string, g desiredTarg
 // targetsAtOnce is how many targets one call registers or deregisters.
 const targetsAtOnce = 100
 
-// targetSteps has what leaves go first, so that neither a full target group nor a target that is refused keeps it. Where nothing would be
-// left, what comes is registered first, if there is room, so that the port serves on. What is eligible stays and is not registered again.
+// targetSteps removes targets first, because a full target group or a refused target would block the removal. If no target would be left,
+// it registers first while there is room, so that the port keeps serving. Eligible targets stay and are not registered again.
 func targetSteps(arn string, g desiredTargetGroup, have []target, want, eligible []string, keep bool) []step {
 	var gone, fresh []elbv2types.TargetDescription
 	known := map[string]bool{}

@@ -120,8 +120,7 @@ func (n networkRules) otherNetworks(ctx context.Context, name string) otherRules
 	}
 }
 
-// neededRules are the rules for some ports that network load balancers of Services need, and those that they do not make and let stay.
-// One that is not made yet opens the nodes itself.
+// neededRules returns the rules for some ports that network load balancers of Services need, and the spare ones that they leave alone.
 func (n networkRules) neededRules(ctx context.Context, services []*v1.Service, ports map[int32]bool) (needed, spare ruleKeys, err error) {
 	needed, spare = ruleKeys{}, ruleKeys{}
 	_, id, err := n.api.connect(ctx)

@@ -26,9 +26,9 @@ type desiredNodeRules struct {
 	goes bool
 }
 
-// networkNodeRules are the rules that let clients and health checks in to the nodes. subnets are the networks of the load
-// balancer itself. spare are rules for checks of ports that are open anyway: AWS's own controller makes some of them, so that
-// those that there are stay. hidden is set where clients come with addresses of the load balancer.
+// networkNodeRules are the rules of the nodes for clients and health checks. subnets are the networks of the load balancer. spare are
+// checks of ports that are open anyway; AWS's own controller makes some, so existing ones stay. hidden: clients arrive with addresses of
+// the load balancer.
 func networkNodeRules(
 	name string, listeners []desiredListener, ranges, subnets []netip.Prefix, hidden bool,
 ) (rules []rule, spare ruleKeys) {
@@ -96,7 +96,7 @@ type otherRules struct {
 // isGone reports whether a rule is left of a load balancer that is gone.
 func (o otherRules) isGone(name string) bool { return o.gone != nil && o.gone(name) }
 
-// unneededRules are rules that no other load balancer needs. Where that is not known, none may go.
+// unneededRules returns the rules that no other load balancer needs; none if that is unknown.
 func (o otherRules) unneededRules(rules []rule) []rule {
 	if len(rules) == 0 || len(o.names) == 0 {
 		return rules
@@ -126,7 +126,7 @@ func (w desiredNodeRules) isOwn(r rule, others []string) bool {
 	return name == w.name
 }
 
-// isIgnored reports whether a rule is not looked at.
+// isIgnored reports whether a rule is left alone.
 func (w desiredNodeRules) isIgnored(r rule) bool { return w.partial || w.spare[r.key()] || w.spare[r] }
 
 // networkNodeChange decides about one security group of nodes.
@@ -186,7 +186,7 @@ func hasRuleOf(g securityGroup, name string) bool {
 	return slices.ContainsFunc(g.rules, func(r rule) bool { return belongsToLoadBalancer(r, name) })
 }
 
-// emptyNeeds returns the needs of a load balancer that is being deleted.
+// emptyNeeds returns the needs of a load balancer that is being deleted: none.
 func emptyNeeds(name string, c Config) desiredNodeRules {
 	d := desiredNodeRules{name: name, goes: true}
 	if c.HealthProbeMode == probeShared {
@@ -195,7 +195,7 @@ func emptyNeeds(name string, c Config) desiredNodeRules {
 	return d
 }
 
-// isManagedFor reports whether a group that a network load balancer of a Service has was made for it.
+// isManagedFor reports whether a network load balancer's group was made for it.
 func isManagedFor(id *identity, service *v1.Service, g securityGroup) bool {
 	return madeForLoadBalancer(id, g) && strings.HasPrefix(g.name, targetGroupPrefix(service))
 }

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// patience is how long AWS takes in most cases to show what was made, and to let go of what a load balancer had. Within it
-	// an operation waits; after it the framework comes back, which it tells as a failure.
+	// patience is how long AWS usually takes to show new objects and to release those of a deleted load balancer. An operation waits that
+	// long; after it the framework retries and reports a failure.
 	patience = 3 * time.Minute
 	// showsWithin is how long reads may lack what was just made.
 	showsWithin = 6 * time.Second

@@ -394,8 +394,8 @@ func TestGroupOfAnotherClusterIsRefused(t *testing.T) {
 	w.unchanged(s, "a load balancer that has the group, as after a takeover")
 }
 
-// TestTakeoverOfNamedGroups: AWS's own controller does not mark the rules for groups that somebody names. They are found and not
-// written to, and stay when the Service goes: who else reaches the nodes by them is not known, so that it is told.
+// TestTakeoverOfNamedGroups: AWS's own controller does not mark rules for groups chosen by users. They are found, not changed, and stay
+// when the Service goes, with a finding: others may rely on them.
 func TestTakeoverOfNamedGroups(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"", "ElbSecurityGroup = " + extraGroup + "\n"} {
@@ -464,8 +464,8 @@ func TestProtectedFromDeletion(t *testing.T) {
 	assert.Len(t, w.sim.Groups(), 2)
 }
 
-// TestOpeningsComeFirst: nodes let health checks and clients of now in until those of the next state get in, also when the new rules
-// are refused, and where they do not fit into the security group at all.
+// TestOpeningsComeFirst: nodes admit present health checks and clients until the next ones are admitted, also if the new rules are refused
+// or do not fit into the group.
 func TestOpeningsComeFirst(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, "", awssim.Options{})
@@ -583,7 +583,7 @@ func TestClosingIsTriedInEachGroup(t *testing.T) {
 	}
 }
 
-// TestAnotherGroupOnTheNodes: a group that somebody adds to the nodes, of which none has the cluster's tag, shuts nobody out.
+// TestAnotherGroupOnTheNodes: adding a group to nodes without a tagged group blocks nobody.
 func TestAnotherGroupOnTheNodes(t *testing.T) {
 	t.Parallel()
 	for kind, s := range map[string]*v1.Service{

@@ -39,7 +39,7 @@ type nodeClosing struct {
 	classic classicRules
 }
 
-// closingChange says what goes from one security group. A group that is not the cluster's is looked at where it names the load balancer.
+// closingChange returns the rules to remove from a security group. In a foreign group only rules naming the load balancer count.
 func (d nodeClosing) closingChange(g securityGroup) ruleChange {
 	if d.id.isTagged(g.tags) || hasRuleOf(g, d.name) {
 		if c := networkNodeChange(g, d.want, d.others); !c.isEmpty() {
@@ -210,7 +210,7 @@ func (c *cloud) loadBalancerNames(ctx context.Context) (map[string]bool, error) 
 	return names, err
 }
 
-// parseRulesID takes the ID of rules apart.
+// parseRulesID splits the ID of rules.
 func parseRulesID(o contract.Orphan) (groupID, name string) {
 	groupID, name, _ = strings.Cut(o.ID, "/")
 	return groupID, name

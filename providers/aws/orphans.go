@@ -30,9 +30,9 @@ const (
 	orphanGroup       = "security group"
 )
 
-// Orphans implements contract.OrphanFinder: what the tags give to this cluster and no Service has. Target groups and security groups
-// count where no load balancer uses them, rules of nodes where the load balancer that they name is gone. What sends to instances
-// that run and are no Nodes here is another cluster's with the same ID.
+// Orphans implements contract.OrphanFinder: objects with this cluster's tags and without a Service. Target groups and security groups count
+// if no load balancer uses them, rules of nodes if their load balancer is gone. A load balancer with running targets that are not Nodes
+// here belongs to another cluster with the same ID.
 func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract.Orphan, error) {
 	_, id, err := c.api.connect(ctx)
 	if err != nil {

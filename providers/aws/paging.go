@@ -8,8 +8,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// everyPage reads all pages of a listing, and returns how many there were. take keeps what a page holds, and tells how many
-// objects these are and the token of the next page; turn puts that token into the request. A listing without an end is an error.
+// everyPage reads all pages of a listing and counts them. take stores a page and returns its size and the next token; turn puts that token
+// into the request. An endless listing is an error.
 func everyPage[C client, Option, In, Out any](
 	ctx context.Context, a *api, what string, do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In,
 	take func(*Out) (objects int, next *string), turn func(token *string),

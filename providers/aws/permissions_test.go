@@ -54,8 +54,8 @@ func permittedActions() []string {
 	return slices.Compact(all)
 }
 
-// checkPermissions holds the permissions against the calls that the tests made: none was made that is not permitted, and,
-// where all tests ran, none is permitted that was never made.
+// checkPermissions compares the permissions with the calls of the tests: every call is permitted, and after a complete run every permission
+// was used.
 func checkPermissions() error {
 	permitted, made := permittedActions(), map[string]bool{}
 	var missing []string
@@ -170,8 +170,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// TestTagsMayNotBeRead: AWS's own controller never reads tags of load balancers, so that a policy for it lacks the permission.
-// The names tell what is a Service's.
+// TestTagsMayNotBeRead: AWS's own controller never reads tags of load balancers, so its policy lacks the permission. Names then show which
+// Service an object belongs to.
 func TestTagsMayNotBeRead(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]*v1.Service{

@@ -57,8 +57,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPlanTellsWhatEventsWill: what is wrong with a Service is a finding of its plan, word for word what the events of the work say,
-// and a plan writes no event. The work tells each once, however often it begins again.
+// TestPlanTellsWhatEventsWill: faults of a Service are findings of its plan with the text of the events, and a plan writes no event. Each
+// fault is reported once, however often work is repeated.
 func TestPlanTellsWhatEventsWill(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -95,7 +95,7 @@ func mergeAttributes(own, translated string) (merged string, contradict bool) {
 	return merged, contradict
 }
 
-// unsupportedReason refuses security groups where an option keeps a network load balancer from having them.
+// unsupportedReason refuses security groups if an option disables them for network load balancers.
 func unsupportedReason(in registry.Inputs, service *v1.Service) error {
 	groups := service.Annotations[portable.SecurityGroups]
 	if network, _ := kindOf(service); groups == "" || !network || len(in.File) == 0 {

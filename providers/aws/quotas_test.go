@@ -45,8 +45,8 @@ func withoutLimit() map[string]string {
 	return all
 }
 
-// TestListenerQuota: a Service with more ports than a network load balancer may have listeners is told so; nodes go on joining those
-// that there are, and with the Service goes all that was made for it.
+// TestListenerQuota: a Service with more ports than a network load balancer has listeners gets an event. Nodes still join the existing
+// listeners, and deleting the Service deletes everything made for it.
 func TestListenerQuota(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, "", awssim.Options{GroupRules: 1000})

@@ -92,14 +92,14 @@ func newRecords(a *api) *records {
 	}
 }
 
-// newSingleInventory is an inventory of what can only be read one by one.
+// newSingleInventory returns an inventory of objects that are read one at a time.
 func newSingleInventory[V any](kind string, get func(context.Context, string) (V, error)) *inventory.Inventory[string, keyedValue[V]] {
 	return inventory.New(inventory.Source[string, keyedValue[V]]{
 		Kind: kind, ID: func(n keyedValue[V]) string { return n.key }, Get: withKey(get),
 	})
 }
 
-// withKey is a read by a key whose answer has the key.
+// withKey adds the key to the result of a read.
 func withKey[V any](get func(context.Context, string) (V, error)) func(context.Context, string) (keyedValue[V], error) {
 	return func(ctx context.Context, key string) (keyedValue[V], error) {
 		v, err := get(ctx, key)
@@ -115,7 +115,7 @@ func withOwnWrites(known, read *classicLoadBalancer) *classicLoadBalancer {
 	return &merged
 }
 
-// newBatchInventory is an inventory of what is read by names, several at once.
+// newBatchInventory returns an inventory of objects that are read several at a time.
 func newBatchInventory[V any](
 	kind string, get func(context.Context, []string) ([]keyedValue[V], error),
 ) *inventory.Inventory[string, keyedValue[V]] {
@@ -160,7 +160,7 @@ func (a *api) getClassic(ctx context.Context, name string) (*classicLoadBalancer
 	return &out.LoadBalancerDescriptions[0], nil
 }
 
-// incompleteError is the failure of a read whose answer lacks what it must have.
+// incompleteError is returned for an answer that lacks required parts.
 func incompleteError(what string) error {
 	return &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Message: errIncomplete.Error(), Cause: errIncomplete}
 }

@@ -36,7 +36,7 @@ func registeredOf(list []target) (r registered) {
 	return r
 }
 
-// targets returns the targets in a list of their own, in no order that means anything.
+// targets returns all targets as a new list in no particular order.
 func (r registered) targets() []target {
 	list := make([]target, 0, len(r.ids)+len(r.others))
 	for _, id := range r.ids {

@@ -69,9 +69,8 @@ func (r *routes) table(ctx context.Context, maxAge time.Duration) (routeTable, e
 	return found[0], nil
 }
 
-// ListRoutes implements cloudprovider.Routes. A route to an instance of the cluster whose Node is gone is shown under the
-// instance's own name, so that it goes; one to an instance that lives and is not the cluster's belongs to somebody else and is
-// not shown; one whose instance is gone is shown as a black hole.
+// ListRoutes implements cloudprovider.Routes. A route to an instance of the cluster without a Node has the instance's name, so that it is
+// deleted. A route to a living instance of somebody else is not shown; one to a deleted instance is a black hole.
 func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {
 	table, err := r.table(ctx, routesMaxAge)
 	if err != nil {
@@ -109,15 +108,15 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 type routeUse struct {
 	// blackhole is set where it leads nowhere any more.
 	blackhole bool
-	// node is the Node of its instance, if that is one; instance is told where it is none.
+	// node is the Node of the route's instance; instance is set if there is no Node.
 	node     string
 	instance instance
 	// ours is set where the route is the cluster's: that of a Node, or of an instance with the cluster's tag.
 	ours bool
 }
 
-// useOf finds out what a route leads to. What leads to anything but an instance is somebody else's. A route to an instance that is
-// stopped is a black hole to EC2, and whose it was all the same.
+// useOf finds out whom a route leads to. A target other than an instance is somebody else's. EC2 shows a route to a stopped instance as a
+// black hole; its owner stays the same.
 func (r *routes) useOf(ctx context.Context, one ec2types.Route, nodes map[string]*v1.Node) (routeUse, error) {
 	instanceID := aws.ToString(one.InstanceId)
 	blackhole := one.State == ec2types.RouteStateBlackhole
@@ -200,7 +199,7 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, route *cloudprovi
 	return err
 }
 
-// pointRoute makes a network's route lead to an instance.
+// pointRoute sets the target of a network's route to an instance.
 func (r *routes) pointRoute(ctx context.Context, route *cloudprovider.Route, one instance, maxAge time.Duration) error {
 	table, err := r.table(ctx, maxAge)
 	if err != nil {
@@ -296,7 +295,7 @@ func sameNetwork(a, b string) bool {
 	return a == b || (errA == nil && errB == nil && one.Masked() == other.Masked())
 }
 
-// onUpdate makes the next look read the tables again.
+// invalidateTables makes the next read fetch the route tables again.
 func (r *routes) invalidateTables(string) { r.network.tables.InvalidateAll() }
 
 // destinationParams is the network of a route in the parameter of its family.
@@ -324,7 +323,7 @@ func (r *routes) instanceOf(ctx context.Context, name types.NodeName) (instance,
 	return one, nil
 }
 
-// disableSourceCheck switches off the check of sources and destinations. It is set once for each instance and stays so.
+// disableSourceCheck disables the source/destination check, once for each instance.
 func (r *routes) disableSourceCheck(ctx context.Context, one instance) error {
 	if !one.checksSource {
 		return nil

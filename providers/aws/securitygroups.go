@@ -172,14 +172,14 @@ func keysOf(rules []rule) ruleKeys {
 	return keys
 }
 
-// addIfNew reports whether a rule was not among them, and takes it in.
+// addIfNew adds a rule and reports whether it was missing.
 func (k ruleKeys) addIfNew(r rule) bool {
 	known := k[r.key()]
 	k[r.key()] = true
 	return !known
 }
 
-// exactChange makes the rules of a group those that are wanted. What mine says no to stays, as do equal rules of others.
+// exactChange computes the change that leaves only wanted rules. Rules that are not mine stay, and so do equal rules of others.
 func exactChange(g securityGroup, want []rule, mine func(rule) bool) ruleChange {
 	c := ruleChange{group: g}
 	have, wanted := keysOf(g.rules), keysOf(want)
@@ -223,8 +223,7 @@ type frontPort struct {
 	number   int32
 }
 
-// ownFrontRule are the rules of a load balancer's own group that are kept exact: all but prefix lists, and rules for IPv6 that
-// others made.
+// ownFrontRule selects the rules of a load balancer's own group to keep exact: all but prefix lists and others' IPv6 rules.
 func ownFrontRule(description string) func(rule) bool {
 	return func(r rule) bool { return r.source.prefixList == "" && (!r.v6() || r.description == description) }
 }
@@ -289,7 +288,7 @@ func (n *newRules) record(group string, add, remove []rule) {
 	}
 }
 
-// retryWhileHidden asks for more time while groups lack rules that were just added to them, of those that mine says yes to.
+// retryWhileHidden asks for more time while groups lack recently added rules that are mine.
 func (n *newRules) retryWhileHidden(groups map[string]securityGroup, mine func(rule) bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -561,8 +560,7 @@ func (s *securityGroups) revoke(ctx context.Context, groupID string, rules []rul
 	return err
 }
 
-// isNotVisible makes the answer that a group does not exist, which we know it does, a request for more time: EC2 takes a moment to
-// show what is new.
+// isNotVisible turns "not found" for a group that exists into a retry: EC2 shows new groups after a delay.
 func isNotVisible(err error, groupID string) error {
 	if errors.Is(err, cloudapi.ErrNotFound) && strings.Contains(err.Error(), groupID) {
 		return cloudproviderapi.NewRetryError(fmt.Sprintf("EC2 does not show security group %s yet", groupID), groupVisiblePause)
@@ -585,7 +583,7 @@ func (s *securityGroups) remove(ctx context.Context, g securityGroup) error {
 	return isStillInUse(err, fmt.Sprintf("security group %s (%s)", g.id, g.name))
 }
 
-// isStillInUse makes the refusal to delete what a load balancer had a request for more time: it lets go some time after it is gone.
+// isStillInUse turns a refusal to delete into a retry: a deleted load balancer releases its objects after a while.
 func isStillInUse(err error, object string) error {
 	if code := codeOf(err); code == "DependencyViolation" || code == "ResourceInUse" || code == "InvalidGroup.InUse" {
 		return cloudproviderapi.NewRetryError(object+" is still in use; it is deleted when the load balancer has let go of it", groupReleasePause)

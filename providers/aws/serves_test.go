@@ -11,8 +11,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// TestServes: where the simulated cloud says that ports of either generation lead is what the Service wants, and instances whose security
-// groups let nobody in get nothing.
+// TestServes: the simulated ports lead where the Service wants, in both generations. Instances closed by their security groups get no
+// traffic.
 func TestServes(t *testing.T) {
 	t.Parallel()
 	for _, build := range []func(string, map[string]string, ...v1.ServicePort) *v1.Service{service, nlb} {

@@ -33,7 +33,7 @@ const (
 	eventNoNodeGroup = "LoadBalancerNodeSecurityGroupMissing"
 	// eventRuleKept: a rule stays that AWS's own controller, or somebody else, made.
 	eventRuleKept = "LoadBalancerSecurityRuleKept"
-	// eventTargetsKept: none of the nodes' instances shows, so that what is registered stays.
+	// eventTargetsKept: no instance of a node is visible, so registered targets stay.
 	eventTargetsKept = "LoadBalancerTargetsKept"
 	// eventRangesIgnored: source ranges keep nobody out.
 	eventRangesIgnored = "LoadBalancerSourceRangesIgnored"
@@ -101,7 +101,7 @@ func (c *shared) observe(ctx context.Context, r services.Request) (bothKinds, er
 	return have, nil
 }
 
-// checkOwnership decides whether the load balancers of a Service are its own. leave is set where somebody else's is to be left alone.
+// checkOwnership decides whether the load balancers belong to the Service. leave: somebody else's stays untouched.
 func (c *shared) checkOwnership(
 	ctx context.Context, r services.Request, have bothKinds,
 ) (leave bool, findings []services.Finding, err error) {
@@ -211,8 +211,8 @@ func rangesOf(s settings, v6 bool) []netip.Prefix {
 	return everybody
 }
 
-// nodeGroupsOf are the security groups of backends that rules go into. Where none of a node's groups has the tag, those that have rules for
-// load balancers go on having them: another group that somebody adds shuts nobody out. A node that has none is a finding.
+// nodeGroupsOf are the backends' security groups for rules. If no group of a node has the tag, the groups already used go on being used, so
+// that adding another group blocks nobody. A node without any group is a finding.
 func nodeGroupsOf(id *identity, all map[string]securityGroup, backends []backend) (list []string, findings []services.Finding) {
 	for _, b := range backends {
 		g, err := nodeGroup(id, b.groups, all)
@@ -308,7 +308,7 @@ func stepChanges[O any](
 	return changes
 }
 
-// invalidateAfterFailure makes the next try read again what a failed write may have changed.
+// invalidateAfterFailure makes the next try read again what the failed write may have changed.
 func (c *shared) invalidateAfterFailure(err error, invalidate func()) error {
 	invalidate()
 	if refusedTarget(err) {

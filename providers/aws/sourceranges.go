@@ -14,8 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Source ranges hold where rules of a security group are written: those of the load balancer itself, or those of the nodes. This
-// file decides who gets in all the same, and says so.
+// Source ranges are enforced by security group rules, of the load balancer or of the nodes. This file reports who gets in despite them.
 
 // entrance determines the rules for clients of a network load balancer.
 type entrance struct {
@@ -27,7 +26,7 @@ type entrance struct {
 	nodes bool
 }
 
-// coverage tells of source ranges what they say about a family: whether they name any of it, and whether all of it.
+// coverage reports whether source ranges contain part of a family, and all of it.
 func coverage(ranges []netip.Prefix, v6 bool) (some, all bool) {
 	for _, p := range ranges {
 		if p.Addr().Is6() == v6 {
@@ -37,8 +36,8 @@ func coverage(ranges []netip.Prefix, v6 bool) (some, all bool) {
 	return some, all
 }
 
-// isHidden reports whether nodes see the load balancer's own address in place of that of clients who may come in: those of the
-// other family than the targets', or all by choice. No rule of the nodes can tell them from each other.
+// isHidden reports whether nodes see the load balancer's address instead of the client's: by choice, or because client and target differ in
+// family. Rules of nodes cannot tell such clients apart.
 func (e entrance) isHidden(s settings) bool {
 	some, _ := coverage(s.ranges, e.v6)
 	other, _ := coverage(s.ranges, !e.v6)
@@ -46,8 +45,8 @@ func (e entrance) isHidden(s settings) bool {
 	return (e.dualStack && (anybody || other)) || (s.targetAttributes[attributePreserveClient] == textFalse && (anybody || some))
 }
 
-// open are the families by which everybody gets in although the source ranges name some of it, or none. checked is set where
-// health checks use the ports that clients use, which the nodes let in from the load balancer.
+// open returns the families that are open to everybody despite the source ranges. checked: health checks use the ports of clients, which
+// the nodes open for the load balancer.
 func (e entrance) open(s settings, checked bool) []string {
 	if len(s.ranges) == 0 || e.filtered {
 		return nil
@@ -92,7 +91,7 @@ func rangesPlace(service *v1.Service) string {
 	return "annotation " + annotationSourceRanges
 }
 
-// rangesProblem says that the source ranges keep nobody out, and what to do; nil where they hold.
+// rangesProblem says that the source ranges have no effect and what to do; nil if they are enforced.
 func rangesProblem(service *v1.Service, s settings, c Config, e entrance, listeners []desiredListener) error {
 	problem := func(reason string, args ...any) error {
 		return &schema.Problem{Place: rangesPlace(service), Value: joinRanges(s.ranges), Reason: fmt.Sprintf(reason, args...), Warning: true}

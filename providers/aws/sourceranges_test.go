@@ -58,7 +58,7 @@ func TestOpenFamilies(t *testing.T) {
 	}
 }
 
-// TestSourceRangesThatDoNotHold: where nothing keeps anybody out, the Service is told, and so is who validates it.
+// TestSourceRangesThatDoNotHold: source ranges without effect produce an event and a validation warning.
 func TestSourceRangesThatDoNotHold(t *testing.T) {
 	t.Parallel()
 	const managed = "NLBSecurityGroupMode = Managed\n"

@@ -192,7 +192,7 @@ func namedSubnets(all []subnet, names []string) ([]subnet, error) {
 	return chosen, nil
 }
 
-// isCandidate reports whether a subnet is the cluster's, or nobody's.
+// isCandidate reports whether a subnet belongs to the cluster or to nobody.
 func isCandidate(id *identity, s subnet) bool {
 	return id.isTagged(s.tags) ||
 		!slices.ContainsFunc(slices.Collect(maps.Keys(s.tags)), func(k string) bool { return strings.HasPrefix(k, clusterTagPrefix) })

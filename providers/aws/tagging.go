@@ -175,7 +175,7 @@ func (t *tagging) enqueue(n *v1.Node, remove bool) {
 	t.queue.Add(item)
 }
 
-// processNext takes an item, and with batching those that wait and want the same; it returns false after the end.
+// processNext processes an item, with batching together with similar waiting ones. It returns false at the end.
 func (t *tagging) processNext(ctx context.Context) bool {
 	first, over := t.queue.Get()
 	if over {
@@ -201,8 +201,8 @@ func (t *tagging) processNext(ctx context.Context) bool {
 	return true
 }
 
-// processItems tags the instances of items by one call. Where AWS refuses it for one of them, each is tried by itself, so that one
-// instance that is gone does not keep the others without tags.
+// processItems tags the instances of items in one call. If AWS refuses one, each is tried alone, so that a deleted instance does not block
+// the others.
 func (t *tagging) processItems(ctx context.Context, items []taggingItem) {
 	ctx, cancel := context.WithTimeout(ctx, taggingTimeout)
 	defer cancel()

@@ -76,7 +76,7 @@ func (t *tagReader) isUnreadable(err error) bool {
 	return true
 }
 
-// checkPermission returns errTagsRefused while the refusal is believed.
+// checkPermission returns errTagsRefused for some time after a refusal.
 func (t *tagReader) checkPermission() error {
 	if at := t.refused.Load(); at != nil && time.Since(*at) < tagsRefusedFor {
 		return errTagsRefused
@@ -84,7 +84,7 @@ func (t *tagReader) checkPermission() error {
 	return nil
 }
 
-// classicTags reads the tags of a classic load balancer; those of the other load balancers that Services have come along.
+// classicTags reads the tags of a classic load balancer, together with those of the Services' other load balancers.
 func (t *tagReader) classicTags(ctx context.Context, lb *classicLoadBalancer) (map[string]string, error) {
 	if err := t.checkPermission(); err != nil {
 		if known, ok := t.records.classicTags.Peek(aws.ToString(lb.LoadBalancerName)); ok {

@@ -329,8 +329,8 @@ func laterCases() map[string]taken {
 	}
 }
 
-// TestTakeover goes both ways. What AWS's own controller made is found and not written to; what ours makes for the same
-// Service is the same, name by name and tag by tag, so that theirs finds it in turn.
+// TestTakeover works both ways: objects of AWS's own controller are found and not changed, and ours have the same names and tags, so that
+// it finds them in turn.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	cases := takenCases()
@@ -389,7 +389,7 @@ func TestUntaggedIsAdopted(t *testing.T) {
 	assert.Contains(t, strings.Join(w.Events(), "\n"), "Warning "+eventNotOurs)
 }
 
-// TestLegacyCluster: with the older tag, everything that is made carries it, too, and what carries it alone is ours.
+// TestLegacyCluster: with the older tag, everything new carries it as well, and objects with that tag only are ours.
 func TestLegacyCluster(t *testing.T) {
 	t.Parallel()
 	w := newTestWorld(t, "KubernetesClusterTag = simulated\n", awssim.Options{})

@@ -19,8 +19,8 @@ import (
 // targetGroups finds the target groups of network load balancers, and decides which of them were made for a Service.
 type targetGroups struct{ *shared }
 
-// groupsOf returns the target groups of a load balancer, and those that were made for its Service and that none uses yet,
-// or any more: AWS shows a load balancer that was deleted for a while. lb is nil where there is no load balancer.
+// groupsOf returns the target groups of a load balancer and the unused ones made for its Service, because AWS shows a deleted load balancer
+// for a while. lb is nil if there is no load balancer.
 func (c targetGroups) groupsOf(
 	ctx context.Context, service *v1.Service, lb *networkLoadBalancer, maxAge time.Duration,
 ) ([]elbv2types.TargetGroup, error) {
@@ -74,8 +74,7 @@ func (c targetGroups) isOf(ctx context.Context, id *identity, t *elbv2types.Targ
 	return err == nil && id.isOwned(tags) && tags[serviceTag] == serviceName(service), err
 }
 
-// hasNameOf reports whether the name of a target group is one that the Service's ports have now; it holds a checksum of the
-// cluster and the Service.
+// hasNameOf reports whether a target group has the name of one of the Service's ports; the name has a checksum of cluster and Service.
 func (c targetGroups) hasNameOf(id *identity, service *v1.Service, name string) bool {
 	s, _, _ := parseSettings(service, c.config)
 	return slices.ContainsFunc(
@@ -83,8 +82,7 @@ func (c targetGroups) hasNameOf(id *identity, service *v1.Service, name string) 
 	)
 }
 
-// isMadeFor reports whether a target group of a load balancer was made for its Service, and goes with it. People attach others by
-// hand.
+// isMadeFor reports whether a target group was made for the Service and is deleted with it. People attach others by hand.
 func (c targetGroups) isMadeFor(ctx context.Context, service *v1.Service, t *elbv2types.TargetGroup) (bool, error) {
 	_, id, err := c.api.connect(ctx)
 	if err != nil {
@@ -105,7 +103,7 @@ func (c targetGroups) isMadeFor(ctx context.Context, service *v1.Service, t *elb
 	return err == nil && id.otherOwner(tags) == "" && (!told || of == serviceName(service)), err
 }
 
-// retryWhileHidden asks for more time while target groups of the Service that were just made are not among those listed.
+// retryWhileHidden asks for more time while a listing lacks recently created target groups of the Service.
 func (c targetGroups) retryWhileHidden(service *v1.Service, listed []elbv2types.TargetGroup) error {
 	for _, arn := range c.records.newGroups.keys() {
 		if strings.Contains(arn, ":targetgroup/"+targetGroupPrefix(service)) &&

@@ -32,7 +32,7 @@ const (
 	topologyPause = 10 * time.Second
 )
 
-// topology tells where instances are in the network, for those types that tell it.
+// topology returns the network position of instances, for types that have one.
 type topology struct {
 	api *api
 	// required are the types whose nodes wait for it.

@@ -18,7 +18,7 @@ func (i *instances) verifyNode(ctx context.Context, node *v1.Node, one instance)
 	return whyUnverified(id, node.Name, one), nil
 }
 
-// whyUnverified says why an instance is not shown to be a Node's, or "".
+// whyUnverified returns why an instance is not proved to be a Node's, or "".
 func whyUnverified(id *identity, node string, one instance) string {
 	name, _, _ := strings.Cut(node, ".")
 	dns, _, _ := strings.Cut(one.privateDNS, ".")

@@ -56,7 +56,7 @@ func (r *reconciler) servedBy(a doc, s *v1.Service, cluster string) bool {
 		slices.ContainsFunc(list, func(n string) bool { return strings.EqualFold(n, serviceName(s)) })
 }
 
-// isBoundElsewhere reports whether an address is that of something other than the load balancers of this cluster's names.
+// isBoundElsewhere reports whether something other than this cluster's load balancers uses an address.
 func (r *reconciler) isBoundElsewhere(a doc, cluster string) bool {
 	at := str(a, "properties", "ipConfiguration", "id")
 	return at != "" && !slices.ContainsFunc(r.config.namesOf(cluster), func(name string) bool {
@@ -417,8 +417,8 @@ func (r *reconciler) release(a doc) services.Change[*observed] {
 	}
 }
 
-// inheritedFronts are the frontends, by their IDs in lower case, that a Service leaves, where it has rules, and that the Service which made
-// them wants no more; d is nil for a Service that goes.
+// inheritedFronts are the frontends that a Service leaves and that their creator no longer wants, by lower-case ID. d is nil for a deleted
+// Service.
 func (r *reconciler) inheritedFronts(ctx context.Context, q services.Request, lbs []doc, d *spec) (ids []string, err error) {
 	base := baseName(q.Service)
 	type left struct {

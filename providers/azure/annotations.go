@@ -117,7 +117,7 @@ func boolAnnotation(key, help string, at func(*settings) *bool) schema.Annotatio
 	return schema.SwitchAnnotation(at, ignoreInvalid(annotationRow(key, help)))
 }
 
-// trimmedBoolAnnotation is a switch around whose value Azure's own controller ignores blanks.
+// trimmedBoolAnnotation is a switch whose value may be surrounded by blanks, as in Azure's own controller.
 func trimmedBoolAnnotation(key, help string, at func(*settings) *bool) schema.Annotation[settings] {
 	r := annotationRow(key, help)
 	r.Lenient, r.Trimmed = true, true
@@ -154,7 +154,7 @@ func nameAnnotation(key, help string, at func(*settings) *string) schema.Annotat
 	return schema.StringAnnotation(at, r)
 }
 
-// markAdopting marks a row that asks for an address which exists.
+// markAdopting marks a row that requests an existing address.
 func markAdopting(row schema.Annotation[settings]) schema.Annotation[settings] {
 	row.Adopts = true
 	return row
@@ -395,7 +395,7 @@ func (s *settings) probeTimes(port int32) (interval, number int) {
 	return interval, number
 }
 
-// ranges are the networks that may connect, by family, joined where they can be; bad are those that are none.
+// ranges are the client networks by family, merged if possible. bad are invalid ones.
 func (s *settings) ranges(service *v1.Service) (good []netip.Prefix, bad []string) {
 	for _, text := range slices.Concat(service.Spec.LoadBalancerSourceRanges, s.AllowedRanges, s.SourceRanges) {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))
@@ -408,7 +408,7 @@ func (s *settings) ranges(service *v1.Service) (good []netip.Prefix, bad []strin
 	return mergePrefixes(good), bad
 }
 
-// mergePrefixes drops networks that lie in others, and joins halves.
+// mergePrefixes drops contained networks and joins halves.
 func mergePrefixes(list []netip.Prefix) []netip.Prefix {
 	for {
 		slices.SortFunc(list, func(a, b netip.Prefix) int {
@@ -481,12 +481,12 @@ func (s *settings) hasRule(i int, port int32) bool {
 	return !s.ports[port].NoRule
 }
 
-// keepsProbes reports whether the node itself says whether it has pods of the Service. That cannot speak the PROXY protocol.
+// keepsProbes reports whether the node itself answers probes for local traffic; that server does not speak the PROXY protocol.
 func (s *settings) keepsProbes(service *v1.Service) bool {
 	return isLocal(service) && (!s.Link.Create || !s.Link.Proxy)
 }
 
-// warnUnprobed warns of ports of which nobody knows whether a node answers, for lack of a node port that could be asked.
+// warnUnprobed warns of ports that cannot be probed because they have no node port.
 func (s *settings) warnUnprobed(service *v1.Service, probeMode string) error {
 	if isLocal(service) || probeMode == probeShared || !slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool {
 		own := s.ports[p.Port]
@@ -498,7 +498,7 @@ func (s *settings) warnUnprobed(service *v1.Service, probeMode string) error {
 		"that are down get connections; name a port of the nodes by " + prefix + "port_<port>_health-probe_port, or set the option clusterServiceLoadBalancerHealthProbeMode"}
 }
 
-// warnUnconfigured warns of the names of load balancers where the cloud config has only one.
+// warnUnconfigured warns of load balancer names if the cloud config has a single one.
 func (s *settings) warnUnconfigured(c *Config) error {
 	if s.Configs == "" || len(c.several) > 0 {
 		return nil

@@ -138,7 +138,7 @@ func tokenError(err error, last *cloudapi.LastResponse) error {
 	return mapped
 }
 
-// refusalText is Entra's own description of a refusal.
+// refusalText returns Entra's own description of a refusal.
 func refusalText(err error) string {
 	failure, ok := errors.AsType[*azidentity.AuthenticationFailedError](err)
 	if !ok || failure.RawResponse == nil {

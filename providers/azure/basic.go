@@ -12,7 +12,7 @@ import (
 
 // This file is about basic load balancers, which Azure has retired: what is left of them gives way to standard ones.
 
-// isBasic reports whether a load balancer or a public address is a basic one, which is what Azure calls those that do not say.
+// isBasic reports whether a load balancer or a public address is basic; Azure takes a missing SKU for basic.
 func isBasic(d doc) bool { return d != nil && !strings.EqualFold(str(d, "sku", "name"), "Standard") }
 
 // splitBasic sets basic load balancers apart where a Service is to be served: nothing of them stays.

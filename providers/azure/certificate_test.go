@@ -28,8 +28,8 @@ func certificate(t *testing.T) []byte {
 	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
 }
 
-// TestCertificate: a certificate and its key are a login, whose chain goes with the request; one that is not the registered one is
-// refused, and a file that is none is told.
+// TestCertificate: a certificate with its key is a login, and the request contains its chain. An unregistered certificate is refused, and
+// an invalid file is reported.
 func TestCertificate(t *testing.T) {
 	t.Parallel()
 	good, other := certificate(t), certificate(t)

@@ -72,7 +72,7 @@ func whyIgnored(key string) string {
 	return ""
 }
 
-// flatten is a value as text: lists and maps stay JSON.
+// flatten returns a value as text; lists and maps stay JSON.
 func flatten(value any) (string, error) {
 	switch v := value.(type) {
 	case string:

@@ -58,7 +58,7 @@ const (
 	writeDeadline = 10 * time.Minute
 )
 
-// isFailed reports whether Azure has given up its work on a resource: written again, it is tried again.
+// isFailed reports whether Azure gave up provisioning a resource; another write makes it try again.
 func isFailed(d doc) bool {
 	return strings.EqualFold(str(d, "properties", "provisioningState"), "Failed")
 }
@@ -164,12 +164,12 @@ func (s *documents) remove(ctx context.Context, target document, before doc) err
 	return err
 }
 
-// retryWhileBusy writes again while Azure refuses that because it works on the same resource.
+// retryWhileBusy repeats a write while Azure is working on the same resource.
 func retryWhileBusy(ctx context.Context, write func() error) error {
 	return retryWhile(ctx, write, func(err error) bool { return errors.Is(err, cloudapi.ErrConflict) && codeOf(err) != codeOutdated })
 }
 
-// retryWhile writes again while the error is one that passes soon.
+// retryWhile repeats a write while its error is temporary.
 func retryWhile(ctx context.Context, write func() error, passes func(error) bool) error {
 	return services.Patiently(ctx, busyPatience, func() error {
 		err := write()

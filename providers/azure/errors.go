@@ -78,7 +78,7 @@ func classOf(e errorBody, class error) error {
 	return class
 }
 
-// classOfAnswer tells the transport which refusals are none of the rate limit's, although their status says so.
+// classOfAnswer finds refusals whose status looks like rate limiting but is not.
 func classOfAnswer(status int, body []byte) error {
 	if status == http.StatusTooManyRequests && strings.Contains(strings.ToLower(string(body)), "anotheroperation") {
 		return cloudapi.ErrConflict
@@ -98,8 +98,8 @@ const codeGone = "ResourceNotFound"
 // codeNoGroup is Azure's code where a resource group is not there.
 const codeNoGroup = "ResourceGroupNotFound"
 
-// isSkippedGroup reports whether a listing goes on without a resource group that the label of a Node names: one that is not there, or not
-// to be seen. What is not in a listing is not taken for absent.
+// isSkippedGroup reports whether a listing skips a resource group named by a Node's label, because it is missing or not accessible.
+// Machines missing from a listing are not taken for absent.
 func isSkippedGroup(err error) bool {
 	return strings.EqualFold(codeOf(err), codeNoGroup) || strings.EqualFold(codeOf(err), "AuthorizationFailed")
 }

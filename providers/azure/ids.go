@@ -46,7 +46,7 @@ func instanceKey(providerID string) string {
 	return ""
 }
 
-// isOtherAzureResource reports whether a provider ID names something of Azure's that is no virtual machine.
+// isOtherAzureResource reports whether a provider ID names an Azure resource other than a virtual machine.
 func isOtherAzureResource(providerID string) bool {
 	return elsewhereForm.MatchString(providerID) && !strings.Contains(strings.ToLower(providerID), "/providers/microsoft.compute/")
 }
@@ -57,7 +57,7 @@ func (id machineID) uniform() (set string, ok bool) {
 	return set, ok && strings.Contains(set, "/virtualmachinescalesets/")
 }
 
-// canonicalMachineID is the resource ID of a machine as provider IDs have it: Azure's own case, but for the resource group.
+// canonicalMachineID returns a resource ID as provider IDs have it: in Azure's case, with a lower-case resource group.
 func canonicalMachineID(id string) string {
 	parts := strings.Split(id, "/")
 	if len(parts) > 4 {

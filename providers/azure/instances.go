@@ -142,7 +142,7 @@ func isUnmanaged(node *v1.Node) bool {
 	return strings.EqualFold(node.Labels[labelManaged], "false") || isOtherAzureResource(node.Spec.ProviderID)
 }
 
-// matchNames are those by which a node finds its machine: that of the computer, and for one outside of uniform scale sets its own.
+// matchNames returns the names that match a node: the computer's, and outside of uniform scale sets the machine's.
 func (m machine) matchNames() []string {
 	var list []string
 	if name := strings.ToLower(m.Properties.OS.ComputerName); name != "" {
@@ -166,7 +166,7 @@ func (i *instances) listNodes() []*v1.Node {
 	return list
 }
 
-// resourceGroups are the resource groups that hold machines of nodes.
+// resourceGroups returns the groups that contain machines of nodes.
 func (i *instances) resourceGroups() []string {
 	groups := []string{i.api.config.Group}
 	for _, n := range i.listNodes() {
@@ -289,8 +289,8 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, m machine, q in
 	}, nil
 }
 
-// addressesOf are the addresses of the network interface that speaks for the machine of a node; none where Azure has no such machine. They
-// are read again where the Node tells another one.
+// addressesOf are the addresses of the machine's primary network interface; none if Azure has no such machine. They are read again if the
+// Node reports another address.
 func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAddress, error) {
 	id, err := parseProviderID(node.Spec.ProviderID)
 	if err != nil {
@@ -317,7 +317,7 @@ func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAd
 	return card.addresses(), err
 }
 
-// interfacesElsewhere is the network interface that speaks for a machine, where it is in a resource group that is not listed.
+// interfacesElsewhere reads a machine's primary network interface if its resource group is not listed.
 func (i *instances) interfacesElsewhere(ctx context.Context, id machineID) ([]networkInterface, error) {
 	m, err := i.inventory.Get(ctx, id, queryMembers)
 	nic := m.primaryInterface()
@@ -357,7 +357,7 @@ func (i *instances) zone(ctx context.Context, node *v1.Node, m machine) (string,
 	return strconv.Itoa(*view.FaultDomain), nil
 }
 
-// verify compares names: nobody who controls a kubelet alone can rename a machine.
+// verify compares names: control of a kubelet is not enough to rename a machine.
 func verify(_ context.Context, node *v1.Node, m machine) (why string, err error) {
 	if !slices.Contains(m.matchNames(), strings.ToLower(node.Name)) {
 		return fmt.Sprintf("the virtual machine %s has the computer name %q", m.Name, m.Properties.OS.ComputerName), nil

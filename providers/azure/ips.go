@@ -7,9 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// shownAddresses are the addresses of a Service's load balancer that its status shows: it has had them, whatever has become of the load
-// balancer since. Further ones are none, which an annotation names, or of which a rule says so. Where more than one of a family is left,
-// nobody knows which of them an annotation had added that is no longer there.
+// shownAddresses are the addresses of a Service's load balancer according to its status. Additional addresses, from an annotation or a
+// rule's description, do not count. If several of a family remain, none counts: one may come from an annotation that was removed.
 func shownAddresses(service *v1.Service, rules []doc, mark string) (list []string) {
 	further := additionalAddresses(service)
 	for _, rule := range rules {

@@ -60,8 +60,8 @@ type observed struct {
 	nodes []*v1.Node
 	// namedNodes are addresses of nodes, which their machines have, in rules of the security group.
 	namedNodes []string
-	// sets are the names of the scale sets or availability sets of machines, where there are several load balancers; ownPools are the pools
-	// that the Service has for itself then, and pools are those that it may have.
+	// sets are the names of the machines' scale sets or availability sets, if there are several load balancers. ownPools are the pools of this
+	// Service alone; pools are those it may have.
 	sets     map[machineID]string
 	ownPools poolNames
 	pools    []string
@@ -351,7 +351,7 @@ func keptIP(service *v1.Service, subnet doc, six bool) string {
 	return ""
 }
 
-// Changes are those between what is there and what should be.
+// Changes returns the differences between observed and desired state.
 func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]services.Change[*observed], error) {
 	list := r.removeBasic(o)
 	for i := range d.Fronts {
@@ -396,7 +396,7 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 	return append(list, r.linkChanges(d)...), nil
 }
 
-// removalFromOthers take a Service from the other load balancers of its kind: an address is on one of them at a time.
+// removalFromOthers removes a Service from other load balancers of its kind, because an address can only be on one.
 func (r *reconciler) removalFromOthers(q services.Request, o *observed, d *spec) (list []services.Change[*observed]) {
 	for _, lb := range o.lbs {
 		if name := str(lb, "name"); isInternal(name) == d.Internal && !strings.EqualFold(name, d.LB) && hasPart(lb, d.Base) {
@@ -504,7 +504,7 @@ func (r *reconciler) loadBalancerDocument(d *spec, mark string) document {
 	}
 }
 
-// reobserve observes again, after a write, and takes over what was decided before.
+// reobserve observes again after a write and keeps earlier decisions.
 func (r *reconciler) reobserve(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 	now, err := r.Observe(ctx, *q)
 	if err != nil {

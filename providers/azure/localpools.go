@@ -23,8 +23,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// This file is about pools of one Service alone: with several load balancers, a Service whose traffic stays on its node has the nodes that
-// have an endpoint, of whichever load balancer these are.
+// This file is about pools of a single Service. With several load balancers, a Service with local traffic uses the nodes that have an
+// endpoint, whichever load balancer they belong to.
 
 // endpoints knows the nodes that have an endpoint of a Service.
 type endpoints struct {
@@ -72,19 +72,18 @@ func (p poolNames) contains(name string) bool {
 	return strings.EqualFold(p.four, name) || strings.EqualFold(p.six, name)
 }
 
-// joinedPoolNames are the names that Azure's own controller gives. Several Services may come to the same ones.
+// joinedPoolNames returns the names of Azure's own controller, which several Services may share.
 func joinedPoolNames(service *v1.Service) poolNames {
 	name := strings.ToLower(service.Namespace + "-" + service.Name)
 	return poolNames{name, name + strings.ToLower(sixSuffix)}
 }
 
-// uniquePoolNames are names that no other Service comes to.
+// uniquePoolNames returns names that are unique to a Service.
 func uniquePoolNames(service *v1.Service) poolNames {
 	return poolNames{baseName(service), baseName(service) + strings.ToLower(sixSuffix)}
 }
 
-// choosePools are the names of the pools of a Service alone: those that Azure's own controller gives, unless they are too long or another
-// Service has one of them.
+// choosePools names the pools of a single Service as Azure's own controller does, unless a name is too long or taken by another Service.
 func (c *Config) choosePools(service *v1.Service, known []*v1.Service, lbs []doc) poolNames {
 	joined, unique, base := joinedPoolNames(service), uniquePoolNames(service), baseName(service)
 	mine, theirs := pointsTo(lbs, joined, base)
@@ -205,7 +204,7 @@ func (r *reconciler) poolMembers(
 	return wanted, findings, nil
 }
 
-// latestRequest keeps the last arguments of the framework, for changes that it does not know of.
+// latestRequest keeps the framework's last arguments, for changes that the framework does not see.
 type latestRequest struct {
 	mu      sync.Mutex
 	cluster string

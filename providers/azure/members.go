@@ -52,7 +52,7 @@ func (c *Config) eligible(nodes []*v1.Node) []*v1.Node {
 	})
 }
 
-// isOwnSubscription reports whether a machine is in the subscription of the configuration.
+// isOwnSubscription reports whether a machine is in the configured subscription.
 func (c *Config) isOwnSubscription(id machineID) bool {
 	return strings.HasPrefix(string(id), "/subscriptions/"+strings.ToLower(c.Subscription)+"/")
 }
@@ -222,7 +222,7 @@ func (m *members) apply(ctx context.Context, lb string, compute func(lb doc, mac
 	return m.change(ctx, second)
 }
 
-// keepLast holds back those that leave a pool in which nobody stays. They leave once others have joined, which may fail.
+// keepLast delays removals that would empty a pool until others have joined, which may fail.
 func (p *membership) keepLast(lb doc, machines map[string]machineID) (last []memberAt) {
 	serving := map[string]bool{}
 	for _, pool := range docs(lb, "properties", "backendAddressPools") {
@@ -299,7 +299,7 @@ func (m *members) change(ctx context.Context, p membership) error {
 	return errors.Join(append(problems, m.makeChanges(ctx, work))...)
 }
 
-// resourceChange is a change of a machine or of a network interface: start writes, and returns what waits for the end of Azure's work.
+// resourceChange changes a machine or a network interface. start writes, and returns a wait for the end of Azure's operation.
 type resourceChange struct {
 	id    string
 	start func(ctx context.Context) (wait func() error, err error)
@@ -309,7 +309,7 @@ type resourceChange struct {
 // batches under way.
 const maxBatch = 75
 
-// makeChanges makes changes, all of them whatever becomes of the others: while Azure works on one batch, the next one is sent.
+// makeChanges makes all changes, even if some fail. The next batch is sent while Azure works on the previous one.
 func (m *members) makeChanges(ctx context.Context, work []resourceChange) error {
 	problems := make([]error, len(work))
 	var underWay [2]sync.WaitGroup
@@ -369,7 +369,7 @@ func (m *members) end(ctx context.Context, e resourceChange, wait func() error) 
 // stateAge is how old the state of a machine may be that is about to join: all Services ask for the same machines at the same time.
 const stateAge = 10 * time.Second
 
-// changeable leaves out machines that take no change: those that are going, or stopped, or that Azure does not have.
+// changeable omits machines that cannot change because they are stopped, going or missing.
 func (m *members) changeable(ctx context.Context, list []memberAt) ([]memberAt, error) {
 	places := map[machineID]*bool{}
 	var reads []func() error
@@ -404,8 +404,8 @@ func (m *members) takesChange(ctx context.Context, id machineID) (bool, error) {
 	return !strings.EqualFold(state, "Deleting") && !strings.EqualFold(state, "Unknown") && !takesNoChange(machine.powerState()), nil
 }
 
-// changeExclusively makes one change of a machine, a scale set or an interface at a time: two load balancers may have the same machines.
-// change reads again what it writes.
+// changeExclusively makes one change at a time of a machine, a scale set or an interface, because load balancers share them. change reads
+// before it writes.
 func (m *members) changeExclusively(ctx context.Context, id string, change func() error) error {
 	unlock, err := m.locks.Lock(ctx, strings.ToLower(id))
 	if err != nil {
@@ -486,12 +486,12 @@ func (m *members) editSet(ctx context.Context, set doc, changes []poolChange) er
 	return m.api.put(ctx, "scale set "+str(set, "name"), str(set, "id"), computeVersion, body, str(set, "etag"))
 }
 
-// takesNoChange reports whether a machine with this power state takes no change, and needs none.
+// takesNoChange reports whether a machine in this power state accepts no change and needs none.
 func takesNoChange(power string) bool {
 	return slices.Contains([]string{"stopped", "stopping", "deallocated", "deallocating", "unknown"}, power)
 }
 
-// ignoreMissing ends an edition of what has gone, and its memberships with it.
+// ignoreMissing accepts that a resource is gone, and its memberships with it.
 func ignoreMissing(wait func() error, err error) (func() error, error) {
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil, nil //nolint:nilnil // there is nothing to wait for

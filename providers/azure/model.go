@@ -17,7 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// This file computes and calls nobody: Service and settings make what is desired, and what differs from a load balancer's document.
+// This file computes the desired state and the differences from a load balancer's document. It makes no calls.
 
 const (
 	internalSuffix = "-internal"
@@ -60,7 +60,7 @@ type otherParts struct {
 
 func (o *observed) otherParts() otherParts { return otherParts{o.inherited, o.held, o.pools} }
 
-// isUsedByOthers reports what keeps a frontend of a Service, "" where nothing does.
+// userOf returns the user of a frontend that prevents its removal, or "".
 func (a otherParts) userOf(lb, front doc, base string) (why string) {
 	if name, held := a.held[strings.ToLower(str(front, "id"))]; held {
 		return "private link service " + name
@@ -157,8 +157,8 @@ func suffixOf(six, dual bool) string {
 	return ""
 }
 
-// suffixFor is how the name of what serves a family ends. What is there keeps its name, so that an address stays when its Service gets or
-// loses the other family. isOf says of which family what has the name with a suffix is, and whether there is such a thing.
+// suffixFor returns the name suffix for a family. Existing objects keep their name, so that an address survives when its Service gains or
+// loses a family. isOf returns the family of the object with a suffix, and whether it exists.
 func suffixFor(six, dual bool, isOf func(suffix string) (six, found bool)) string {
 	usual := suffixOf(six, dual)
 	for _, suffix := range []string{usual, "", sixSuffix, fourSuffix} {
@@ -206,7 +206,7 @@ func ownedBy(base, name string) bool {
 		(len(name) == len(base) || name[len(base)] == '-' || name[len(base)] == '_')
 }
 
-// isLocal reports whether the traffic of a Service goes to nodes that have an endpoint alone.
+// isLocal reports whether a Service sends traffic only to nodes with an endpoint.
 func isLocal(service *v1.Service) bool {
 	return service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort > 0
 }
@@ -265,8 +265,8 @@ func ruleOf(c *Config, service *v1.Service, s *settings, p v1.ServicePort, f fro
 	return rule
 }
 
-// probeFor adds the probe of a port, and returns its name; "" where there is none. rule is the name of the port's rule, and of its probe;
-// checkName is that of the one probe where traffic stays on its node.
+// probeFor adds the probe of a port and returns its name, "" if there is none. rule names the port's rule and probe; checkName is the name
+// of the single probe for local traffic.
 func (d *spec) probeFor(c *Config, service *v1.Service, s *settings, p v1.ServicePort, rule, checkName string) (string, error) {
 	own := s.ports[p.Port]
 	interval, number := s.probeTimes(p.Port)
@@ -387,7 +387,7 @@ func (f front) body(c *Config) doc {
 	return out
 }
 
-// isUsedByOthers reports whether others than a Service use one of its frontends.
+// isUsedByOthers reports whether another Service uses one of the Service's frontends.
 func isUsedByOthers(lb doc, front doc, base string) (why string) {
 	id := str(front, "id")
 	for _, kind := range []string{"loadBalancingRules", "outboundRules", "inboundNatRules", "inboundNatPools"} {

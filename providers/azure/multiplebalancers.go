@@ -34,7 +34,7 @@ type standardLB struct {
 // selects reports whether the load balancer is for Services with certain labels.
 func (l standardLB) selects() bool { return l.services != nil || l.namespaces != nil }
 
-// isClosed reports whether no further Services come to the load balancer.
+// isClosed reports whether the load balancer accepts no further Services.
 func (l standardLB) isClosed() bool { return l.Placement != nil && !*l.Placement }
 
 // parseLoadBalancers reads the list of several standard load balancers.
@@ -122,7 +122,7 @@ type placing struct {
 	namespace labels.Set
 	// lbs are the load balancers of the Service's kind by name in lower case, without the kind.
 	lbs map[string]doc
-	// current is where the Service is, pinned where the address is that it names; "" for none.
+	// current is the load balancer of the Service, pinned that of its requested address; "" for none.
 	current, pinned string
 }
 
@@ -292,8 +292,8 @@ func (r *reconciler) namespaceLabels(ctx context.Context, namespace string) (lab
 	return n.Labels, nil
 }
 
-// placeNodes says on which load balancer each node is: that of its scale set or availability set, one whose selector it matches, where it
-// is already, or the one with the fewest nodes. setOf is the name of the set of a node, has reports whether a load balancer has an address.
+// placeNodes assigns each node to a load balancer: by its set, by a selector, by where it is already, else the one with the fewest nodes.
+// setOf returns the set of a node; has reports whether a load balancer has an address.
 func (c *Config) placeNodes(
 	nodes []*v1.Node, setOf func(*v1.Node) string, has func(lb, ip string) bool,
 ) (placed map[string]string, homeless []string) {

@@ -16,7 +16,8 @@ var (
 	subscriptionForm = regexp.MustCompile(`(?i)^(\*|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$`)
 )
 
-// judgeAddressNames judges what is sent with a public address. An internal load balancer has none, so that it is told at most.
+// judgeAddressNames checks the names sent with a public address. For an internal load balancer, which has no public address, faults are
+// only warnings.
 func (s *settings) judgeAddressNames() (warnings, err error) {
 	judge := func(key, value, reason string) {
 		problem := &schema.Problem{Place: "annotation " + key, Value: value, Reason: reason}

@@ -29,7 +29,7 @@ type clients struct {
 	whole bool
 }
 
-// narrow says which sources of a rule of a family stay, and what of those asked for is to be let in with them, where some are to close.
+// narrow returns which sources of a rule stay, and which requested ones to add, when others are to be removed.
 func (c clients) narrow(have []string, six bool) (after []string, narrower bool) {
 	everybody := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if six {
@@ -111,8 +111,8 @@ func (r *reconciler) servedAddresses(o *observed, base string) (list []string) {
 	return list
 }
 
-// narrow takes a Service out of rules with other sources than those asked for. What of these is asked for gets a rule of its own, where
-// there is room. denied are the rules of a Service that denies all others.
+// narrow takes a Service out of rules with sources other than the requested ones. Requested sources get a rule of their own if there is
+// room. denied are the rules of a Service that denies all others.
 func (c claim) narrow(group doc, asked clients, denied []access) (changed bool, err error) {
 	var kept []doc
 	var split, inside []access

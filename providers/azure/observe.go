@@ -86,8 +86,7 @@ func (r *reconciler) observeNodes(ctx context.Context, q services.Request, o *ob
 	return err
 }
 
-// attestedNodes are nodes with the addresses that their machines have: what a Node tells alone does not count, because whoever controls a
-// kubelet may write there what he likes.
+// attestedNodes are nodes with the addresses of their machines. Addresses of a Node alone do not count, because a kubelet may write any.
 func (r *reconciler) attestedNodes(ctx context.Context, nodes []*v1.Node) ([]*v1.Node, error) {
 	list := make([]*v1.Node, 0, len(nodes))
 	for _, n := range nodes {
@@ -146,8 +145,7 @@ func (r *reconciler) observeAddresses(ctx context.Context, q services.Request, o
 	return nil
 }
 
-// isGroupMissing reports whether an error says that a resource group is not there, where a Service does not ask for an address in it:
-// nothing of the Service is left there.
+// isGroupMissing reports whether a resource group is missing in which the Service requests no address: it has no objects there.
 func (r *reconciler) isGroupMissing(group string, q services.Request, err error) bool {
 	asked := group == r.addressGroup(q.Service) && q.Purpose != services.Delete && q.Purpose != services.Lookup
 	return err != nil && !asked && group != r.config.Group && strings.EqualFold(codeOf(err), codeNoGroup)

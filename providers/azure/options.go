@@ -146,7 +146,7 @@ func shape() schema.Options[Config] {
 
 const noEffect = "Accepted for compatibility, without effect: "
 
-// ignoredKeys are keys without effect, by why they have none.
+// ignoredKeys returns keys without effect, by reason.
 func ignoredKeys() map[string][]string {
 	return map[string][]string{
 		"this program limits its calls by itself": {
@@ -175,7 +175,7 @@ func ignoredKeys() map[string][]string {
 	}
 }
 
-// keysWithoutEffect are the rows of those keys.
+// keysWithoutEffect returns the rows of ignored keys.
 func keysWithoutEffect() schema.Options[Config] {
 	var rows schema.Options[Config]
 	for _, why := range sortedKeys(ignoredKeys()) {

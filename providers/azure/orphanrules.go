@@ -18,7 +18,7 @@ import (
 
 // This file takes the part of Services that are gone out of the network security group.
 
-// additionalAddresses are the further public addresses that a Service names.
+// additionalAddresses returns the additional public addresses that a Service names.
 func additionalAddresses(s *v1.Service) (list []string) {
 	for ip := range strings.SplitSeq(s.Annotations[annotationAdditional], ",") {
 		if ip = strings.TrimSpace(ip); ip != "" {
@@ -67,7 +67,7 @@ func (c claim) spareOthers(known []*v1.Service, service *v1.Service) claim {
 	return c
 }
 
-// keepPortsOf keeps what living Services have without a frontend: their ports on nodes, and on further addresses.
+// keepPortsOf keeps ports of living Services that have no frontend: on nodes and on additional addresses.
 func (c *claim) keepPortsOf(living []*v1.Service) {
 	for _, s := range living {
 		taken := nodePortsOf(s)
@@ -136,7 +136,7 @@ func (c *cloud) closeAddress(ctx context.Context, id string, living []*v1.Servic
 	return c.reconciler.withdrawClaim(ctx, k)
 }
 
-// withdrawClaim takes what a claim has out of the security group. It writes nothing where there is nothing of it.
+// withdrawClaim removes a claim from the security group, if the group contains any of it.
 func (r *reconciler) withdrawClaim(ctx context.Context, k claim) error {
 	if r.config.SecurityGroup == "" || len(k.own)+len(k.nodePorts) == 0 {
 		return nil

@@ -23,8 +23,8 @@ const (
 	kindRules = "load balancing rules"
 )
 
-// Orphans implements contract.OrphanFinder: what carries the mark of this cluster and belongs to no Service. Of load balancers, which all
-// Services share, it is the frontends, and the rules on frontends of others.
+// Orphans implements contract.OrphanFinder: objects with this cluster's mark and without a Service. Load balancers are shared by all
+// Services, so their frontends count, and rules on frontends of others.
 func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
 	mark, err := c.reconciler.cluster.KnownMark(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *cloud) addressesOf(ctx context.Context, lbs []doc, list []*v1.Service) 
 	return all, nil
 }
 
-// isGeneratedName reports whether a name has the form that controllers give: "a" and a UID without dashes, cut at 32 characters.
+// isGeneratedName reports whether a name has the form of controllers: "a" and a UID without dashes, cut at 32 characters.
 func isGeneratedName(name string) bool {
 	if len(name) < 32 || name[0] != 'a' {
 		return false
@@ -174,7 +174,7 @@ func (r *reconciler) addressIsOrphan(a doc, list []*v1.Service) bool {
 	})
 }
 
-// requestsAddress reports whether a Service shows a public address, or asks for it by its IP or its name.
+// requestsAddress reports whether a Service shows a public address or requests it by IP or name.
 func requestsAddress(s *v1.Service, a doc) bool {
 	ip, name := str(a, "properties", "ipAddress"), str(a, "name")
 	asked := append(additionalAddresses(s), s.Spec.LoadBalancerIP, s.Annotations[annotationIPv4], s.Annotations[annotationIPv6])
@@ -182,8 +182,8 @@ func requestsAddress(s *v1.Service, a doc) bool {
 		name != "" && (strings.EqualFold(s.Annotations[annotationName], name) || strings.EqualFold(s.Annotations[annotationName6], name))
 }
 
-// DeleteOrphan implements contract.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. What
-// the security group lets in to it goes first: what could not be deleted is listed again, and nothing lists those rules.
+// DeleteOrphan implements contract.OrphanFinder. It checks the orphan again with the present Services. The security group's rules go first,
+// because only the orphan leads to them.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	var living []*v1.Service
 	if err := c.reconciler.cluster.StillOrphan(ctx, o, func(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
@@ -268,8 +268,8 @@ func (r *reconciler) removeAddress(ctx context.Context, id string) error {
 	return err
 }
 
-// releaseElsewhere deletes public addresses in other resource groups than the usual one, where a credential for resource groups alone would
-// not find them again once they are behind no frontend.
+// releaseElsewhere deletes public addresses outside of the usual resource group. Without a frontend, a credential limited to resource
+// groups could not find them again.
 func (c *cloud) releaseElsewhere(ctx context.Context, before doc, base string, living []*v1.Service) error {
 	r := c.reconciler
 	for _, f := range docs(before, "properties", "frontendIPConfigurations") {

@@ -57,8 +57,7 @@ func TestFamilyRemoved(t *testing.T) {
 	})
 }
 
-// TestInternalSubnets: another subnet is another frontend, which keeps the address where that lies in the subnet; a subnet that is
-// missing is told.
+// TestInternalSubnets: another subnet means another frontend, which keeps an address inside that subnet. A missing subnet is reported.
 func TestInternalSubnets(t *testing.T) {
 	t.Parallel()
 	s := webService(map[string]string{annotationInternal: "true"})

@@ -104,8 +104,8 @@ func (r *reconciler) linkGroup(service *v1.Service) string {
 	return r.config.LinkGroup
 }
 
-// observeLinks reads the private link services. A credential that may not see them has made none: Azure itself holds the frontends that
-// others' need. It is an error where the Service asks for one.
+// observeLinks reads the private link services. A credential that may not see them has made none; Azure protects frontends that others'
+// need. It is an error if the Service requests one.
 func (r *reconciler) observeLinks(ctx context.Context, service *v1.Service, o *observed, asked bool) error {
 	o.links, o.linksRead = nil, true
 	groups := []string{r.linkGroup(service)}
@@ -145,7 +145,7 @@ func mayBeLinked(lb, f doc) bool {
 	})
 }
 
-// droppedFronts are the frontends, by their IDs, that a Service has and does not keep; d is nil for a Service that goes.
+// droppedFronts returns the IDs of frontends that a Service gives up; d is nil for a deleted Service.
 func (r *reconciler) droppedFronts(o *observed, base string, d *spec) (ids []string) {
 	for _, lb := range o.lbs {
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
@@ -212,7 +212,7 @@ func (r *reconciler) forgetFronts(l doc) {
 	}
 }
 
-// wantLink says what becomes of private link services: which the Service is to have, and which go with its frontends.
+// wantLink decides which private link service a Service has, and which are deleted with its frontends.
 func (r *reconciler) wantLink(ctx context.Context, q services.Request, s *settings, o *observed, d *spec) error {
 	asks := s.Link.Create
 	if !asks && len(r.droppedFronts(o, d.Base, d)) == 0 {

@@ -64,7 +64,7 @@ func maker() cloudbase.Maker[Config, *api, *cloud] {
 	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}
 }
 
-// isRouting reports whether a configuration without faults asks for routes to the pods' networks.
+// isRouting reports whether a valid configuration requests routes to pod networks.
 func isRouting(in registry.Inputs) bool {
 	c, _, err := parseConfig(in)
 	return err == nil && c.hasRoutes(in)

@@ -26,8 +26,8 @@ func notMadeSo() map[string]string {
 	}
 }
 
-// TestRollback: what we make for a Service is what Azure's own controller makes for it, so that it takes everything over again: the names,
-// tags, rules and probes of the clusters that are taken over, which are written down by hand.
+// TestRollback: our objects equal those of Azure's own controller, so that it can take over again. Expected names, tags, rules and probes
+// are written by hand.
 func TestRollback(t *testing.T) {
 	t.Parallel()
 	except, kinds := notMadeSo(), leftKinds()

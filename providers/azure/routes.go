@@ -95,9 +95,9 @@ func (r *routes) table() document {
 	}
 }
 
-// ListRoutes implements cloudprovider.Routes. The framework deletes routes without a node, so those that no controller named are not
-// shown, nor are those that lead to a machine which is there and was never seen as a node: they are somebody else's. A route that leads
-// to another address than its node's is not shown either: the framework makes it, and the wrong one is replaced.
+// ListRoutes implements cloudprovider.Routes. The framework deletes routes without a node, so it is shown no route that another tool named,
+// or that leads to a machine never seen as a node. A route to a wrong address of its node is left out too, so that the framework replaces
+// it.
 func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Route, error) {
 	nodes, err := r.listNodes()
 	if err != nil {
@@ -135,7 +135,7 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 	return list, nil
 }
 
-// isCorrect reports whether a route is the cluster's, and as it should be; node is nil where there is none of its name.
+// isCorrect reports whether a route of the cluster is as desired; node is nil if there is no Node of its name.
 func (r *routes) isCorrect(ctx context.Context, node *v1.Node, route doc) (bool, error) {
 	key := strings.ToLower(str(route, "name")) + " " + hopOf(route)
 	if node == nil {
@@ -229,8 +229,8 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, wanted *cloudprov
 	return err
 }
 
-// pointRoute makes a network's route lead to a node. Those of nodes that are gone or have other networks make way, as do those that very
-// old controllers named after the node alone.
+// pointRoute sets a network's route to a node. It replaces routes of former nodes, and those that very old controllers named after the node
+// only.
 func (r *routes) pointRoute(table doc, nodes map[string]*v1.Node, node *v1.Node, name, cidr, hop string) error {
 	var kept []doc
 	for _, have := range docs(table, "properties", "routes") {

@@ -73,7 +73,7 @@ func accessOf(rule doc) access {
 	}
 }
 
-// fieldValues reads a field that may stand in singular or plural.
+// fieldValues reads a field that may be singular or plural.
 func fieldValues(rule doc, singular, many string) []string {
 	list := texts(rule, "properties", many)
 	if one := str(rule, "properties", singular); one != "" {
@@ -108,8 +108,7 @@ type claim struct {
 	kept, named []string
 	// nodes are the addresses of nodes, and nodePorts the ports there that are the Service's, with their protocol in lower case.
 	nodes, nodePorts []string
-	// living are the other Services of the cluster, nil where they are not known, and denies says whether one wants all others than those who
-	// may connect denied at an address.
+	// living are the other Services of the cluster, nil if unknown. denies reports whether a Service denies all other clients at an address.
 	living []*v1.Service
 	denies func(s *v1.Service, ip string) bool
 	// taken are the node ports of other Services, where the Services of the cluster are known: nil where they are not.
@@ -120,14 +119,14 @@ type claim struct {
 	mark string
 }
 
-// isOwnAddress reports whether an address in a rule is one that the Service put there, or that a Service did which needs it no more.
+// isOwnAddress reports whether the Service added an address to a rule, or a former Service that no longer needs it.
 func (c claim) isOwnAddress(address string, rule doc, onNodes bool) bool {
 	return hasIP(c.own, address) || hasIP(additionalIn(rule, c.mark), address) ||
 		onNodes && (hasIP(c.nodes, address) || slices.Contains(c.former[address], str(rule, "name")))
 }
 
-// additionalIn are the further addresses that a cluster put into a rule, as its description says. Nothing else proves it: another cluster
-// behind the same security group may have the same address there.
+// additionalIn returns a cluster's additional addresses in a rule, according to the rule's description. Another cluster with the same
+// security group may have added the same address.
 func additionalIn(rule doc, mark string) []string {
 	list, ours := strings.CutPrefix(str(rule, "properties", "description"), mark+" ")
 	if mark == "" || !ours {
@@ -154,7 +153,7 @@ func additionalIn(rule doc, mark string) []string {
 // packedNote begins a note of more further addresses than there is room for as text: their bytes, in base64.
 const packedNote = "base64:"
 
-// packDescription is such a note, of as many addresses as there is room for.
+// packDescription returns such a description with as many addresses as fit.
 func packDescription(mark string, list []string) string {
 	text := mark + " " + packedNote
 	var data []byte
@@ -196,8 +195,7 @@ func (c claim) isOnNodes(rule doc, ports []string) bool {
 	return c.onNodes(str(rule, "properties", "protocol"), ports) || c.isLeft(rule)
 }
 
-// isLeft reports whether a rule that names nodes is left of a Service whose node ports have changed, or that has none any more: its name
-// says that a controller made it, and no Service has its ports.
+// isLeft reports whether a rule for nodes is obsolete: a controller made it, according to its name, and no Service has its ports.
 func (c claim) isLeft(rule doc) bool {
 	a := accessOf(rule)
 	return c.taken != nil && strings.EqualFold(a.name(), str(rule, "name")) && !slices.ContainsFunc(a.ports, func(p string) bool {
@@ -256,7 +254,7 @@ func applyClaim(group doc, c claim) (bool, error) {
 	return true, checkSize(kept)
 }
 
-// withdrawClaim takes the addresses of a Service out of a rule that it does not want, but for what other Services need of it.
+// withdrawFromRule removes a Service's addresses from an unwanted rule, except those that other Services need.
 func withdrawFromRule(rule doc, c claim, wanted []string) (stays bool, split []access, touched bool) {
 	before := destinationsOf(rule)
 	var after []string
@@ -358,7 +356,7 @@ func (a access) write(p doc) {
 	p["destinationPortRanges"] = anyList(slices.Sorted(slices.Values(a.ports)))
 }
 
-// isWrittenIn reports whether a rule still says what its name stands for: whoever may write the security group may have changed it.
+// isWrittenIn reports whether a rule still matches its name; whoever may write the security group may have changed it.
 func (a access) isWrittenIn(rule doc) bool {
 	want, have := doc{}, accessOf(rule)
 	a.write(want)

@@ -137,8 +137,7 @@ func portAt(rule doc, key string) string {
 	return protocol + " " + strconv.Itoa(num(rule, "properties", key))
 }
 
-// addressesFor are the public addresses that are for a Service alone. They tell which rules are its own, also where its load balancer has
-// gone.
+// addressesFor are the public addresses of a Service alone. They identify its rules even if its load balancer is gone.
 func (r *reconciler) addressesFor(q services.Request, o *observed) (list []string) {
 	for _, a := range o.addresses {
 		if names, _ := servicesOf(a); len(names) == 1 && r.servedBy(a, q.Service, q.Cluster) {
@@ -207,8 +206,8 @@ func (r *reconciler) claimAt(k claim, q services.Request, o *observed, now clust
 	return k.spareOthers(now.known, q.Service)
 }
 
-// denierAt returns whether a Service that has an address, or asks for it, wants all others denied there. One that shows none yet may be
-// about to have any, and of one with a fault nobody knows. addresses are the public ones that may be asked for by name.
+// denierAt returns whether a Service at an address denies all others there. One without an address yet may get any, and one with a fault is
+// unknown. addresses are the public ones that may be requested by name.
 func (r *reconciler) denierAt(addresses []doc) func(s *v1.Service, ip string) bool {
 	return func(s *v1.Service, ip string) bool {
 		s = r.translate(s)
@@ -277,8 +276,8 @@ func (r *reconciler) frontsOnNodes(o *observed, d *spec) (list []string) {
 	return list
 }
 
-// checkAdditional refuses further addresses by which a Service would open what is somebody else's: a node itself, or a port that another
-// Service has on its address, which may let in fewer.
+// checkAdditional refuses additional addresses that would open something of others: a node, or a port of another Service on its address,
+// which may admit fewer clients.
 func (r *reconciler) checkAdditional(q services.Request, o *observed, d *spec) error {
 	for _, ip := range d.Additional {
 		if a := o.isOfAnotherCluster(ip); a != nil {

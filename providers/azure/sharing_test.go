@@ -311,7 +311,7 @@ func TestFurtherAddressThatStaysIsTold(t *testing.T) {
 	}
 }
 
-// TestShownAddresses: what a status shows was the Service's, but for further addresses. Where it cannot be told which these are, none was.
+// TestShownAddresses: addresses in a status were the Service's, except additional ones. If these cannot be told apart, none counts.
 func TestShownAddresses(t *testing.T) {
 	t.Parallel()
 	const own, further, mark = "20.50.0.8", "203.0.113.7", "anyccm:x"

@@ -27,7 +27,7 @@ type formerNodes struct {
 	left map[string][]string
 }
 
-// reobserve takes in the rules of a security group and the addresses of the nodes of now. It returns what is left of former ones.
+// update records the rules and the present nodes' addresses, and returns those of former nodes.
 func (f *formerNodes) update(rules []doc, now []string) map[string][]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -53,7 +53,7 @@ func (f *formerNodes) update(rules []doc, now []string) map[string][]string {
 	return left
 }
 
-// recordLeft takes an address for one that a node had, in one rule.
+// recordLeft records that an address in a rule was a node's.
 func (f *formerNodes) recordLeft(ip, rule string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,9 +98,8 @@ func newAddressUses(a *api) *inventory.Inventory[string, addressUse] {
 	})
 }
 
-// findFormerNodes finds what is left of nodes that went, or told another address, while the program did not run: addresses that rules for
-// the Service's node ports alone name, no Node tells, and machines of nodes have or nobody has. What another cluster uses is not free.
-// Where Azure does not tell, they stay.
+// findFormerNodes finds addresses of nodes that left, or changed address, while the program did not run. Only rules for the Service's node
+// ports name them, and no Node reports them. Addresses used by another cluster, or that Azure does not show, stay.
 func (r *reconciler) findFormerNodes(ctx context.Context, q services.Request, o *observed) error {
 	k := claim{nodePorts: nodePortsOf(q.Service)}
 	nodes, rules := o.namedNodes, docs(o.group, "properties", "securityRules")
@@ -132,7 +131,7 @@ func (r *reconciler) findFormerNodes(ctx context.Context, q services.Request, o 
 	return nil
 }
 
-// isNodeAddress reports whether the machine of a node has an address, whatever the Node tells.
+// isNodeAddress reports whether a node's machine has an address, whatever the Node reports.
 func (r *reconciler) isNodeAddress(ctx context.Context, ip string) (bool, error) {
 	for _, n := range r.instances.listNodes() {
 		has, err := r.instances.addressesOf(ctx, n)

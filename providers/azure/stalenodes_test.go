@@ -24,8 +24,8 @@ func (w *world) nameInRule(ip string) {
 	waitFor(2 * lookAge)
 }
 
-// TestAddressOfAFormerNodeComesAgain: the address of a node that is gone leaves the rules for node ports, also where the first try fails.
-// Afterwards it is whoever's has it next, whose cluster may have the same rule.
+// TestAddressOfAFormerNodeComesAgain: a former node's address leaves the rules for node ports, even after a failed try. It then belongs to
+// its next user, whose cluster may have the same rule.
 func TestAddressOfAFormerNodeComesAgain(t *testing.T) {
 	t.Parallel()
 	s := webService(map[string]string{annotationNoFloating: "true"})

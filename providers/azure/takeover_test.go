@@ -232,8 +232,8 @@ func (l left) putIn(sim *azuresim.Sim, machines []string) {
 	}
 }
 
-// leftCases are those of one Service in a cluster without a configuration of its own, of which nothing is somebody else's: not of networks
-// by annotation, beside which there may be no source ranges, nor of rules to the addresses of nodes.
+// leftCases are those of a single Service with the default configuration and without anything of others: no networks by annotation, which
+// exclude source ranges, and no rules to node addresses.
 func leftCases(sim *azuresim.Sim) map[string]conformance.Left {
 	all := map[string]conformance.Left{}
 	for name, l := range leftKinds() {
@@ -265,8 +265,8 @@ func (l left) describe(sim *azuresim.Sim) conformance.Left {
 
 func ownerName(at string) string { return at[:len(at)-len(nameOf(at))-1] }
 
-// TestTakeover: what Azure's own controller left is served on without any write to the cloud or to Kubernetes, at the takeover and at
-// the next restart; when the Services go, all of it goes, and what is somebody else's stays.
+// TestTakeover: objects of Azure's own controller are served without any write, at the takeover and at the next restart. Deleting the
+// Services deletes them all, and objects of others stay.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	for name, l := range leftKinds() {

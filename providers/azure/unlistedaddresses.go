@@ -12,8 +12,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// This file finds public addresses of Services in resource groups that nothing names: where the annotation with the resource group changes,
-// and the program ends before the former address is deleted, neither the Service nor a frontend says where that address is.
+// This file finds public addresses of Services in resource groups that nothing names any more. The program may end after the annotation
+// with the group changes and before the former address is deleted.
 
 // listSubscription lists the public addresses of the subscription, as far as the credential may see them.
 func (r *resources) listSubscription(ctx context.Context) ([]doc, int, error) {
@@ -21,8 +21,8 @@ func (r *resources) listSubscription(ctx context.Context) ([]doc, int, error) {
 	return list[doc](ctx, r.api, "public addresses of the subscription", path, networkVersion)
 }
 
-// listUsual lists the public addresses of the usual resource group. The first listing is that of the subscription, which costs no further
-// call and shows what Services may have left in other groups; a credential that may not ask for it sees its resource groups alone.
+// listUsual lists the public addresses of the usual resource group. The first listing covers the subscription, because it costs no further
+// call and shows addresses in other groups. A credential without that permission sees its resource groups only.
 func (r *resources) listUsual(ctx context.Context) ([]doc, int, error) {
 	r.mu.Lock()
 	read := r.strays != nil
@@ -60,11 +60,10 @@ func (r *resources) splitUsual(all []doc) (usual []doc) {
 	return usual
 }
 
-// recordUnlisted notes an address that is for Services, or about to be made for one, where it is in another resource group than the usual
-// one.
+// recordUnlisted records an address for Services outside of the usual resource group.
 func (r *resources) recordUnlisted(a doc) { r.splitUsual([]doc{a}) }
 
-// unlistedIDs are the IDs, in lower case, of addresses in other resource groups of which something is true.
+// unlistedIDs returns the matching addresses in other resource groups, by lower-case ID.
 func (r *resources) unlistedIDs(is func(doc) bool) (ids []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +81,7 @@ func (r *resources) forgetUnlisted(id string) {
 	delete(r.strays, id)
 }
 
-// unlistedAddresses are the public addresses of a Service outside of the resource groups that were looked at.
+// unlistedAddresses returns a Service's public addresses outside of the resource groups already read.
 func (r *reconciler) unlistedAddresses(ctx context.Context, q services.Request, o *observed, looked []string) (list []doc, err error) {
 	proven := func(a doc) bool {
 		return r.servedBy(a, q.Service, q.Cluster) && (hasMark(a, o.mark) || isNamedFor(a, q.Cluster, q.Service))

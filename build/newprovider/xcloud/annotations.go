@@ -25,7 +25,7 @@ var Annotations = schema.Annotations[settings]{
 	}).Serving(schema.Serves{Portable: portable.Algorithm}),
 }
 
-// serviceFields declares how each field of a Service is handled. A load balancer that is open to more clients than was asked for is
+// serviceFields declares how each field of a Service is handled. A field that the cloud cannot enforce, and that limits clients, is
 // refused.
 var serviceFields = append(schema.ServedFields(schema.FieldUDP, schema.FieldMixed, schema.FieldShared, schema.FieldApart), schema.Fields{
 	{Field: schema.FieldAddress, Becomes: schema.Told, Words: "has no effect on Xcloud"},
@@ -39,7 +39,7 @@ var serviceFields = append(schema.ServedFields(schema.FieldUDP, schema.FieldMixe
 	{Field: schema.FieldSCTP, Becomes: schema.Refused, Words: "cannot be served on Xcloud; use TCP or UDP"},
 }...)
 
-// parseSettings reads the annotations of a Service, and judges what needs no look at the cloud.
+// parseSettings reads the annotations of a Service and checks them without calls.
 func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
 	warned, refused := serviceFields.Judge(service, nil)

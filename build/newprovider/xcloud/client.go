@@ -15,10 +15,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// limits keep below the limits that the cloud publishes.
+// limits are below the published limits of the cloud.
 var limits = []cloudapi.Limit{{PerSecond: 100, Burst: 100}}
 
-// api is the part of the cloud's API that is used, in the common vocabulary of errors. A cloud with an SDK gives it http.Client.
+// api calls the cloud and returns common errors. With an SDK, pass http.Client to it.
 type api struct {
 	http *cloudapi.Client
 	url  string
@@ -51,7 +51,7 @@ func operation(r *http.Request) string {
 	return r.Method + " " + cloudapi.OtherOperation
 }
 
-// call makes one call. What names it in errors is what was tried, such as "creating load balancer web".
+// call makes one call. Errors begin with what, such as "creating load balancer web".
 func (a *api) call(ctx context.Context, what, method, path string, in, out any) error {
 	var body []byte
 	if in != nil {
@@ -75,14 +75,14 @@ func (a *api) call(ctx context.Context, what, method, path string, in, out any) 
 	return read(answer, what, out)
 }
 
-// page is one of a listing.
+// page is one page of a listing.
 type page[T any] struct {
 	Items []T  `json:"items"`
 	Total int  `json:"total"`
 	More  bool `json:"more"`
 }
 
-// list reads every page. The listing is complete or an error: it is compared with the total that the API states.
+// list reads all pages. It fails unless it got the total that the API states.
 func list[T any](ctx context.Context, a *api, what, path string, query url.Values) (all []T, pages int, err error) {
 	ctx, listing := cloudapi.WatchListing(ctx)
 	for number := 1; ; number++ {

@@ -11,10 +11,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// maxAnswer bounds one answer.
+// maxAnswer is the maximum size of an answer.
 const maxAnswer = 10 << 20
 
-// read decodes an answer, or maps it to the common vocabulary of errors.
+// read decodes an answer or maps it to a common error.
 func read(answer *http.Response, what string, out any) error {
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
 	if err != nil {
@@ -40,8 +40,7 @@ func read(answer *http.Response, what string, out any) error {
 	}
 }
 
-// apiError maps an answer other than success. A page that is not JSON comes from something in between: it says nothing about an
-// object.
+// apiError maps an answer other than success. A page that is not JSON comes from a proxy and says nothing about an object.
 func apiError(answer *http.Response, what string, body []byte) error {
 	mapped := &cloudapi.Error{
 		Class: cloudapi.ClassOfStatus(answer.StatusCode), Operation: what, Status: answer.StatusCode,

@@ -19,7 +19,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 )
 
-// callPrice is how often nodes that are down for good may cost a call.
+// callPrice limits the calls for nodes that stay down.
 const callPrice = time.Second
 
 const indexName = "name"
@@ -35,7 +35,7 @@ type instance struct {
 	PublicIP  string `json:"public_ip"`
 }
 
-// instances are the cloud's instances, and what they say about nodes.
+// instances reads instances and describes their nodes.
 type instances struct {
 	*nodes.Instances[string, instance]
 	nodes *nodecount.Counter
@@ -67,7 +67,7 @@ func (a *api) instance(ctx context.Context, id string) (i instance, err error) {
 	return i, err
 }
 
-// cloudNodes are the nodes that are this cloud's.
+// cloudNodes returns the nodes of this cloud.
 func cloudNodes(nodes []*v1.Node) []*v1.Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool { return !strings.HasPrefix(n.Spec.ProviderID, providerIDPrefix) })
 }
@@ -77,7 +77,7 @@ func search(_ context.Context, node *v1.Node) (nodes.Search[string, instance], e
 	return nodes.Search[string, instance]{Keys: []nodes.Key[instance]{{Index: indexName, Value: node.Name}}}, nil
 }
 
-// state says what matters to Kubernetes about a status of the cloud.
+// state maps a status of the cloud to a node state.
 func (i instance) state() (nodes.State, error) {
 	if i.Status == "stopped" {
 		return nodes.ShutDown, nil
@@ -85,7 +85,7 @@ func (i instance) state() (nodes.State, error) {
 	return nodes.Existing, nil
 }
 
-// describe returns what an instance says about its node.
+// describe returns the node's description from its instance.
 func describe(_ context.Context, _ *v1.Node, i instance, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
 	if i.PrivateIP == "" {
 		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("instance %s cannot become a node: it has no private address yet", i.ID)}
@@ -97,7 +97,7 @@ func describe(_ context.Context, _ *v1.Node, i instance, _ inventory.Query) (*cl
 	return &cloudprovider.InstanceMetadata{InstanceType: i.Type, Region: i.Region, NodeAddresses: addresses}, nil
 }
 
-// verify compares names: nobody who controls a kubelet alone can rename an instance.
+// verify compares names: control of a kubelet is not enough to rename an instance.
 func verify(_ context.Context, node *v1.Node, i instance) (why string, err error) {
 	if i.Name != node.Name {
 		return fmt.Sprintf("the instance %s is named %q", i.ID, i.Name), nil

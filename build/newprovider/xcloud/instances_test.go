@@ -13,7 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// tryNodes says how the suite tries nodes.
+// tryNodes configures the suite's tests of nodes.
 func tryNodes(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) {
 	t.Helper()
 	instanceOf := func(providerID string) string {
@@ -31,7 +31,7 @@ func tryNodes(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) {
 	f.MalformedIDs = []string{providerIDPrefix, providerIDPrefix + "a/b", providerIDPrefix + "A"}
 }
 
-// TestListingBreaksOff: a listing that ends before it showed all that it counted is an error: what is missing there is not gone.
+// TestListingBreaksOff: a listing with fewer entries than its total is an error, so that missing instances do not count as gone.
 func TestListingBreaksOff(t *testing.T) {
 	t.Parallel()
 	const count = 60 // more than a page

@@ -22,19 +22,19 @@ import (
 
 const (
 	statusActive = "active"
-	// lookAgain is when a load balancer that is being set up is looked at again.
+	// lookAgain is the pause between reads of a load balancer that is being set up.
 	lookAgain = 3 * time.Second
-	// creationShows is how long a load balancer may take to show whose creation was not answered.
+	// creationShows is how long a new load balancer may be hidden if its creation was not answered.
 	creationShows = 45 * time.Second
-	// observedMaxAge is how old what is known of a load balancer may be. Our own writes are in it at once.
+	// observedMaxAge is the maximum age of an observed load balancer. Our own writes are in it at once.
 	observedMaxAge = 10 * time.Second
-	// unlistedMaxAge lets one listing serve many new Services: nobody else makes what they look for.
+	// unlistedMaxAge lets one listing serve many new Services: nobody else creates load balancers with their names.
 	unlistedMaxAge = 3 * time.Second
 
 	indexBalancerName = "name"
 )
 
-// errExists is about a creation that was refused because the name is taken: what has it was made before, and does not show yet.
+// errExists: the name is taken by a load balancer that was created before and does not show yet.
 var errExists = errors.New("it exists")
 
 // reconciler implements services.Reconciler. One object holds all of a load balancer, so that each change is one call.
@@ -42,7 +42,7 @@ type reconciler struct {
 	api     *api
 	adopt   registry.Adoption
 	cluster ownership.Cluster
-	// known are the load balancers: listings may be behind what we wrote.
+	// known caches load balancers with our own writes, which listings may not show yet.
 	known *inventory.Inventory[string, *loadBalancer]
 }
 
@@ -56,14 +56,14 @@ func newReconciler(a *api, adopt registry.Adoption) *reconciler {
 
 var _ services.Reconciler[*loadBalancer, spec] = (*reconciler)(nil)
 
-// newLoadBalancers returns those of a reconciler. Names are unique in this cloud; where they are not, leave out Repeat.
+// newLoadBalancers wraps a reconciler. Leave out Repeat if names are not unique in your cloud.
 func newLoadBalancers(r *reconciler) *services.LoadBalancer[*loadBalancer, spec] {
 	return &services.LoadBalancer[*loadBalancer, spec]{
 		Reconciler: r, Name: loadBalancerName, Creations: services.Creations{Shows: creationShows, Repeat: true},
 	}
 }
 
-// Validate judges the Service by itself.
+// Validate checks the Service without calls.
 func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	_, warnings, err := parseSettings(q.Service)
 	return services.Judged(warnings, err), err
@@ -95,7 +95,7 @@ func objectOf(lb *loadBalancer) ownership.Object {
 	return ownership.Object{Title: "load balancer " + lb.ID, ID: lb.ID, Name: lb.Name, Marks: lb.Tags, Addresses: []string{lb.Address}}
 }
 
-// CheckOwner decides whose the load balancer is.
+// CheckOwner refuses a load balancer of another owner.
 func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, lb *loadBalancer) (*loadBalancer, []services.Finding, error) {
 	if lb == nil {
 		return nil, nil, nil
@@ -114,9 +114,9 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, lb *loa
 	return nil, []services.Finding{services.Warning(ownership.EventNotOurs, "%v", refusal)}, refusal
 }
 
-// Desire computes what should be there.
+// Desire computes the desired load balancer.
 func (r *reconciler) Desire(ctx context.Context, q services.Request, _ *loadBalancer) (spec, []services.Finding, error) {
-	s, _, err := parseSettings(q.Service) // Validate has judged them
+	s, _, err := parseSettings(q.Service) // Validate has checked them
 	if err != nil {
 		return spec{}, nil, err
 	}
@@ -131,7 +131,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, _ *loadBala
 	return desire(q.Service, q.Nodes, s, tags), nil, nil
 }
 
-// Changes are those between what is there and what should be.
+// Changes returns the differences between observed and desired state.
 func (r *reconciler) Changes(_ services.Request, lb *loadBalancer, desired spec) ([]services.Change[*loadBalancer], error) {
 	if lb == nil {
 		return []services.Change[*loadBalancer]{{
@@ -141,7 +141,7 @@ func (r *reconciler) Changes(_ services.Request, lb *loadBalancer, desired spec)
 			Make: func(ctx context.Context, q *services.Request, _ *loadBalancer) (*loadBalancer, error) {
 				lb, err := r.api.create(ctx, desired)
 				if err != nil {
-					r.known.Invalidate("") // it may have been made
+					r.known.Invalidate("") // it may have been created
 					if errors.Is(err, cloudapi.ErrConflict) {
 						q.Asked(errExists)
 					}
@@ -184,7 +184,7 @@ func (*reconciler) Complete(_ context.Context, _ *services.Request, lb *loadBala
 	return lb, nil
 }
 
-// Status is that of the Service, once the load balancer is active.
+// Status returns the Service's status once the load balancer is active.
 func (*reconciler) Status(_ services.Request, lb *loadBalancer, _ spec) (*v1.LoadBalancerStatus, error) {
 	if lb.Status != statusActive || lb.Address == "" {
 		return nil, cloudproviderapi.NewRetryError("the load balancer "+lb.Name+" is being set up", lookAgain)
@@ -196,7 +196,7 @@ func statusOf(lb *loadBalancer) *v1.LoadBalancerStatus {
 	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: lb.Address}}}
 }
 
-// NodeChanges are those that follow from the nodes alone.
+// NodeChanges returns the changes that follow from the nodes only.
 func (r *reconciler) NodeChanges(
 	_ context.Context, q services.Request, lb *loadBalancer,
 ) ([]services.Change[*loadBalancer], []services.Finding, error) {
@@ -250,13 +250,13 @@ func (r *reconciler) isHeld(lb *loadBalancer, list []*v1.Service) bool {
 	return slices.ContainsFunc(list, func(s *v1.Service) bool { return ownership.Holds(s, objectOf(lb), r.rules()) })
 }
 
-// check asks for the load balancers of a name, which takes no more than a credential that works.
+// check lists the load balancers of some name, for which any valid credential is enough.
 func (a *api) check(ctx context.Context) error {
 	_, _, err := list[*loadBalancer](ctx, a, "load balancers", "/v1/load_balancers", url.Values{"name": {"none"}})
 	return err
 }
 
-// loadBalancers returns all, and the number of calls that took.
+// loadBalancers returns all load balancers and the number of calls.
 func (a *api) loadBalancers(ctx context.Context) ([]*loadBalancer, int, error) {
 	return list[*loadBalancer](ctx, a, "load balancers", "/v1/load_balancers", url.Values{})
 }

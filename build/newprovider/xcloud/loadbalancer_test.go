@@ -24,7 +24,7 @@ import (
 //go:embed testdata/transcripts
 var transcripts embed.FS
 
-// tryLoadBalancers says how the suite tries load balancers.
+// tryLoadBalancers configures the suite's tests of load balancers.
 func tryLoadBalancers(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) {
 	t.Helper()
 	http := conformance.Port("http", 80, 30080)
@@ -70,7 +70,7 @@ func tryLoadBalancers(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) 
 		var text []byte
 		for _, lb := range sim.LoadBalancers() {
 			lb.ID, lb.Address = "", ""
-			// The orders mean nothing, and are others in each answer.
+			// The order has no meaning and changes with each answer.
 			lb.Backends, lb.Tags = slices.Sorted(slices.Values(lb.Backends)), slices.Sorted(slices.Values(lb.Tags))
 			lb.Listeners = slices.SortedFunc(slices.Values(lb.Listeners), func(a, b xcloudsim.Listener) int { return a.Port - b.Port })
 			one, err := json.Marshal(lb)
@@ -81,7 +81,7 @@ func tryLoadBalancers(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) 
 	}
 }
 
-// nameAddresses gives the address of each load balancer a name that is the same in each run.
+// nameAddresses replaces addresses of load balancers by names that are stable between runs.
 func nameAddresses(sim *xcloudsim.Sim) map[string]string {
 	names := map[string]string{}
 	for _, lb := range sim.LoadBalancers() {
@@ -90,8 +90,8 @@ func nameAddresses(sim *xcloudsim.Sim) map[string]string {
 	return names
 }
 
-// TestHiddenLoadBalancer: a load balancer that no listing shows yet, because another process made it or the answer to its creation was
-// lost, is not taken for absent when the Service goes.
+// TestHiddenLoadBalancer: a load balancer missing from listings does not count as absent when its Service is deleted. Another process
+// made it, or the answer to its creation was lost.
 func TestHiddenLoadBalancer(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]simkit.Fault{

@@ -9,7 +9,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// This file computes and calls nobody: Service, nodes and settings make what is desired.
+// This file computes the desired state from Service, nodes and settings. It makes no calls.
 
 // spec is the desired state of a load balancer.
 type spec struct {
@@ -20,7 +20,7 @@ type spec struct {
 	Tags      []string `json:"tags"`
 }
 
-// port leads from a port of the load balancer to one of the backends.
+// port maps a port of the load balancer to one of the backends.
 type port struct {
 	Protocol string `json:"protocol"`
 	Port     int32  `json:"port"`
@@ -35,12 +35,12 @@ type loadBalancer struct {
 	Status  string `json:"status"`
 }
 
-// loadBalancerName is the name that the cloud's own controller gives.
+// loadBalancerName returns the name that the cloud's own controller uses.
 func loadBalancerName(_ string, service *v1.Service) string {
 	return "k8s-" + string(service.UID)
 }
 
-// desire returns what a Service asks for.
+// desire returns the desired load balancer of a Service.
 func desire(service *v1.Service, nodes []*v1.Node, s settings, tags []string) spec {
 	d := spec{Name: loadBalancerName("", service), Algorithm: s.Algorithm, Listeners: []port{}, Backends: backends(nodes), Tags: tags}
 	for _, p := range service.Spec.Ports {
@@ -49,7 +49,7 @@ func desire(service *v1.Service, nodes []*v1.Node, s settings, tags []string) sp
 	return d
 }
 
-// backends are the internal addresses of the nodes.
+// backends returns the internal addresses of the nodes.
 func backends(nodes []*v1.Node) []string {
 	list := []string{}
 	nodes = cloudNodes(nodes) // nodes
@@ -65,7 +65,7 @@ func backends(nodes []*v1.Node) []string {
 	return list
 }
 
-// differences name what differs between two load balancers.
+// differences describes the differences of two load balancers.
 func differences(a, b spec) []string {
 	var list []string
 	for what, same := range map[string]bool{

@@ -22,7 +22,7 @@ var Options = schema.Options[Config]{
 	}),
 }
 
-// parseConfig reads the options and reports everything that is wrong with them at once.
+// parseConfig reads the options and reports all faults at once.
 func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	c, err = Options.Parse(in.Sources)
 	return c, nil, err

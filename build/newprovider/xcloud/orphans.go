@@ -12,7 +12,7 @@ import (
 
 var _ contract.OrphanFinder = (*cloud)(nil)
 
-// Orphans implements contract.OrphanFinder: load balancers with the mark of this cluster that no Service has.
+// Orphans implements contract.OrphanFinder: load balancers with this cluster's mark and without a Service.
 func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
 	mark, err := c.reconciler.cluster.KnownMark(ctx)
 	if err != nil {
@@ -31,7 +31,7 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 	return orphans, nil
 }
 
-// DeleteOrphan implements contract.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now.
+// DeleteOrphan implements contract.OrphanFinder. It checks the orphan again with the present Services.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err := c.reconciler.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
 		return err

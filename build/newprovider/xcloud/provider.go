@@ -18,7 +18,7 @@ const Name = "xcloud"
 
 const providerIDPrefix = Name + "://" // nodes
 
-// Description returns what the provider says about itself.
+// Description describes the provider.
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Xcloud", Stability: "alpha", // SDK: the Go module that talks to the cloud, if there is one
@@ -44,7 +44,7 @@ func maker() cloudbase.Maker[Config, *api, *cloud] {
 	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}
 }
 
-// cloud implements cloudprovider.Interface by what it embeds.
+// cloud implements cloudprovider.Interface by embedding.
 type cloud struct {
 	cloudbase.Cloud
 	cloudbase.WithNodes         // nodes
@@ -73,13 +73,13 @@ func buildCloud(_ Config, a *api, in registry.Inputs) (*cloud, error) {
 	return c, nil
 }
 
-// begin makes what the program leads known to the parts.
+// begin passes the program's clients to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.reconciler.cluster.SetClient(b.Kube) // load balancers
 	c.loadBalancers.Events = b.Events      // load balancers
 }
 
-// inform hands the caches to the parts, and is where controllers of the provider's own start.
+// inform passes the caches to the parts. Start the provider's own controllers here.
 func (c *cloud) inform(in cloudbase.Informers) {
 	c.instances.nodes.SetLister(in.Nodes().Lister())         // nodes
 	c.reconciler.cluster.SetServices(in.Services().Lister()) // load balancers
@@ -93,7 +93,7 @@ func permissions() []registry.Permission {
 	}
 }
 
-// installation says what installing the provider takes.
+// installation describes how to install the provider.
 func installation() registry.Installation {
 	return registry.Installation{
 		Credentials: []registry.Credential{{Name: "token", Key: "token", Env: "XCLOUD_TOKEN_FILE", Help: "API token."}},

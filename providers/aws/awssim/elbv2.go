@@ -237,7 +237,7 @@ func (s *Sim) createNetwork(p *params) (answer, error) {
 	return answer{listOf("LoadBalancers", "member", []*LoadBalancer{lb}, s.showNetwork)}, nil
 }
 
-// sameAs reports whether the settings are those of another creation, which then answers with what exists.
+// sameAs reports whether another creation has equal settings; it then returns the existing load balancer.
 func (lb *LoadBalancer) sameAs(o *LoadBalancer) bool {
 	return lb.Scheme == o.Scheme && lb.Type == o.Type && lb.AddressType == o.AddressType && slices.Equal(lb.Groups, o.Groups) &&
 		slices.Equal(lb.Mappings, o.Mappings) && maps.Equal(lb.Tags, o.Tags)

@@ -7,7 +7,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// Serves tells where the ports of load balancers of both generations lead: to instances whose security groups let somebody in.
+// Serves returns the instances behind the ports of all load balancers, if their security groups let clients in.
 func (s *Sim) Serves() map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

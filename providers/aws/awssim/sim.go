@@ -61,8 +61,7 @@ type Options struct {
 	Activation time.Duration
 	// Release is how long a deleted load balancer holds on to its security groups and target groups.
 	Release time.Duration
-	// Lag is how long reads may show what was before a write: each is answered by any state that is not older. What is new may
-	// not exist for that long, for those calls too that name it.
+	// Lag is how long reads may show an older state. An object created within it may be missing, even in calls that name it.
 	Lag time.Duration
 	// PageLimit bounds every page; 0 means the services' own limits.
 	PageLimit int

@@ -22,8 +22,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 )
 
-// These tests ask the simulator what the provider's tests rely on: that it refuses, and is late, where AWS refuses and is late.
-// Without them it could become kind, and the provider's tests would go on passing.
+// These tests check that the simulator is as strict and as delayed as AWS. The provider's tests rely on both.
 
 // direct is a transport to a handler, without a connection.
 type direct struct{ http.Handler }

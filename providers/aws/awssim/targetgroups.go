@@ -90,7 +90,7 @@ type ghost struct {
 	until        time.Time
 }
 
-// goneLoadBalancer is in the refusal to delete what a deleted load balancer still holds, which nobody can know.
+// goneLoadBalancer is the name of a load balancer in refusals after its deletion.
 const goneLoadBalancer = "a load balancer that was deleted"
 
 // haunt keeps a target group in use for a while after its load balancer is gone.

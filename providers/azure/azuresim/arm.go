@@ -439,7 +439,7 @@ func areZones(list []any) bool {
 	return !slices.ContainsFunc(list, func(z any) bool { return z != "1" && z != "2" && z != "3" })
 }
 
-// checkAddressTexts refuses values of a public address that are none of those which the API knows.
+// checkAddressTexts refuses unknown values of a public address's fields.
 func checkAddressTexts(asked object, props any) *failure {
 	if version := follow(props, "publicIPAddressVersion"); version != nil && version != "IPv4" && version != "IPv6" {
 		return invalid("InvalidRequestFormat", "publicIPAddressVersion %v is none of IPv4 and IPv6.", version)

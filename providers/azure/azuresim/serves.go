@@ -9,8 +9,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// Serves tells where the rules of load balancers lead. A rule of a public address leads nowhere where no security rule opens its port; the
-// port of one of all ports is 0.
+// Serves returns where the rules of load balancers lead. A rule of a public address needs a security rule that opens its port; 0 stands for
+// all ports.
 func (s *Sim) Serves() map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

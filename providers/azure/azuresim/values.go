@@ -111,8 +111,8 @@ func readOnly() []string {
 		"privateEndpointConnections alias ipConfiguration fqdn etag type hostedWorkloads internalDomainNameSuffix")
 }
 
-// checkValues refuses values that are not legal in what a write says of a resource. top are the lists of the resource itself, of which one
-// may have the name of a field that is read-only elsewhere.
+// checkValues refuses invalid values in a write. top are the lists of the resource itself; one may share its name with a field that is
+// read-only elsewhere.
 func checkValues(v any, path string, rules map[string]legalValue, ignored, top []string) *failure {
 	switch v := v.(type) {
 	case object:

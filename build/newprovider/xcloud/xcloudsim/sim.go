@@ -68,13 +68,13 @@ type Sim struct {
 	listed simkit.Lagging[[]LoadBalancer]
 }
 
-// New returns a simulated Xcloud with nothing in it. Only the token is accepted; "" accepts any.
+// New returns an empty simulated Xcloud. It accepts only the token; "" accepts any.
 func New(token string, activation time.Duration) (*Sim, *simkit.Server) {
 	s := &Sim{token: token, activation: activation}
 	return s, simkit.New(s)
 }
 
-// NewServer returns the simulator for programs that know simulators only in general.
+// NewServer returns the server for programs that work with any simulator.
 func NewServer(token string, activation time.Duration, _ bool) *simkit.Server {
 	_, server := New(token, activation)
 	return server
@@ -155,15 +155,14 @@ func (s *Sim) copies() []LoadBalancer {
 	return list
 }
 
-// SetLag makes listings of load balancers show what was a while ago; 0 makes them show what is.
+// SetLag makes listings of load balancers show an earlier state; 0 means the current one.
 func (s *Sim) SetLag(lag time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listed.SetLag(lag, s.copies())
 }
 
-// RemoveLoadBalancers deletes all load balancers, as somebody does by hand. Here a load balancer is all that a Service has; where it has
-// more, such as an address or a firewall, that stays.
+// RemoveLoadBalancers deletes all load balancers, as somebody might by hand. Other objects of a Service, such as an address, would stay.
 func (s *Sim) RemoveLoadBalancers() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,7 +259,7 @@ func (s *Sim) createLoadBalancer(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusCreated, s.current(lb))
 }
 
-// current is a load balancer as it is now.
+// current returns the current state of a load balancer.
 func (*Sim) current(lb *LoadBalancer) *LoadBalancer {
 	lb.Status = "active"
 	if time.Now().Before(lb.active) {
@@ -269,7 +268,7 @@ func (*Sim) current(lb *LoadBalancer) *LoadBalancer {
 	return lb
 }
 
-// spec reads what is asked for, strictly.
+// spec reads the requested settings strictly.
 func (s *Sim) spec(w http.ResponseWriter, r *http.Request) (asked Spec, ok bool) {
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
@@ -292,7 +291,7 @@ func (s *Sim) spec(w http.ResponseWriter, r *http.Request) (asked Spec, ok bool)
 	return asked, err == nil
 }
 
-// writePage writes the page of a listing that is asked for.
+// writePage writes the requested page of a listing.
 func writePage[T any](s *Sim, w http.ResponseWriter, r *http.Request, all []T) {
 	number, err := strconv.Atoi(r.URL.Query().Get("page"))
 	if err != nil || number < 1 {
@@ -311,7 +310,7 @@ func writePage[T any](s *Sim, w http.ResponseWriter, r *http.Request, all []T) {
 func write(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // a client that went away
+	_ = json.NewEncoder(w).Encode(v) // the client disconnected
 }
 
 // FirstPage implements simkit.Pager.
@@ -345,7 +344,7 @@ func (*Sim) WriteError(w http.ResponseWriter, status int, message string) {
 	write(w, status, map[string]string{"message": message})
 }
 
-// RateHeaders implements simkit.Cloud: the cloud tells nothing.
+// RateHeaders implements simkit.Cloud: the cloud sends none.
 func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
 
 // State implements simkit.Cloud.
@@ -416,7 +415,7 @@ func (s *Sim) Environment(url string) map[string]string {
 func (*Sim) Distort() map[string]simkit.Distortion {
 	listing := func(r *http.Request) bool { return r.Method == http.MethodGet && r.URL.Query().Has("page") }
 	return map[string]simkit.Distortion{
-		// empty-list: a complete listing without anything in it, as another account's token would see it.
+		// empty-list: a complete but empty listing, as another account's token would see it.
 		"empty-list": func(r *http.Request, _ []byte) ([]byte, bool) {
 			return []byte(`{"items":[],"total":0,"more":false}`), listing(r)
 		},
