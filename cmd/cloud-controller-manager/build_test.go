@@ -125,15 +125,26 @@ const (
 	kept   = "github.com/digitalocean/godo.(*LoadBalancersServiceOp).Delete"
 )
 
-// TestLinkerDropsUnusedMethods keeps the program small: a single dependency that calls reflect's Method or MethodByName with a variable
-// name doubles its size.
-func TestLinkerDropsUnusedMethods(t *testing.T) {
+// TestProgram looks at the program with its symbols, which takes seconds to link.
+func TestProgram(t *testing.T) {
 	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "stamped")
+	goTool(
+		t, "build", "-trimpath", "-tags=grpcnotrace",
+		"-ldflags=-X "+module+"/cmd/cloud-controller-manager/app.version=v0.1.0 -X "+module+"/cmd/cloud-controller-manager/app.commit=abc",
+		"-o", binary, "./cmd/cloud-controller-manager",
+	)
+	t.Run("the linker drops unused methods", func(t *testing.T) { requirePruned(t, binary) })
+	t.Run("version", func(t *testing.T) { requireVersion(t, binary) })
+}
+
+// requirePruned keeps the program small: a single dependency that calls reflect's Method or MethodByName with a variable name doubles its
+// size.
+func requirePruned(t *testing.T, binary string) {
+	t.Helper()
 	if runtime.GOOS != "linux" {
 		t.Skip("reads the symbol table of an ELF file")
 	}
-	binary := filepath.Join(t.TempDir(), "symbols")
-	goTool(t, "build", "-trimpath", "-tags=grpcnotrace", "-o", binary, "./cmd/cloud-controller-manager")
 	f, err := elf.Open(binary)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, f.Close()) })
@@ -167,15 +178,9 @@ func culprits(t *testing.T) string {
 	return strings.Join(found, "\n")
 }
 
-// TestVersion: the version is shown, and the framework's feature gates still work.
-func TestVersion(t *testing.T) {
-	t.Parallel()
-	binary := filepath.Join(t.TempDir(), "stamped")
-	goTool(
-		t, "build", "-trimpath", "-tags=grpcnotrace",
-		"-ldflags=-s -w -X "+module+"/cmd/cloud-controller-manager/app.version=v0.1.0 -X "+module+"/cmd/cloud-controller-manager/app.commit=abc",
-		"-o", binary, "./cmd/cloud-controller-manager",
-	)
+// requireVersion: the version is shown, and the framework's feature gates still work.
+func requireVersion(t *testing.T, binary string) {
+	t.Helper()
 	out, err := exec.CommandContext(t.Context(), binary, "--version").Output()
 	require.NoError(t, err)
 	for _, want := range []string{"AnyCCM v0.1.0 (commit abc, ", "Kubernetes libraries v0.37.", "Linked providers: " + strings.Join(registry.Linked().Names(), ", ")} {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -74,16 +75,18 @@ func TestCredentialClasses(t *testing.T) {
 func TestMetadataModes(t *testing.T) {
 	for mode, want := range map[string]string{"": "169.254.169.254:80", "IPv6": "[fd00:ec2::254]:80"} {
 		t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", mode)
-		var dialled atomic.Value
-		in := testInputs(nil, "", "", map[string]string{"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": awssim.Key, "AWS_SECRET_ACCESS_KEY": "simulated"})
-		in.Dial = func(_ context.Context, _, address string) (net.Conn, error) {
-			dialled.Store(address)
-			return nil, errors.New("no network here")
-		}
-		c, err := newCloud(in)
-		require.NoError(t, err)
-		_, _, err = c.api.connect(t.Context())
-		require.Error(t, err)
-		assert.Equal(t, want, dialled.Load(), mode)
+		synctest.Test(t, func(t *testing.T) { // the SDK tries again for seconds
+			var dialled atomic.Value
+			in := testInputs(nil, "", "", map[string]string{"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": awssim.Key, "AWS_SECRET_ACCESS_KEY": "simulated"})
+			in.Dial = func(_ context.Context, _, address string) (net.Conn, error) {
+				dialled.Store(address)
+				return nil, errors.New("no network here")
+			}
+			c, err := newCloud(in)
+			require.NoError(t, err)
+			_, _, err = c.api.connect(t.Context())
+			require.Error(t, err)
+			assert.Equal(t, want, dialled.Load(), mode)
+		})
 	}
 }

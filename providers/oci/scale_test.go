@@ -7,12 +7,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 )
 
 // TestBalancersOfManyBackendsAreListed: with 1,024 backends behind each, the most that they take, 1,000 load balancers would be more text
 // than an answer may be.
 func TestBalancersOfManyBackendsAreListed(t *testing.T) {
+	tier.Full(t)
 	inWorld(t, func(w *testWorld) {
 		const balancers, sets, backends = 220, 2, 512
 		doc := document{"compartmentId": ocisim.Compartment, "subnetId": ocisim.BalancerSubnet(), "nlbIpVersion": versionIPv4, "listeners": document{}}

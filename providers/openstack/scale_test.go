@@ -17,6 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
@@ -264,6 +265,7 @@ func TestTooManyPages(t *testing.T) {
 
 // TestLargePoolsAreListed: with 15,000 members in each, a page of 1,000 pools would be larger than an answer may be.
 func TestLargePoolsAreListed(t *testing.T) {
+	tier.Full(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const services, members = 20, 15_000

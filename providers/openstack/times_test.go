@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
@@ -79,7 +80,10 @@ func TestTimes(t *testing.T) {
 func TestManyServices(t *testing.T) {
 	t.Parallel()
 	timed(t, func(w *world) {
-		const n = 500
+		n := 100
+		if tier.All() {
+			n = 500
+		}
 		w.addNode(openstacksim.Spec{Name: "n1"})
 		w.sim.SetActivation(40 * time.Second) // a minute at most
 		began := time.Now()

@@ -114,6 +114,9 @@ type APIServer struct {
 // auditPolicy notes who asked for what, and what became of it.
 const auditPolicy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"
 
+// seldomCollected saves a short-lived API server a good part of what its garbage collection costs, for memory that there is.
+const seldomCollected = "GOGC=300"
+
 // StartAPIServer starts kube-apiserver with its files under dir and its objects in etcd under prefix. audit makes it
 // note every request.
 func StartAPIServer(ctx context.Context, binaries, dir string, etcd *Etcd, prefix string, audit bool) (*APIServer, error) {
@@ -150,7 +153,7 @@ func StartAPIServer(ctx context.Context, binaries, dir string, etcd *Etcd, prefi
 		}
 		s.URL = fmt.Sprintf("https://127.0.0.1:%d", ports[0])
 		s.Process, err = Start("kube-apiserver", dir, filepath.Join(binaries, "kube-apiserver"),
-			apiServerArguments(file, etcd.URL, prefix, ports[0], audit), nil)
+			apiServerArguments(file, etcd.URL, prefix, ports[0], audit), []string{seldomCollected})
 		if err != nil {
 			return nil, err
 		}

@@ -83,10 +83,9 @@ func runHostileAnswer(t *testing.T, f *Fixture, kind string) {
 	assert.Empty(t, w.Snapshot())
 }
 
-// beginHostile puts a kind of answer in force for all calls. Each takes some time, or a page that repeats would end no virtual
-// time-out.
+// beginHostile puts a kind of answer in force for all calls. Each takes long, for an endless listing is read until its time is up.
 func (w *world) beginHostile(kind string) {
-	w.Sim.Configure(func(s *simkit.Settings) { s.Latency = simkit.Duration(50 * time.Millisecond) })
+	w.Sim.Configure(func(s *simkit.Settings) { s.Latency = simkit.Duration(500 * time.Millisecond) })
 	w.failCalls(simkit.Fault{Kind: kind})
 }
 
