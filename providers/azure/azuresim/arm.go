@@ -42,7 +42,7 @@ type operation struct {
 	compute bool
 }
 
-func (o *operation) running() bool { return o != nil && time.Now().Before(o.until) }
+func (o *operation) isRunning() bool { return o != nil && time.Now().Before(o.until) }
 
 // failure is an error answer.
 type failure struct {
@@ -291,7 +291,7 @@ func (s *Sim) serveListing(w http.ResponseWriter, r *http.Request, p armPath, k 
 		for _, id := range s.order {
 			res := s.resources[id]
 			inGroup := p.group == "" || strings.HasPrefix(id, strings.ToLower("/subscriptions/"+p.subscription+"/resourceGroups/"+p.group+"/"))
-			if res.kind == p.kind() && inGroup && strings.HasPrefix(id, parent) && matches(res, query.Get("$filter")) {
+			if res.kind == p.kind() && inGroup && strings.HasPrefix(id, parent) && matchesFilter(res, query.Get("$filter")) {
 				list = append(list, s.show(res, query.Has("$expand")))
 			}
 		}
@@ -317,8 +317,8 @@ func writePage(w http.ResponseWriter, r *http.Request, list []any) *failure {
 	return nil
 }
 
-// matches judges the one filter that machines have.
-func matches(r *resource, filter string) bool {
+// matchesFilter applies the only filter that machines have.
+func matchesFilter(r *resource, filter string) bool {
 	if filter == "" {
 		return true
 	}
@@ -462,7 +462,7 @@ func (s *Sim) servePut(w http.ResponseWriter, r *http.Request, p armPath, k kind
 	if match := r.Header.Get("If-Match"); match != "" && (found == nil || match != etagOf(found)) {
 		return mismatch(match, found, p)
 	}
-	if found != nil && found.busy.running() {
+	if found != nil && found.busy.isRunning() {
 		return fail(http.StatusConflict, "AnotherOperationInProgress", "Another operation on this or dependent resource is in progress.")
 	}
 	if len(p.pairs) > 2 && s.resources[strings.ToLower(ownerOf(p.id()))] == nil {
@@ -533,7 +533,7 @@ func (s *Sim) serveOperation(w http.ResponseWriter, r *http.Request) *failure {
 	switch {
 	case o == nil:
 		return fail(http.StatusNotFound, "OperationNotFound", "The operation '%s' was not found.", id)
-	case o.running():
+	case o.isRunning():
 		write(w, http.StatusOK, object{"status": "InProgress"})
 	case o.failure != nil:
 		answer := o.failure.body()
@@ -551,7 +551,7 @@ func (s *Sim) serveDelete(w http.ResponseWriter, r *http.Request, p armPath, k k
 	if match := r.Header.Get("If-Match"); match != "" && match != etagOf(res) {
 		return mismatch(match, res, p)
 	}
-	if res.busy.running() {
+	if res.busy.isRunning() {
 		return fail(http.StatusConflict, "AnotherOperationInProgress", "Another operation on this or dependent resource is in progress.")
 	}
 	if k.remove != nil {
@@ -615,10 +615,10 @@ func (s *Sim) show(r *resource, view bool) object {
 	if props["provisioningState"] == nil {
 		props["provisioningState"] = "Succeeded"
 	}
-	if r.busy.running() {
+	if r.busy.isRunning() {
 		props["provisioningState"] = "Updating"
 	}
-	if r.busy != nil && r.busy.failure != nil && !r.busy.running() {
+	if r.busy != nil && r.busy.failure != nil && !r.busy.isRunning() {
 		props["provisioningState"] = "Failed"
 	}
 	if k.show != nil {

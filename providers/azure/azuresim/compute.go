@@ -301,7 +301,7 @@ func (s *Sim) AddMachineTo(group, name string) string {
 		r := s.resources[strings.ToLower(moved)]
 		s.drop(moved)
 		r.id = strings.Replace(r.id, Group, group, 1)
-		r.doc = renamed(r.doc, "/"+Group+"/", "/"+group+"/")
+		r.doc = withRenamedField(r.doc, "/"+Group+"/", "/"+group+"/")
 		s.store(r)
 	}
 	return "azure://" + strings.Replace(id, Group, group, 1)

@@ -56,7 +56,7 @@ func (s *Sim) serveToken(w http.ResponseWriter, r *http.Request) {
 		write(w, http.StatusBadRequest, object{"error": "invalid_request", "error_description": "AADSTS90014: a required field is missing: " + r.Form.Get("scope")})
 	case given == "" || refused || r.Form.Get("client_id") == "":
 		write(w, http.StatusUnauthorized, object{"error": "invalid_client", "error_description": "AADSTS7000215: Invalid client secret provided."})
-	case s.certificate != nil && !s.signed(r.Form.Get("client_assertion")):
+	case s.certificate != nil && !s.isSigned(r.Form.Get("client_assertion")):
 		write(w, http.StatusUnauthorized, object{"error": "invalid_client", "error_description": "AADSTS700027: The certificate with identifier used " +
 			"to sign the client assertion is not registered on application."})
 	default:
@@ -76,8 +76,8 @@ func (s *Sim) TrustCertificate(data []byte) {
 	s.certificate = c
 }
 
-// signed reports whether an assertion is signed by the trusted certificate, and carries it.
-func (s *Sim) signed(assertion string) bool {
+// isSigned reports whether an assertion is signed by the trusted certificate, and carries it.
+func (s *Sim) isSigned(assertion string) bool {
 	parts := strings.Split(assertion, ".")
 	if len(parts) != 3 {
 		return false

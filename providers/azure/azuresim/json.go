@@ -14,8 +14,8 @@ func clone[T any](v T) T {
 	return copied
 }
 
-// renamed replaces a text wherever it is in a document.
-func renamed(o object, from, to string) object {
+// withRenamedField replaces a text everywhere in a document.
+func withRenamedField(o object, from, to string) object {
 	var out object
 	if err := json.Unmarshal([]byte(strings.ReplaceAll(string(encode(o)), from, to)), &out); err != nil {
 		panic(err) // made of JSON
@@ -193,8 +193,8 @@ func sub(names string) fields {
 	return members("name id etag type zones").set("properties", members(names+" provisioningState"))
 }
 
-// within are fields that are objects of a few members wherever they are: references, and settings that belong together.
-func within() map[string]fields {
+// nestedFields returns fields with the same members everywhere: references and groups of settings.
+func nestedFields() map[string]fields {
 	inner := map[string]fields{
 		"hardwareProfile": members("vmSize vmSizeProperties"), "ipTags": members("ipTagType tag"), "ddosSettings": members("protectionMode ddosProtectionPlan"),
 		"visibility": members("subscriptions"), "autoApproval": members("subscriptions"),

@@ -175,7 +175,7 @@ func (s *Sim) checkPublic(r *resource, name, public string) *failure {
 	switch {
 	case a == nil:
 		return invalid("InvalidResourceReference", "Resource %s referenced by resource %s was not found.", public, r.id)
-	case a.busy.running() || text(s.show(a, false), "properties", "provisioningState") == "Failed":
+	case a.busy.isRunning() || text(s.show(a, false), "properties", "provisioningState") == "Failed":
 		return invalid("ReferencedResourceNotProvisioned", "Cannot proceed with operation because resource %s used by resource %s is not in Succeeded state.", public, r.id)
 	case text(a.doc, "sku", "name") != text(r.doc, "sku", "name"):
 		return invalid("LoadBalancerAndPublicIPAddressSkuMismatch", "The sku of the load balancer and of %s differ.", public)
@@ -513,7 +513,7 @@ func (s *Sim) showAddress(r *resource, answer object, _ bool) {
 	if bound := s.frontendOf(r.id); bound != "" {
 		props["ipConfiguration"] = object{"id": bound}
 	}
-	if r.busy.running() {
+	if r.busy.isRunning() {
 		delete(props, "ipAddress")
 	}
 }
@@ -538,8 +538,8 @@ func askedParts(r *resource, asked object) (object, *failure) {
 	return props, checkUnique(r, props)
 }
 
-// take makes a document what was asked for, with these properties.
-func (r *resource) take(asked, props object) {
+// setDocument stores the requested document with these properties.
+func (r *resource) setDocument(asked, props object) {
 	r.doc = object{"location": asked["location"], "properties": props}
 	if asked["tags"] != nil {
 		r.doc["tags"] = asked["tags"]
@@ -568,7 +568,7 @@ func (*Sim) putSecurityGroup(r *resource, asked object, _ bool) *failure {
 	ensureList(props, "securityRules")
 	delete(props, "provisioningState")
 	delete(props, "defaultSecurityRules")
-	r.take(asked, props)
+	r.setDocument(asked, props)
 	return nil
 }
 
@@ -619,7 +619,7 @@ func (*Sim) putRouteTable(r *resource, asked object, _ bool) *failure {
 	}
 	ensureList(props, "routes")
 	delete(props, "provisioningState")
-	r.take(asked, props)
+	r.setDocument(asked, props)
 	return nil
 }
 

@@ -36,7 +36,7 @@ func (s *Sim) servePart(w http.ResponseWriter, r *http.Request, p armPath, k kin
 	if f != nil {
 		return f
 	}
-	s.changed(w, r, parent)
+	s.writeChanged(w, r, parent)
 	status := map[bool]int{true: http.StatusCreated, false: http.StatusOK}[created]
 	for _, one := range k.list(s, strings.ToLower(parent.id)) {
 		if strings.EqualFold(text(one, "name"), name) {
@@ -57,14 +57,14 @@ func (s *Sim) deletePart(w http.ResponseWriter, r *http.Request, p armPath, k ki
 	if f := k.cutPart(s, parent, name); f != nil {
 		return f
 	}
-	s.changed(w, r, parent)
+	s.writeChanged(w, r, parent)
 	w.Header().Set("Location", strings.Replace(w.Header().Get("Azure-AsyncOperation"), "/operations/", "/operationResults/", 1))
 	w.WriteHeader(http.StatusAccepted)
 	return nil
 }
 
-// changed gives a resource a new ETag, and begins work on it.
-func (s *Sim) changed(w http.ResponseWriter, r *http.Request, res *resource) {
+// writeChanged gives a resource a new ETag and starts an operation on it.
+func (s *Sim) writeChanged(w http.ResponseWriter, r *http.Request, res *resource) {
 	s.number++
 	res.etag = s.number
 	s.work(w, r, res, nil)
@@ -89,7 +89,7 @@ func cutPool(s *Sim, parent *resource, name string) *failure {
 
 // setPools judges a load balancer with these pools as one that is written whole.
 func (s *Sim) setPools(lb *resource, pools []object) *failure {
-	if lb.busy.running() {
+	if lb.busy.isRunning() {
 		return fail(http.StatusConflict, "AnotherOperationInProgress", "Another operation on this or dependent resource is in progress.")
 	}
 	asked := clone(lb.doc)

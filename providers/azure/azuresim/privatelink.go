@@ -67,7 +67,7 @@ func (s *Sim) checkLinkFronts(r *resource, props object) *failure {
 		if other := s.linkOf(id); other != nil && !strings.EqualFold(other.id, r.id) {
 			return invalid("PrivateLinkServiceFrontendInUse", "Frontend %s is in use by private link service %s.", id, other.id)
 		}
-		if lb.busy.running() {
+		if lb.busy.isRunning() {
 			return fail(http.StatusConflict, "AnotherOperationInProgress", "Another operation on this or dependent resource is in progress.")
 		}
 	}

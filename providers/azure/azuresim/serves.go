@@ -38,7 +38,7 @@ func (s *Sim) addRule(ports simkit.Ports, rule any, frontend string, public bool
 		back = front
 	}
 	var backends []string
-	if !public || slices.Contains(s.opened(protocol, frontend, floating), back) {
+	if !public || slices.Contains(s.openPorts(protocol, frontend, floating), back) {
 		for _, b := range pool {
 			backends = append(backends, simkit.Backend(b, back))
 		}
@@ -46,8 +46,8 @@ func (s *Sim) addRule(ports simkit.Ports, rule any, frontend string, public bool
 	ports.Add(protocol, front, words, backends)
 }
 
-// opened are the single ports that security rules open: at the address of a frontend where packets keep it, and else at that of a backend.
-func (s *Sim) opened(protocol, frontend string, floating bool) (list []int) {
+// openPorts returns the single ports that security rules open: at the frontend address if packets keep it, else at that of a backend.
+func (s *Sim) openPorts(protocol, frontend string, floating bool) (list []int) {
 	for _, group := range s.all(kindSecurityGroup) {
 		for _, rule := range items(group.doc, "properties", "securityRules") {
 			p := rule["properties"]

@@ -68,7 +68,8 @@ type Sim struct {
 func New(secret string, activation time.Duration) (*Sim, *simkit.Server) {
 	s := &Sim{
 		secret: secret, activation: activation, tokens: map[string]time.Time{}, resources: map[string]*resource{},
-		rules: legalValues(), shared: within(), operations: map[string]*operation{}, budgets: map[string]int{}, failNext: map[string]*failure{},
+		rules: legalValues(), shared: nestedFields(), operations: map[string]*operation{}, budgets: map[string]int{},
+		failNext:   map[string]*failure{},
 		refuseNext: map[string]*failure{}, meanwhile: map[string][]func(object){}, given: map[string]bool{},
 	}
 	s.begin()

@@ -44,7 +44,7 @@ func oneOf(values string) legalValue {
 	})
 }
 
-func formed(pattern string) legalValue {
+func matchesForm(pattern string) legalValue {
 	return isText(regexp.MustCompile(`^(?:` + pattern + `)$`).MatchString)
 }
 
@@ -68,17 +68,17 @@ var serviceTag = regexp.MustCompile(`^(\*|[A-Za-z][A-Za-z0-9]*(\.[A-Za-z0-9]+)*)
 func legalValues() map[string]legalValue {
 	const id = `(?i)/subscriptions/[0-9a-z-]+/resourceGroups/[^/ ]+/providers/[^ ~]+`
 	all := map[string]legalValue{
-		"name": formed(`[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9_])?`), "id": formed(id),
+		"name": matchesForm(`[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9_])?`), "id": matchesForm(id),
 		"frontendPort": isNumber(0, 65534), "backendPort": isNumber(0, 65535), "port": isNumber(1, 65535), "idleTimeoutInMinutes": isNumber(4, 100),
 		"intervalInSeconds": isNumber(5, 1<<31-1), "probeThreshold": isNumber(1, 100), "numberOfProbes": isNumber(0, 1<<31-1), "priority": isNumber(100, 4096),
 		"provisioningState": oneOf("Succeeded Updating Deleting Failed Creating"), "dnsServers": isText(isAddress),
-		"resourceGuid":    formed(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`),
+		"resourceGuid":    matchesForm(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`),
 		"prefixLength":    isNumber(0, 128),
 		"protocol":        oneOf("Tcp Udp All Http Https * Icmp Ah Esp"),
-		"requestPath":     formed(`/[^ ~]*`),
-		"domainNameLabel": formed(`[a-z][a-z0-9-]{1,61}[a-z0-9]`), "ipTagType": oneOf("RoutingPreference FirstPartyUsage"), "tag": formed(`[A-Za-z0-9/._-]+`),
-		"fqdns": formed(`[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+`), "subscriptions": formed(`\*|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`),
-		"vmSize": formed(`(Standard|Basic)_[A-Za-z0-9_]+`), "addressPrefix": isText(isNetwork), "addressPrefixes": isText(isNetwork),
+		"requestPath":     matchesForm(`/[^ ~]*`),
+		"domainNameLabel": matchesForm(`[a-z][a-z0-9-]{1,61}[a-z0-9]`), "ipTagType": oneOf("RoutingPreference FirstPartyUsage"), "tag": matchesForm(`[A-Za-z0-9/._-]+`),
+		"fqdns": matchesForm(`[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+`), "subscriptions": matchesForm(`\*|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`),
+		"vmSize": matchesForm(`(Standard|Basic)_[A-Za-z0-9_]+`), "addressPrefix": isText(isNetwork), "addressPrefixes": isText(isNetwork),
 	}
 	for names, legal := range map[string]legalValue{
 		"enableFloatingIP enableTcpReset disableOutboundSnat enableConnectionTracking primary enableAcceleratedNetworking disableTcpStateTracking " +
