@@ -291,8 +291,12 @@ func (r *sharedParts) desireRules(
 	}
 	switch {
 	case s.mode == modeAll || s.mode == modeFrontend:
-		if d.noNodes { // nothing is known of where nodes are: what is open stays
+		switch {
+		case !d.noNodes:
+		case q.Purpose == services.Plan:
 			return nil, nil
+		default: // nothing is known of where nodes are: what is open stays
+			return r.book.unproved(ctx, request, nil)
 		}
 	case r.book.holds(q.Service.UID):
 		request.leaving, request.nodes = true, nil

@@ -25,8 +25,8 @@ func eventRows() []events.Row {
 	}
 	return []events.Row{
 		row(eventRefused, "The cloud began a change of the load balancer, and it failed.", "Fix the fault named in the event."),
-		row(eventRulesLeft, "A security list or a network security group could not be read when the Service was deleted.",
-			"Remove the rules for its ports there, if the subnet or the group still exists."),
+		row(eventRulesLeft, "When the Service was deleted, a security list or a network security group could not be read, or kept rules that may be somebody else's.",
+			"Remove the rules for its ports there, if the subnet or the group still exists and nobody needs them."),
 		row(eventOtherKind, "The Service has a load balancer of the type that it requested before. It is no longer managed, except for its nodes.",
 			"Restore the annotation, or delete and create the Service."),
 		row(eventNoNodes, "No node can receive the traffic of the Service. The backends are not changed.", "Check the label selector and the nodes."),

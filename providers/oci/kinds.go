@@ -149,6 +149,20 @@ func (k *kinds) look(ctx context.Context, list []*v1.Service) error {
 	return nil
 }
 
+// otherBalancers returns the load balancers of both kinds that are none of some Services'.
+func (k *kinds) otherBalancers(ctx context.Context, list []*v1.Service) (all []*loadBalancer, err error) {
+	for _, of := range []*servedKind{k.lb, k.nlb} {
+		found, err := of.known.All(ctx, inventory.Query{MaxAge: observedMaxAge})
+		if err := k.unlessUnserved(ctx, of, err); err != nil {
+			return nil, err
+		}
+		all = append(all, slices.DeleteFunc(found, func(lb *loadBalancer) bool {
+			return slices.ContainsFunc(list, func(s *v1.Service) bool { return of.kind.name(s) == lb.Name })
+		})...)
+	}
+	return all, nil
+}
+
 func (k *kinds) setEvents(events record.EventRecorder) {
 	k.events, k.lb.Events, k.nlb.Events = events, events, events
 }

@@ -96,11 +96,18 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observ
 	if len(nodes) == 0 {
 		nodes = r.instances.nodes.Nodes()
 	}
-	plans, failed := r.book.narrowings(ctx, ruleRequest{
+	request := ruleRequest{
 		service: q.Service, access: access{ports: portsOf(q.Service), health: healthPort(q.Service), preserve: s.preserve},
-		former: accessThere(o.lb, nil), frontend: s.mode == modeFrontend, balancers: o.lb.Subnets, nodes: s.eligible(nodes),
-		four: !s.sixAlone, six: s.six, unmarked: unmarked(o.lb), narrows: true,
-	}, lets)
+		former: accessThere(o.lb, lets.asked.Texts(everybody)), frontend: s.mode == modeFrontend, balancers: o.lb.Subnets,
+		nodes: s.eligible(nodes), four: !s.sixAlone, six: s.six, unmarked: unmarked(o.lb), narrows: true,
+	}
+	plans, failed := r.book.narrowings(ctx, request, lets)
+	if q.Purpose == services.Narrow { // nobody else tells of what stays
+		stays, unread := r.book.unproved(ctx, request, plans)
+		for failed = errors.Join(failed, unread); len(stays) > 0; stays = stays[1:] {
+			failed = errors.Join(failed, errors.New(stays[0].Message))
+		}
+	}
 	return append(all, r.narrowingChanges(q.Service, plans)...), errors.Join(err, failed)
 }
 
@@ -193,7 +200,7 @@ func (b *ruleBook) narrowings(ctx context.Context, r ruleRequest, lets clients) 
 	}
 	// Nodes that see the addresses of clients let them in, too. Where a subnet of the load balancer is not known, nor is its own way in.
 	seen := (r.access.preserve || r.former.preserve) && !r.frontend && len(missed) == 0
-	places := front
+	places, nodes := front, []place{}
 	if seen {
 		ids, unseen, err := b.subnetsOf(ctx, r)
 		if err != nil {
@@ -203,10 +210,13 @@ func (b *ruleBook) narrowings(ctx context.Context, r ruleRequest, lets clients) 
 		if err != nil {
 			return nil, err
 		}
-		places, missed = append(places, back...), append(append(missed, unseen...), more...)
+		places, nodes, missed = slices.Concat(places, back), back, slices.Concat(missed, unseen, more)
 	}
 	for _, p := range places {
 		at(p.list)
+	}
+	if r.unmarked {
+		r.serve(all, front, nodes)
 	}
 	b.copyHeld(r.service.UID, at)
 	networks := networksOf(front, r.four, r.six)
@@ -227,6 +237,9 @@ func (b *ruleBook) narrowings(ctx context.Context, r ruleRequest, lets clients) 
 					c.ports[rulePort{protocol: p.protocol, port: p.node}] = true
 				}
 			}
+		}
+		if _, err := b.seeStrangers(ctx, c, l); err != nil {
+			missed, c.unmarked = append(missed, err), false
 		}
 		if p, due := c.plan(l); due {
 			plans = append(plans, p)

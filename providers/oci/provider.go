@@ -76,6 +76,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	c.reconciler, c.network = newReconciler(parts, balancerKind(config)), newReconciler(parts, networkKind())
 	c.loadBalancers = newKinds(a, c.reconciler, c.network)
 	parts.book.there, parts.book.look = c.loadBalancers.peekBalancer, c.loadBalancers.look
+	parts.book.otherBalancers = c.loadBalancers.otherBalancers
 	if !config.LoadBalancersOff {
 		c.ServiceAPI = c.loadBalancers
 	}

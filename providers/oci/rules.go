@@ -287,6 +287,11 @@ type claim struct {
 	ended      openings
 	closes     openings
 	closesOnly bool
+	// served holds what is asked for at the ports that such a load balancer has now, listeners those at which its clients come in.
+	served    openings
+	listeners map[rulePort]bool
+	// strangers are ports that others are seen to have: rules without a description stay there. It is nil before anybody has looked.
+	strangers map[rulePort]bool
 	// closesNothing is set where a node's subnet is not known: what is open may be for it.
 	closesNothing bool
 	// service is whose claim it is, and unmarked is set where the Service may have rules without a description, as Oracle's own controller
@@ -403,7 +408,7 @@ func (c claim) drops(rule document, o opening) bool {
 	}
 	of := o
 	of.network = ""
-	return said == "" && c.unmarked && (c.former[o] || c.ended[of])
+	return said == "" && c.unmarked && !c.strangers[rulePort{protocol: o.protocol, port: o.port}] && (c.former[o] || c.ended[of])
 }
 
 // withoutMark is a rule without the mark of this cluster; nil where no other cluster needs it.
@@ -441,7 +446,7 @@ func (c claim) isLasting(rule document) bool {
 
 // apply is a security list as it should be for a Service: the rest stays as it is. It is nil where nothing changes.
 func (c claim) apply(list document) (after document, added, removed []opening) {
-	if c.lets != nil {
+	if c = c.withFormer(list); c.lets != nil {
 		c = c.narrowed(list)
 	}
 	have, foreign := openings{}, openings{}

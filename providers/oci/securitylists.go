@@ -59,6 +59,8 @@ type ruleBook struct {
 	// before this one left.
 	there func(*v1.Service) *loadBalancer
 	look  func(context.Context, []*v1.Service) error
+	// otherBalancers returns the load balancers that are none of some Services'.
+	otherBalancers func(context.Context, []*v1.Service) ([]*loadBalancer, error)
 }
 
 // heldRules are a Service's rules in a list; unmarked is set if rules without a description are its own.
@@ -149,6 +151,14 @@ func (b *ruleBook) plan(ctx context.Context, r ruleRequest) (plans []listPlan, m
 			return nil, missed, cloudapi.NotAbsence(err)
 		}
 		c := claims[id]
+		left, err := b.seeStrangers(ctx, c, l)
+		if err != nil {
+			return nil, missed, err
+		}
+		if r.leaving && len(left) > 0 {
+			missed = append(missed, fmt.Errorf("security list %s keeps rules without a description, whose port somebody else has: %s",
+				id, summary("those for", left)))
+		}
 		if p, due := c.plan(l); due {
 			plans = append(plans, p)
 			continue
@@ -232,6 +242,7 @@ func (b *ruleBook) claims(ctx context.Context, r ruleRequest) (all map[string]*c
 	}
 	if r.unmarked {
 		endPorts(all, front, back, r.ends())
+		r.serve(all, front, back)
 	}
 	if r.leaving {
 		for _, c := range all {
@@ -292,65 +303,11 @@ func (b *ruleBook) beginClaims(ctx context.Context, r ruleRequest) (all map[stri
 		if all[id] == nil {
 			all[id] = &claim{
 				wanted: openings{}, former: openings{}, others: others, mark: mark, service: r.service, unmarked: r.unmarked || mark == "",
+				served: openings{}, listeners: r.listeners(),
 			}
 		}
 		return all[id]
 	}, nil
-}
-
-// unproved tells of rules that let others in than a Service asks for, that nothing shows to be anybody's, and that no plan removes.
-func (b *ruleBook) unproved(ctx context.Context, r ruleRequest, plans []listPlan) (findings []services.Finding, err error) {
-	asked, some := clientsOf(services.Request{Service: r.service})
-	if !some {
-		return nil, nil
-	}
-	list, err := b.cluster.Services(ctx)
-	if err != nil {
-		return nil, err
-	}
-	others, err := b.othersThan(ctx, r.service, list)
-	if err != nil {
-		return nil, err
-	}
-	front, _, err := b.placesOf(ctx, r, r.balancers)
-	if err != nil {
-		return nil, err
-	}
-	has := func(o opening) bool { return (r.access.serves(o) || r.former.serves(o)) && !others.need(o) }
-	findings = b.unprovedIn(front, asked, plans, has)
-	if !r.access.preserve || r.frontend {
-		return findings, nil
-	}
-	// Nodes that see the addresses of clients let them in, too. Where it is not known which nodes there are, nothing is told of them.
-	ids, _, _ := b.subnetsOf(ctx, r)
-	back, _, _ := b.placesOf(ctx, r, ids)
-	inside := r.access.backOpenings(networksOf(front, r.four, r.six))
-	has = func(o opening) bool {
-		return (r.access.servesBy(o) || r.former.servesBy(o)) && !inside[o] && !others.need(o)
-	}
-	return append(findings, b.unprovedIn(back, asked, plans, has)...), nil
-}
-
-// unprovedIn tells of rules without a description in some places that have is true of, and that let in more than is asked for.
-func (b *ruleBook) unprovedIn(places []place, asked clients, plans []listPlan, has func(opening) bool) (findings []services.Finding) {
-	for _, p := range places {
-		l, _ := b.lists.Peek(p.list)
-		goes := func(o opening) bool {
-			return slices.ContainsFunc(plans, func(plan listPlan) bool { return plan.id == p.list && slices.Contains(plan.removed, o) })
-		}
-		for _, v := range listOf(l.doc[ingressField]) {
-			rule, _ := v.(document)
-			o, single := openingOf(rule, false)
-			if said, _ := rule["description"].(string); said != "" || !single || !has(o) || goes(o) {
-				continue
-			}
-			if _, more := asked.asked.NarrowTexts([]string{o.network}, false); more {
-				findings = append(findings, services.Warning(services.EventRangesIgnored, "security list %s lets in %s by a rule without a description, "+
-					"which nothing shows to be the Service's, so that it stays: remove it, or describe it if it is to stay", p.list, o.text()))
-			}
-		}
-	}
-	return findings
 }
 
 // othersThan returns the openings that all Services but one need.
@@ -622,6 +579,9 @@ func (b *ruleBook) edit(ctx context.Context, id string, c claim) error {
 		}
 		c := c
 		if c.others, err = b.othersThan(ctx, c.service, list); err != nil {
+			return l, err
+		}
+		if _, err := b.seeStrangers(ctx, &c, l); err != nil {
 			return l, err
 		}
 		after, _, _ := c.apply(l.doc)

@@ -492,12 +492,8 @@ func TestRulesOfALeftPortGo(t *testing.T) {
 				assert.Subset(w, after, []string{
 					"ingress 17 80 " + everybody, "ingress 6 80 192.0.2.0/24", "ingress 6 80-81 198.18.0.0/15", "ingress 6 8080 203.0.113.0/24",
 				}, "of another protocol, described by somebody, of more ports, and asked for")
-				var heard []string
-				for len(events.Events) > 0 {
-					heard = append(heard, <-events.Events)
-				}
-				told := strings.Join(heard, "\n")
-				assert.Equal(w, c.told, strings.Contains(told, "TCP port 80 from 0.0.0.0/0 by a rule without a description"), told)
+				text := drainEvents(events)
+				assert.Equal(w, c.told, strings.Contains(text, "TCP port 80 from 0.0.0.0/0 by a rule without a description"), text)
 			})
 		})
 	}

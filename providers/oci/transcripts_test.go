@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 )
 
@@ -178,7 +177,7 @@ func takeOver(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) conformance
 // leftInLists is such a load balancer.
 func leftInLists(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) conformance.Left {
 	t.Helper()
-	return conformance.Left{Open: services.EventRangesIgnored, Leave: func(nodes []*v1.Node) *v1.Service {
+	return conformance.Left{Leave: func(nodes []*v1.Node) *v1.Service {
 		in := f.Inputs()
 		in.Dial = f.Network.Dial
 		c, err := maker().New(in)

@@ -22,9 +22,6 @@ type Left struct {
 	Leave func(nodes []*v1.Node) *v1.Service
 	// Writes is why the takeover writes; "" where it does not.
 	Writes string
-	// Open is the reason of the event that tells that others than those of the source ranges may connect, where the cloud's own controller
-	// let them in and nothing shows that it did; "" where nobody else may.
-	Open string
 	// Stays is the reason of the event about what outlives the Service; "" where nothing does.
 	Stays string
 }
@@ -109,8 +106,8 @@ func runLeft(t *testing.T, f *Fixture, name string, changes []func(*v1.Service),
 		w.ensure(ctx, s, nil)
 	}
 	narrow := slices.Equal(w.service(ctx, s).Spec.LoadBalancerSourceRanges, []string{sourceRange})
-	if narrow && f.Provider.Features.SourceRanges == registry.Done && w.countEverybody(w.Snapshot()) > 0 {
-		w.requireTold(s, c.Open)
+	if narrow && f.Provider.Features.SourceRanges == registry.Done {
+		assert.Zero(t, w.countEverybody(w.Snapshot()), "everybody may connect: %s", w.Snapshot())
 	}
 	time.Sleep(stepPause)
 	if restart {
