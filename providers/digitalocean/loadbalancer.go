@@ -278,6 +278,9 @@ func (l *loadBalancers) Changes(r services.Request, f finding, d desired) ([]ser
 		return []services.Change[finding]{l.creation(d.request, r.Service)}, nil
 	}
 	changes := l.changes(f.lb, d.vanished, plan(withoutDroplets(f.lb, d.vanished), d.request))
+	if f.Verdict == ownership.Adopted && !slices.Contains(f.lb.Tags, adoptedMark) {
+		changes = append([]services.Change[finding]{l.adoption(f.lb)}, changes...)
+	}
 	if len(changes) > 0 && l.lacksMarks(f, d) {
 		return append([]services.Change[finding]{l.markChange(f.lb, marksIn(d.request))}, changes...), nil
 	}
@@ -342,6 +345,24 @@ func (l *loadBalancers) markChange(lb *godo.LoadBalancer, marks []string) servic
 		Make: func(ctx context.Context, r *services.Request, f finding) (finding, error) {
 			var err error
 			f.lb, err = l.addMarks(ctx, r.Service, f, f.lb)
+			return f, err
+		},
+	}
+}
+
+// adoption tags a load balancer that was made by hand before the Service shows it: later it would look like one of DigitalOcean's own
+// controller, and be deleted with the Service.
+func (l *loadBalancers) adoption(lb *godo.LoadBalancer) services.Change[finding] {
+	return services.Change[finding]{
+		Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + lb.ID, Detail: "tag it as one that stays when its Service goes"},
+		Compare: func() (before, after any) {
+			return services.Part(lb, "tags"), map[string]any{"tags": append(slices.Clone(lb.Tags), adoptedMark)}
+		},
+		Make: func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
+			lb, err := l.tag(ctx, f.lb, adoptedMark)
+			if err == nil {
+				f.lb = lb
+			}
 			return f, err
 		},
 	}

@@ -23,6 +23,12 @@ import (
 
 // This file finds the load balancer of a Service and decides whether the Service owns it.
 
+// adoptedMark is the tag of a load balancer that was made by hand, and adopted for a Service. It is no mark of any cluster or Service.
+const adoptedMark = "adopted-by-anyccm"
+
+// clockSkew is how much the clocks of cloud and cluster may differ.
+const clockSkew = time.Minute
+
 // finding holds the load balancer found for a Service and whether the Service may change it. The zero value means that nothing was found.
 type finding struct {
 	lb *godo.LoadBalancer
@@ -114,10 +120,23 @@ func (l *loadBalancers) reread(ctx context.Context, service *v1.Service, before 
 
 // judge decides who owns a load balancer.
 func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer, nodes []*v1.Node) (finding, error) {
-	d, err := l.cluster.Judge(ctx, service, objectOf(lb), l.rules(), func(context.Context) (ownership.Targets, error) {
-		return targetsOf(lb, slices.Concat(nodes, l.instances.nodes.Nodes())), nil
-	})
+	targets := targetsOf(lb, slices.Concat(nodes, l.instances.nodes.Nodes()))
+	d, err := l.cluster.Judge(ctx, service, objectOf(lb), l.rules(), func(context.Context) (ownership.Targets, error) { return targets, nil })
+	if err == nil && d.Verdict == ownership.Owned && !d.Deletable && isTakenOver(service, lb, targets) {
+		var all []*v1.Service
+		all, err = l.cluster.Services(ctx)
+		d.Deletable = err == nil && !slices.ContainsFunc(all, func(s *v1.Service) bool { return s.UID != service.UID && isServed(s, lb) })
+	}
 	return finding{lb: lb, Decision: d}, err
+}
+
+// isTakenOver reports whether DigitalOcean's own controller made the load balancer of a Service under the name that the Service chooses:
+// the status shows it, the record leads to it, all its droplets are nodes of this cluster, and nothing says that it was there before.
+func isTakenOver(service *v1.Service, lb *godo.LoadBalancer, t ownership.Targets) bool {
+	made, err := time.Parse(time.RFC3339, lb.Created)
+	return recordedID(service) == lb.ID && service.Annotations[annotationName] == lb.Name && !defaultNames.MatchString(lb.Name) &&
+		!slices.Contains(lb.Tags, adoptedMark) && !slices.ContainsFunc(lb.Tags, ownership.IsMark) && t.All > 0 && t.Ours == t.All &&
+		err == nil && !made.Add(clockSkew).Before(service.CreationTimestamp.Time)
 }
 
 // objectOf returns the names, marks and addresses that identify a load balancer's owner.
@@ -179,21 +198,29 @@ func (l *loadBalancers) addMarks(
 		if slices.Contains(lb.Tags, tag) {
 			continue
 		}
-		err := l.api.tag(ctx, tag, []string{lb.ID})
+		tagged, err := l.tag(ctx, lb, tag)
 		if errors.Is(err, cloudapi.ErrUnauthorized) {
 			klog.ErrorS(err, "A load balancer is not marked; grant tag:create, or set DO_OWNERSHIP_TAG=false", "service", klog.KObj(service), "loadBalancer", lb.ID)
 			return lb, nil
 		}
 		if err != nil {
-			l.observed.Invalidate(lb.ID)
 			return nil, err
 		}
-		marked := *lb
-		marked.Tags = append(slices.Clone(lb.Tags), tag)
-		lb = &marked
-		l.observed.PutPartial(lb)
+		lb = tagged
 	}
 	return l.removeMarks(ctx, lb, marks)
+}
+
+// tag adds a tag to a load balancer, which it returns as it is then.
+func (l *loadBalancers) tag(ctx context.Context, lb *godo.LoadBalancer, tag string) (*godo.LoadBalancer, error) {
+	if err := l.api.tag(ctx, tag, []string{lb.ID}); err != nil {
+		l.observed.Invalidate(lb.ID)
+		return nil, err
+	}
+	tagged := *lb
+	tagged.Tags = append(slices.Clone(lb.Tags), tag)
+	l.observed.PutPartial(&tagged)
+	return &tagged, nil
 }
 
 // removeMarks removes the marks of a deleted former owner, which could otherwise claim the load balancer again.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/digitalocean/godo"
 	"github.com/stretchr/testify/assert"
@@ -18,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -233,6 +235,83 @@ func TestAdoptedByTargets(t *testing.T) {
 			assert.Contains(t, strings.Join(w.Events(), "\n"), contract.EventLoadBalancerRetained)
 		})
 	}
+}
+
+// TestTakenOverByChosenName: a load balancer that DigitalOcean's own controller made under the name that a Service chooses goes with the
+// Service, also after our controller changed it. Each thing that speaks against it leaves it in the cloud, with an event.
+func TestTakenOverByChosenName(t *testing.T) {
+	t.Parallel()
+	type left struct {
+		lb             *digitaloceansim.LoadBalancer
+		service, other *v1.Service
+	}
+	for name, c := range map[string]struct {
+		change func(l *left)
+		stays  bool
+	}{
+		"all of it":                      {func(*left) {}, false},
+		"another name":                   {func(l *left) { l.lb.Name = "back" }, true},
+		"a target that is no node":       {func(l *left) { l.lb.DropletIDs = append(l.lb.DropletIDs, 42) }, true},
+		"older than the Service":         {func(l *left) { l.service.CreationTimestamp = metav1.NewTime(time.Now().Add(time.Hour)) }, true},
+		"adopted when it was":            {func(l *left) { l.lb.Tags = []string{adoptedMark} }, true},
+		"a mark of a retained one":       {func(l *left) { l.lb.Tags = []string{"anyccm:test-cluster", ownership.ServiceMark("gone")} }, true},
+		"another Service records it":     {func(l *left) { l.other.Annotations[annotationID] = l.lb.ID }, true},
+		"another Service has that name":  {func(l *left) { l.other.Annotations[annotationName] = "front" }, true},
+		"another Service has other ones": {func(l *left) { l.other.Annotations[annotationName] = "side" }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := lbWorld(t)
+			s, other := adoptable("default", 1, map[string]string{annotationName: "front"}), adoptable("tenant", 2, nil)
+			w.Apply(s)
+			s, shown := w.ensure(s)
+			s = w.SetStatus(s, shown).DeepCopy()
+			w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *digitaloceansim.LoadBalancer) {
+				lb.Name, lb.Tags = "front", nil // as that controller leaves it
+				c.change(&left{lb, s, other})
+			})
+			w.Apply(other)
+			w.Apply(s)
+			w.SetStatus(s, &s.Status.LoadBalancer)
+			w.restart()
+			w.Register(w.nodes[0])
+			w.instances.nodes.SetLister(w.Nodes())
+			require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", w.Current(s)))
+			assert.Equal(t, c.stays, len(w.sim.LoadBalancers()) == 1, "what is not proved to be its own stays, and no more")
+			assert.Equal(t, c.stays, strings.Contains(strings.Join(w.Events(), "\n"), contract.EventLoadBalancerRetained))
+		})
+	}
+}
+
+// TestAdoptedByName: a load balancer made by hand serves the Service that chooses its name, and stays when the Service goes, although then
+// all is as with one that was taken over. Until it is tagged, it is not adopted.
+func TestAdoptedByName(t *testing.T) {
+	t.Parallel()
+	w := lbWorld(t)
+	id := byHand(t, strings.TrimSuffix(w.env["DO_OVERRIDE_URL"], "/"), nil)
+	droplet, err := parseProviderID(w.nodes[0].Spec.ProviderID)
+	require.NoError(t, err)
+	w.sim.ChangeLoadBalancer(id, func(lb *digitaloceansim.LoadBalancer) {
+		lb.Tag, lb.DropletIDs, lb.ForwardingRules[0].TargetPort = "", []int{droplet}, 30080
+	})
+	s := adoptable("default", 1, map[string]string{annotationName: "by-hand"})
+	s.CreationTimestamp = metav1.NewTime(time.Now())
+	w.Apply(s)
+	for _, refused := range []string{"POST /v2/tags/{name}/resources", "PUT /v2/load_balancers/{id}"} {
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: refused, Count: 1})
+		require.NoError(t, err)
+		shown, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+		require.ErrorIs(t, err, cloudapi.ErrUnauthorized, refused)
+		assert.Nil(t, shown)
+	}
+	s, shown := w.ensure(s)
+	w.SetStatus(s, shown)
+	w.restart()
+	w.Register(w.nodes[0])
+	w.instances.nodes.SetLister(w.Nodes())
+	s, _ = w.ensure(w.Current(s))
+	require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", s))
+	assert.Len(t, w.sim.LoadBalancers(), 1, "it was there before the Service asked for it")
 }
 
 // TestOrphanOfALivingService: each of what leads from a living Service to a load balancer keeps it from being an orphan.

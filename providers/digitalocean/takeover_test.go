@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
-	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // leftBalancers returns the objects that DigitalOcean's own controller leaves. The requests are written down by hand, from what
@@ -42,10 +41,7 @@ func leftBalancers(t testing.TB, f *conformance.Fixture, url string) map[string]
 		"network":  {Leave: leave(nil, nil)},
 		"regional": {Leave: leave(regional, map[string]string{annotationType: typeRegional})},
 		"filtered": {Leave: leave(filtered, map[string]string{annotationType: typeRegional}, "198.51.100.0/24")},
-		"named": {
-			Leave: leave(map[string]any{"name": "front.example"}, map[string]string{annotationName: "front.example"}),
-			Stays: contract.EventLoadBalancerRetained, // its name does not show that a controller made it
-		},
+		"named":    {Leave: leave(map[string]any{"name": "front.example"}, map[string]string{annotationName: "front.example"})},
 	}
 }
 
