@@ -436,6 +436,12 @@ func (s *settings) warnUnknownAnnotations(service *v1.Service) []error {
 			warned = append(warned, &schema.Problem{Place: "annotation " + key, Reason: "has no effect on " + kind, Warning: true})
 		}
 	}
+	if s.network && !slices.Contains([]string{"", backendTCP, backendSSL}, s.BackendProtocol) {
+		warned = append(warned, &schema.Problem{
+			Place: "annotation " + annotationBackendProtocol, Value: s.BackendProtocol, Warning: true,
+			Reason: "has no effect on " + kind + "; ports have the protocols of the Service",
+		})
+	}
 	return warned
 }
 
