@@ -17,6 +17,8 @@ type Features struct {
 
 	// Zones: nodes get their zone, and not only the region.
 	Zones Support `json:"zones"`
+	// ServingCertificates: the cloud alone knows the names and addresses of an instance, so that its kubelet's request is judged by them.
+	ServingCertificates Support `json:"servingCertificates"`
 
 	// Internal: load balancers that only a private network reaches. A row serves the portable annotation for the scheme.
 	Internal Support `json:"internal"`
@@ -51,6 +53,7 @@ type Detail struct {
 func (f Features) Details() []Detail {
 	all := []Detail{
 		{Title: "zones of nodes", said: f.Zones, whole: f.Instances},
+		{Title: "serving certificates", said: f.ServingCertificates, whole: f.Instances},
 		{Title: "internal", said: f.Internal, whole: f.LoadBalancers, portable: portable.Scheme, value: portable.SchemeInternal},
 		{Title: "reserved addresses", said: f.ReservedAddresses, whole: f.LoadBalancers, portable: portable.Address},
 		{Title: "TLS", said: f.TLS, whole: f.LoadBalancers, portable: portable.Certificate},

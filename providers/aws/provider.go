@@ -27,7 +27,7 @@ func Description() registry.Provider {
 		ProviderIDPrefixes: []string{providerIDPrefix, "i-", "/"}, // the latter without a scheme, as older kubelets had them
 		InstanceKey:        instanceKey,
 		Features: registry.Features{
-			Instances: registry.Done, Zones: registry.Done, Routes: registry.Done,
+			Instances: registry.Done, Zones: registry.Done, ServingCertificates: registry.Done, Routes: registry.Done,
 			LoadBalancers: registry.Done, Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.Done,
 			ProxyProtocol: registry.Done, UDP: registry.Done, DualStack: registry.Done, SourceRanges: registry.Done,
 		},

@@ -42,7 +42,7 @@ func features() registry.Features {
 	return registry.Features{
 		LoadBalancers: registry.Done, Internal: registry.Done, ReservedAddresses: registry.Done, SourceRanges: registry.Done,
 		UDP: registry.Done, DualStack: registry.Done, TLS: registry.CloudHasNone, ProxyProtocol: registry.NotYet,
-		Instances: registry.Done, Zones: registry.Done, Routes: registry.Done,
+		Instances: registry.Done, Zones: registry.Done, ServingCertificates: registry.NotYet, Routes: registry.Done,
 	}
 }
 

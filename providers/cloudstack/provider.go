@@ -25,7 +25,7 @@ func Description() registry.Provider {
 		Name: Name, Aliases: []string{officialName}, Title: "Apache CloudStack", Stability: "alpha",
 		ProviderIDPrefixes: []string{officialName, otherPrefix}, InstanceKey: instanceKey,
 		Features: registry.Features{
-			Instances: registry.Done, Zones: registry.Done, Routes: registry.CloudHasNone,
+			Instances: registry.Done, Zones: registry.Done, ServingCertificates: registry.Done, Routes: registry.CloudHasNone,
 			LoadBalancers: registry.Done, SourceRanges: registry.Done, ProxyProtocol: registry.Done, ReservedAddresses: registry.Done,
 			Internal: registry.NotYet, DualStack: registry.CloudHasNone, TLS: registry.NotYet, UDP: registry.NotYet,
 		},

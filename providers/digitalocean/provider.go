@@ -26,7 +26,7 @@ func Description() registry.Provider {
 		Features: registry.Features{
 			Instances: registry.Done, LoadBalancers: registry.Done, Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.Done,
 			ProxyProtocol: registry.Done, UDP: registry.Done, DualStack: registry.Done, SourceRanges: registry.Done,
-			Zones: registry.CloudHasNone, Routes: registry.CloudHasNone,
+			Zones: registry.CloudHasNone, ServingCertificates: registry.Done, Routes: registry.CloudHasNone,
 		},
 		Extras:  []string{"tags of load balancers", "public access firewall"},
 		Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),

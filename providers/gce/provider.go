@@ -27,7 +27,7 @@ func Description() registry.Provider {
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		InstanceKey:        instanceKey,
 		Features: registry.Features{
-			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done,
+			Instances: registry.Done, Zones: registry.Done, ServingCertificates: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done,
 			ReservedAddresses: registry.Done, Internal: registry.Done,
 			TLS: registry.CloudHasNone, ProxyProtocol: registry.CloudHasNone, UDP: registry.Done, SourceRanges: registry.Done,
 		},

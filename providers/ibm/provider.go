@@ -23,7 +23,7 @@ func Description() registry.Provider {
 		Name: Name, Title: "IBM Cloud", Stability: "alpha", Limits: ibmlimits.Table,
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		Features: registry.Features{
-			Instances: registry.Done, Zones: registry.Done, Routes: registry.CloudHasNone,
+			Instances: registry.Done, Zones: registry.Done, ServingCertificates: registry.Done, Routes: registry.CloudHasNone,
 			LoadBalancers: registry.Done, Internal: registry.Done, ProxyProtocol: registry.Done, UDP: registry.Done,
 			SourceRanges: registry.Done, ReservedAddresses: registry.NotYet, TLS: registry.NotYet, DualStack: registry.CloudHasNone,
 		},

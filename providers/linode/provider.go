@@ -35,7 +35,7 @@ func Description() registry.Provider {
 			LoadBalancers: registry.Done, Internal: registry.Done,
 			ReservedAddresses: registry.Done, TLS: registry.Done, ProxyProtocol: registry.Done,
 			UDP: registry.Done, DualStack: registry.Done, SourceRanges: registry.Done,
-			Zones: registry.CloudHasNone,
+			Zones: registry.CloudHasNone, ServingCertificates: registry.Done,
 		},
 		Options: Options.Rows(), Annotations: Annotations.Rows(),
 		Handover:    true,

@@ -24,7 +24,7 @@ func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "OpenStack", Stability: "alpha", SDK: "github.com/gophercloud/gophercloud/v2",
 		Features: registry.Features{
-			Instances: registry.Done, Zones: registry.Done, Routes: registry.Done,
+			Instances: registry.Done, Zones: registry.Done, ServingCertificates: registry.Done, Routes: registry.Done,
 			LoadBalancers: registry.Done, Internal: registry.Done, ReservedAddresses: registry.Done,
 			TLS: registry.Done, ProxyProtocol: registry.Done, UDP: registry.Done, SourceRanges: registry.Done,
 			DualStack: registry.NotYet,

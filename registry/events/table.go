@@ -71,6 +71,11 @@ func nodeRows() []Row {
 			Do:   "Delete the Node and let it register again, or set `--update-topology-labels`; see [labels of Nodes](node-labels.md).",
 		},
 		{
+			On: "Node", Reason: "ServingCertificateNotApproved", Type: "Warning",
+			What: "The kubelet asks for a serving certificate with a name or an address that the cloud does not attest to its instance, or its request is malformed. The message says which. The request is neither approved nor denied.",
+			Do:   "See [serving certificates](serving-certificates.md).",
+		},
+		{
 			On: "Node", Reason: "NodeNotOurs", Type: "Normal",
 			What: "The Node belongs to another cloud or is outside `--node-selector`. It is left alone.",
 			Do:   "Nothing, unless it should be ours.",

@@ -38,6 +38,9 @@ func (c *Cloud) ObserveMetadata(observe func(*v1.Node, *cloudprovider.InstanceMe
 // IsOurs reports whether a Node belongs to this cloud and matches --node-selector.
 func (c *Cloud) IsOurs(node *v1.Node) bool { return c.ownership.foreign(node) == "" }
 
+// InstanceKey returns the key of the instance behind a provider ID, and "" for one that is not the provider's.
+func (c *Cloud) InstanceKey(providerID string) string { return c.facts.instanceKey(providerID) }
+
 // InstanceExists implements cloudprovider.InstancesV2. A Node that is not ours counts as existing, and "gone" is returned only if the
 // policy allows it; otherwise an error makes the framework keep the Node.
 func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {

@@ -47,18 +47,35 @@ func NodeName(csr *certificatesv1.CertificateSigningRequest) string {
 	return name
 }
 
+// Supersedes reports whether a request of the same node is newer than another one. Kubelets leave older requests behind.
+func Supersedes(csr, other *certificatesv1.CertificateSigningRequest) bool {
+	if !csr.CreationTimestamp.Equal(&other.CreationTimestamp) {
+		return other.CreationTimestamp.Before(&csr.CreationTimestamp)
+	}
+	return Waiting(csr) || !Waiting(other)
+}
+
+// wellFormed returns a request that the signer would accept, or why it is none.
+func wellFormed(csr *certificatesv1.CertificateSigningRequest) (request *x509.CertificateRequest, why string) {
+	if !Waiting(csr) {
+		return nil, "it is no request for a serving certificate that waits"
+	}
+	request, err := parse(csr.Spec.Request)
+	if err != nil {
+		return nil, err.Error()
+	}
+	return request, malformed(csr, request)
+}
+
 // judge reports whether a request may be approved, and why not. The Node is nil where there is none; the attestation is of its instance.
 func judge(
 	csr *certificatesv1.CertificateSigningRequest, node *v1.Node, a contract.Attested, c Cluster,
 ) (approve bool, why string) {
-	if !Waiting(csr) {
-		return false, "it is no request for a serving certificate that waits"
+	request, why := wellFormed(csr)
+	if why != "" {
+		return false, why
 	}
-	request, err := parse(csr.Spec.Request)
-	if err != nil {
-		return false, err.Error()
-	}
-	for _, why := range []string{malformed(csr, request), c.refuse(csr, node), c.foreignNames(request, a), c.foreignAddresses(request, a)} {
+	for _, why := range []string{c.refuse(csr, node), c.foreignNames(request, a), c.foreignAddresses(request, a)} {
 		if why != "" {
 			return false, why
 		}

@@ -61,6 +61,7 @@ func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	})
 	runInstanceIDs(t, newFixture)
 	runNodeLabels(t, newFixture)
+	runServingCertificates(t, newFixture)
 	runInstanceAddresses(t, newFixture)
 	runInstanceSharing(t, newFixture)
 	runInstanceFaults(t, newFixture)
