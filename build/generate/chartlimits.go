@@ -54,6 +54,8 @@ func schemaLimits(path string) object {
 		return object{"pattern": labelName}
 	case "serviceAccount.name", "credentials.existingSecret", "leaderElection.leaseName", "metrics.scraper.existingSecret", "priorityClassName":
 		return object{"pattern": dnsName}
+	case "kubeletServingCertificates.reserved":
+		return object{"items": object{"type": "string", "pattern": `^[^,\s]+$`}}
 	case "routes.clusterCIDR":
 		return object{"pattern": network}
 	case "routes.cidrAllocatorType":

@@ -32,7 +32,8 @@ func Description() registry.Provider {
 		Limits:             ocilimits.Table,
 		ProviderIDPrefixes: []string{providerIDPrefix, bareIDPrefix}, InstanceKey: instanceKey,
 		Features: registry.Features{
-			Instances: registry.Done, Zones: registry.Done, ServingCertificates: registry.NotYet, LoadBalancers: registry.Done, Routes: registry.CloudHasNone,
+			Instances: registry.Done, Zones: registry.Done,
+			ServingCertificates: registry.NotYet, LoadBalancers: registry.Done, Routes: registry.CloudHasNone,
 			Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.Done, ProxyProtocol: registry.Done,
 			DualStack: registry.Done, SourceRanges: registry.Done, UDP: registry.Done,
 		},

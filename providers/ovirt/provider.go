@@ -20,7 +20,8 @@ func Description() registry.Provider {
 		Name: Name, Title: "oVirt", Stability: "alpha",
 		ProviderIDPrefixes: []string{providerIDPrefix, earlierPrefix}, InstanceKey: instanceKey,
 		Features: registry.Features{
-			Instances: registry.Done, Zones: registry.Done, ServingCertificates: registry.CloudHasNone, LoadBalancers: registry.CloudHasNone, Routes: registry.CloudHasNone,
+			Instances: registry.Done, Zones: registry.Done,
+			ServingCertificates: registry.CloudHasNone, LoadBalancers: registry.CloudHasNone, Routes: registry.CloudHasNone,
 		},
 		Options:      Options.Rows(),
 		Permissions:  permissions(),

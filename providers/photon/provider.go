@@ -18,7 +18,8 @@ func Description() registry.Provider {
 		Name: Name, Title: "VMware Photon", Stability: "alpha",
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		Features: registry.Features{
-			Instances: registry.Done, Zones: registry.NotYet, ServingCertificates: registry.CloudHasNone, LoadBalancers: registry.CloudHasNone, Routes: registry.CloudHasNone,
+			Instances: registry.Done, Zones: registry.NotYet,
+			ServingCertificates: registry.CloudHasNone, LoadBalancers: registry.CloudHasNone, Routes: registry.CloudHasNone,
 		},
 		Options: Options.Rows(), Installation: installation(),
 		Permissions: []registry.Permission{{For: "nodes", Needs: []string{"project user (a security group of the project)"}}},

@@ -22,7 +22,8 @@ func Description() registry.Provider {
 		Name: Name, Title: "vSphere", Stability: "alpha", SDK: "github.com/vmware/govmomi",
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
 		Features: registry.Features{
-			Instances: registry.Done, Zones: registry.Done, ServingCertificates: registry.CloudHasNone, LoadBalancers: registry.Done, Routes: registry.Done, UDP: registry.Done,
+			Instances: registry.Done, Zones: registry.Done,
+			ServingCertificates: registry.CloudHasNone, LoadBalancers: registry.Done, Routes: registry.Done, UDP: registry.Done,
 			ProxyProtocol: registry.CloudHasNone,
 		},
 		Options:      Options.Rows(),

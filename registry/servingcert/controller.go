@@ -81,7 +81,8 @@ type newest struct {
 func (c *Controller) Run(ctx context.Context) error {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](gatherTime, maxPause)
 	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{Name: "serving_certificates"})
-	informer := certinformers.NewFilteredCertificateSigningRequestInformer(c.Client, 0, nil, func(o *metav1.ListOptions) { o.FieldSelector = Selector })
+	ofKubelets := func(o *metav1.ListOptions) { o.FieldSelector = Selector }
+	informer := certinformers.NewFilteredCertificateSigningRequestInformer(c.Client, 0, nil, ofKubelets)
 	err := informer.SetTransform(trim)
 	if err == nil {
 		_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{

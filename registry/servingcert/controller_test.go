@@ -153,8 +153,8 @@ func (b *bench) isApproved(name string, after time.Duration) bool {
 	return len(csr.Status.Conditions) > 0
 }
 
-// told returns the events.
-func (b *bench) told() (list []string) {
+// readEvents returns the events.
+func (b *bench) readEvents() (list []string) {
 	for len(b.events.Events) > 0 {
 		list = append(list, <-b.events.Events)
 	}
@@ -172,7 +172,7 @@ func TestApproval(t *testing.T) {
 		assert.True(t, b.isApproved(csr, 2*gatherTime))
 		assert.Equal(t, 1, b.approved)
 		assert.Zero(t, b.WaitingNodes())
-		assert.Empty(t, b.told())
+		assert.Empty(t, b.readEvents())
 		if assert.Len(t, b.cloud.asked, 1) {
 			assert.False(t, b.cloud.asked[0].Before(began), "the cloud's answer begins after the request")
 		}
@@ -200,7 +200,7 @@ func TestWhatIsNotTheNodes(t *testing.T) {
 					assert.False(t, b.isApproved(csr, 15*time.Minute))
 				}
 				assert.Equal(t, 1, b.WaitingNodes(), "nodes, not requests")
-				told := b.told()
+				told := b.readEvents()
 				if assert.Len(t, told, 1, "one event for each node and reason") {
 					assert.Contains(t, told[0], "Warning "+EventServingCertificateNotApproved)
 					assert.Contains(t, told[0], c.why)
@@ -217,7 +217,7 @@ func TestClaimedInstance(t *testing.T) {
 		owners, thiefs := b.ask("web-1", []string{"web-1"}), b.ask("thief", []string{"web-1"})
 		assert.False(t, b.isApproved(owners, time.Minute))
 		assert.False(t, b.isApproved(thiefs, 0))
-		assert.Len(t, b.told(), 2)
+		assert.Len(t, b.readEvents(), 2)
 	})
 }
 
@@ -228,7 +228,7 @@ func TestNodesOfOthers(t *testing.T) {
 		assert.False(t, b.isApproved(b.ask("nobody", []string{"web-1"}), time.Hour))
 		assert.False(t, b.isApproved(b.ask("new", []string{"web-1"}), time.Hour), "it has no instance yet")
 		assert.Empty(t, b.cloud.asked)
-		assert.Empty(t, b.told())
+		assert.Empty(t, b.readEvents())
 		assert.Equal(t, 1, b.WaitingNodes(), "the new one")
 	})
 }
@@ -240,7 +240,7 @@ func TestOutage(t *testing.T) {
 		b.cloud.down = true
 		renewal := b.ask("web-1", []string{"web-1"})
 		assert.False(t, b.isApproved(renewal, 20*time.Minute))
-		assert.Empty(t, b.told(), "an outage is no fault of the node")
+		assert.Empty(t, b.readEvents(), "an outage is no fault of the node")
 		b.cloud.down = false
 		assert.True(t, b.isApproved(renewal, maxPause))
 	})

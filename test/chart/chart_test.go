@@ -227,6 +227,7 @@ func TestRights(t *testing.T) {
 	for _, p := range clouds() {
 		assert.Equal(t, []string{"delete", "get", "list", "patch", "update", "watch"}, verbs(installedValues(p), "nodes"), p.Name)
 		assert.Empty(t, verbs(installedValues(p), "secrets"), p.Name)
+		assert.Empty(t, verbs(installedValues(p), "certificatesigningrequests"), p.Name)
 		if p.Installation.ReadsSecrets != "" {
 			assert.Equal(t, []string{"get", "list", "watch"}, verbs(installedValues(p)+"readSecrets: true\n", "secrets"), p.Name)
 		}
@@ -240,6 +241,24 @@ func TestRights(t *testing.T) {
 	assert.NotContains(t, verbs(nodes, "nodes"), "delete")
 	for name := range objects(t, render(t, "x", one+"rbac: {create: false}\nserviceAccount: {create: false, name: mine}\n")) {
 		assert.NotRegexp(t, `^(ClusterRole|Role|ServiceAccount)`, name)
+	}
+}
+
+// TestServingCertificates: nothing about them is said to the program unless they are approved.
+func TestServingCertificates(t *testing.T) {
+	t.Parallel()
+	attests := slices.IndexFunc(clouds(), func(p registry.Provider) bool { return p.Features.ServingCertificates == registry.Done })
+	for values, want := range map[string][]string{
+		"{reserved: [api.example.com]}": nil,
+		"{approve: true, reserved: [api.example.com, 192.0.2.1]}": {
+			"--controllers=service-lb-controller,kubelet-serving-approver,cloud-api", "--kubelet-serving-cluster-domain=cluster.local",
+			"--kubelet-serving-reserved=api.example.com,192.0.2.1",
+		},
+	} {
+		values = installedValues(clouds()[attests]) + "controllers: [service-lb-controller]\nkubeletServingCertificates: " + values + "\n"
+		_, c := container(t, objects(t, render(t, "x", values)))
+		said := slices.DeleteFunc(c.Args, func(arg string) bool { return !strings.Contains(arg, "kubelet-serving") })
+		assert.ElementsMatch(t, want, said)
 	}
 }
 
@@ -271,7 +290,14 @@ func TestPermissionsDoNotGrow(t *testing.T) {
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
 			inCluster, inNamespaces, roles := map[string]string{}, map[string]string{}, []string{}
-			for _, o := range objects(t, render(t, "x", installedValues(p)+fmt.Sprintf(everything, further))) {
+			values, cluster := installedValues(p)+fmt.Sprintf(everything, further), maps.Clone(cluster)
+			if p.Features.ServingCertificates == registry.Done {
+				values += "kubeletServingCertificates: {approve: true}\n"
+				cluster["certificates.k8s.io certificatesigningrequests"] = "get list watch"
+				cluster["certificates.k8s.io certificatesigningrequests/approval"] = "update"
+				cluster["certificates.k8s.io signers kubernetes.io/kubelet-serving"] = "approve"
+			}
+			for _, o := range objects(t, render(t, "x", values)) {
 				switch o := o.(type) {
 				case *rbacv1.ClusterRole:
 					if o.Name == "ccm:x-cloud-controller-manager:metrics" { // another account's
@@ -608,6 +634,9 @@ func TestRefusalsOfEachCloud(t *testing.T) {
 			requireRefusal(t, installedValues(p)+"controllers: [nonesuch]\n", "at '/controllers/0': value must be one of ")
 			if i.ReadsSecrets == "" {
 				requireRefusal(t, installedValues(p)+"readSecrets: true\n", "at '/readSecrets': value must be false")
+			}
+			if p.Features.ServingCertificates != registry.Done {
+				requireRefusal(t, installedValues(p)+"kubeletServingCertificates: {approve: true}\n", "at '/kubeletServingCertificates/approve': value must be false")
 			}
 			if i.Config.Format == registry.NoConfig {
 				requireRefusal(t, installedValues(p)+"extraCloudConfig: x\n", "at '/extraCloudConfig': value must be ''")

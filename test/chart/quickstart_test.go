@@ -18,6 +18,7 @@ type kubeadmConfig struct {
 	NodeRegistration struct{ KubeletExtraArgs []argument }
 	APIServer        struct{ ExtraArgs []argument } `json:"apiServer"`
 	Controller       struct{ ExtraArgs []argument } `json:"controllerManager"`
+	ServerTLS        bool                           `json:"serverTLSBootstrap"`
 }
 
 type argument struct{ Name, Value string }
@@ -38,7 +39,8 @@ func TestQuickStart(t *testing.T) {
 			found[c.Kind] = c
 		}
 	}
-	require.Len(t, found, 3)
+	require.Len(t, found, 4)
+	assert.True(t, found["KubeletConfiguration"].ServerTLS)
 	for _, kind := range []string{"InitConfiguration", "JoinConfiguration"} {
 		assert.Contains(t, found[kind].NodeRegistration.KubeletExtraArgs, external, kind)
 	}
@@ -66,6 +68,7 @@ func TestQuickStart(t *testing.T) {
 			require.NoError(t, yaml.Unmarshal([]byte(document), &workload))
 		}
 	}
+	assert.Contains(t, out, ",kubelet-serving-approver,", "the kubelets wait for their certificates")
 	pod := workload.Spec.Template.Spec
 	assert.True(t, pod.HostNetwork, "there is no pod network yet")
 	tolerated := map[string]bool{}

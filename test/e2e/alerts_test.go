@@ -121,8 +121,11 @@ func TestAlerts(t *testing.T) {
 	monitors := newMonitoring(t, c)
 	monitors.requireRings(t, "nothing is scraped", nil, map[string]string{"CloudControllerManagerAbsent": ""})
 
-	m := startCCM(t, c, nil, nil)
+	_, err := c.Install(t.Context(), program, approving)
+	require.NoError(t, err)
+	m := startRelease(t, c, approving, nil, nil)
 	joinNodes(t, c, n)
+	allowRequests(t, c)
 	shown := monitors.requireRings(t, "healthy", []*harness.CCM{m}, nil)
 	for expression, series := range shown {
 		if !strings.Contains(expression, "code!~") && !strings.Contains(expression, "orphans") {
@@ -161,6 +164,7 @@ func TestAlerts(t *testing.T) {
 	require.NoError(t, c.Kube.CoreV1().Nodes().Delete(t.Context(), "nameless", metav1.DeleteOptions{}))
 	waitMetric(t, m, 0, "anyccm_guard_uninitialized_nodes", of)
 
+	requireWaitingKubeletRings(t, c, monitors, m)
 	requireRefusalRings(t, c, monitors, m)
 	requireOutageRings(t, c, monitors, m)
 	for i := range n - 1 {
@@ -170,6 +174,18 @@ func TestAlerts(t *testing.T) {
 	}
 	waitMetric(t, m, n-1, "anyccm_guard_held_nodes", of, `reason="all"`)
 	monitors.requireRings(t, "all instances vanished", []*harness.CCM{m}, map[string]string{"CloudControllerManagerNodeDeletionHeld": `reason="all"`})
+}
+
+// requireWaitingKubeletRings has a kubelet ask for another node's addresses, and takes its request away.
+func requireWaitingKubeletRings(t *testing.T, c *harness.Cluster, monitors *monitoring, m *harness.CCM) {
+	t.Helper()
+	kubelet := startKubelet(t, c, "node-1", node(t, c, "node-2").Status.Addresses)
+	waitMetric(t, m, 1, "anyccm_serving_certificate_waiting_nodes", of)
+	monitors.requireRings(t, "a kubelet waits", []*harness.CCM{m}, map[string]string{"CloudControllerManagerServingCertificatesWait": of})
+	kubelet.Stop()
+	requests := c.Kube.CertificatesV1().CertificateSigningRequests()
+	require.NoError(t, requests.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	waitMetric(t, m, 0, "anyccm_serving_certificate_waiting_nodes", of)
 }
 
 // requireRefusalRings has a Service refused, and deletes it.

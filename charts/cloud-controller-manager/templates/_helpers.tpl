@@ -200,12 +200,13 @@ that of a file with credentials only the keys count that hold none, and no text.
 {{- if has .name (include "ccm.controllers" .root | fromJsonArray) }}true{{ end }}
 {{- end }}
 
-{{- /* The controllers that run: those that are named, and the cloud's own that gives nodes their pod ranges. */ -}}
+{{- /* The controllers that run: those that are named, the cloud's own that gives nodes their pod ranges, and what approves certificates. */ -}}
 {{- define "ccm.controllers" -}}
 {{- $all := .Values.controllers -}}
 {{- range (include "ccm.cloud" . | fromJson).controllers -}}
 {{- if and .podRanges $.Values.routes.allocateNodeCIDRs }}{{ $all = append $all .name }}{{ end -}}
 {{- end -}}
+{{- if .Values.kubeletServingCertificates.approve }}{{ $all = append $all "kubelet-serving-approver" }}{{ end -}}
 {{- uniq $all | toJson -}}
 {{- end }}
 

@@ -61,6 +61,7 @@ type manager struct {
 	adopt     registry.Adoption
 	accounts  controllerAccounts
 	labels    nodeLabels
+	serving   servingCerts
 	insecure  bool
 	options   *options.CloudControllerManagerOptions
 	cmd       *cobra.Command
@@ -83,7 +84,7 @@ func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
 	m.options = o
 	m.services.defaults = &m.defaults
 	chosen := choose(m.providers, m.args)
-	flags := commonFlags(&m.policy, &m.services, &m.defaults, &m.adopt, &m.accounts, &m.labels, &m.insecure)
+	flags := commonFlags(&m.policy, &m.services, &m.defaults, &m.adopt, &m.accounts, &m.labels, &m.serving, &m.insecure)
 	showAll := chosen.addTo(&flags)
 	cmd := frameworkapp.NewCloudControllerManagerCommand(o, m.openCloud, m.controllers(), m.aliases(), flags, stop)
 	showAll()

@@ -78,6 +78,15 @@ func TestGuardKnowsThePeriod(t *testing.T) {
 	}
 }
 
+// TestApproverNeedsAttestation: the approver is refused on a cloud that does not attest its instances.
+func TestApproverNeedsAttestation(t *testing.T) {
+	args := []string{"--controllers=*,kubelet-serving-approver"}
+	err := check(t, newManager(t, provider("alpha", nil)), args...)
+	require.ErrorContains(t, err, "--controllers names kubelet-serving-approver, and alpha approves nothing")
+	attests := provider("alpha", func(p *registry.Provider) { p.Features.ServingCertificates = registry.Done })
+	require.NoError(t, check(t, newManager(t, attests), args...))
+}
+
 func TestValidate(t *testing.T) {
 	routes := func(p *registry.Provider) { p.Features.Routes = registry.Done }
 	for name, c := range map[string]struct {

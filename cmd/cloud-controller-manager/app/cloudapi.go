@@ -48,6 +48,7 @@ func (m *manager) controllers() map[string]frameworkapp.ControllerInitFuncConstr
 	all[names.CloudNodeLifecycleController] = withFrame(all[names.CloudNodeLifecycleController])
 	all[names.CloudNodeController] = withInitializer(all[names.CloudNodeController])
 	all[nodeLabelController] = m.correctNodeLabels(all[names.CloudNodeController].InitContext)
+	all[servingController] = m.approveServing()
 	all[cloudAPIController] = frameworkapp.ControllerInitFuncConstructor{
 		InitContext: frameworkapp.ControllerInitContext{ClientName: cloudAPIController},
 		Constructor: func(_ frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface) frameworkapp.InitFunc {

@@ -72,7 +72,7 @@ func addEndpointFlag(fs *pflag.FlagSet, allow *bool) {
 // commonFlags returns the flags of every provider.
 func commonFlags(
 	p *guard.Policy, s *serviceSelection, d *serviceDefaults, adopt *registry.Adoption, accounts *controllerAccounts, labels *nodeLabels,
-	insecure *bool,
+	serving *servingCerts, insecure *bool,
 ) cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
 	addEndpointFlag(sets.FlagSet("cloud endpoints"), insecure)
@@ -82,6 +82,7 @@ func commonFlags(
 	adopt.AddFlag(sets.FlagSet("load balancers"))
 	accounts.addFlag(sets.FlagSet("controller accounts"))
 	labels.addFlags(sets.FlagSet("node labels"))
+	serving.addFlags(sets.FlagSet("serving certificates"))
 	return sets
 }
 
@@ -92,7 +93,8 @@ func (m *manager) flagClashes() error {
 		return err
 	}
 	ours := commonFlags(
-		&guard.Policy{}, &serviceSelection{}, &serviceDefaults{}, new(registry.Adoption), &controllerAccounts{}, &nodeLabels{}, new(bool),
+		&guard.Policy{}, &serviceSelection{}, &serviceDefaults{}, new(registry.Adoption), &controllerAccounts{}, &nodeLabels{}, &servingCerts{},
+		new(bool),
 	)
 	commands := append(subcommands(choose(&registry.Registry{}, nil)),
 		frameworkapp.NewCloudControllerManagerCommand(o, nil, m.controllers(), m.aliases(), ours, nil))

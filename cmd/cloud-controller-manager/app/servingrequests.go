@@ -14,9 +14,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/servingcert"
 )
 
-// ofKubeletServing selects the requests for serving certificates of kubelets.
-var ofKubeletServing = metav1.ListOptions{FieldSelector: "spec.signerName=" + certificatesv1.KubeletServingSignerName}
-
 // checkServingRequests counts nodes whose newest request for a serving certificate is pending. Without permission to list requests it is
 // skipped.
 func (p *preflight) checkServingRequests(ctx context.Context, client kubernetes.Interface) {
@@ -28,25 +25,25 @@ func (p *preflight) checkServingRequests(ctx context.Context, client kubernetes.
 	if err != nil || !review.Status.Allowed {
 		return
 	}
-	list, err := client.CertificatesV1().CertificateSigningRequests().List(ctx, ofKubeletServing)
+	list, err := client.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{FieldSelector: servingcert.Selector})
 	if err != nil {
 		return // the API server may not have them
 	}
 	if names := waitingNodes(list.Items); len(names) > 0 {
 		p.note(
 			"certificates", severityWarning, fmt.Sprintf("%d nodes wait for the serving certificates of their kubelets: %s", len(names), joinSome(names)),
-			"look at them with kubectl get csr, and approve with kubectl certificate approve; without them kubectl logs and exec, and the metrics of these nodes, fail",
+			"look at them with kubectl get csr, and approve them with kubectl certificate approve, or let the program do it: see docs/serving-certificates.md; without them kubectl logs and exec, and the metrics of these nodes, fail",
 		)
 	}
 }
 
-// waitingNodes returns the names of nodes whose newest request is pending, sorted. Kubelets leave older requests behind.
+// waitingNodes returns the names of nodes whose newest request is pending, sorted.
 func waitingNodes(list []certificatesv1.CertificateSigningRequest) []string {
 	newest := map[string]*certificatesv1.CertificateSigningRequest{}
 	for n := range list {
 		csr := &list[n]
 		name := servingcert.NodeName(csr)
-		if before := newest[name]; name != "" && (before == nil || before.CreationTimestamp.Before(&csr.CreationTimestamp)) {
+		if before := newest[name]; name != "" && (before == nil || servingcert.Supersedes(csr, before)) {
 			newest[name] = csr
 		}
 	}
