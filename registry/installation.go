@@ -121,10 +121,18 @@ type Origin struct {
 	Keys   []string
 	// ConfigMap holds the cloud config by the key ConfigKey.
 	ConfigMap, ConfigKey string
-	// Flags says what becomes of the flags of its manifest, and Before what has to be done first.
-	Flags, Before string
+	// Flags are those of its manifest. Before says what has to be done first.
+	Flags  []OldFlag
+	Before string
 	// Set are values of the chart for what comes from it, in place of Installation.Set.
 	Set []string
+}
+
+// OldFlag is a flag of the cloud's own controller. With neither Value nor Why the chart gives the same one.
+type OldFlag struct {
+	Flag string
+	// Value are values of the chart that take its place, with "," between them; Why says why nothing has to, or where it depends.
+	Value, Why string
 }
 
 // Controller is a provider's own controller, enabled by --controllers. It is off by default.

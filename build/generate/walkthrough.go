@@ -34,10 +34,11 @@ func migration(p registry.Provider) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| the cloud's own installation |  |\n| --- | --- |\n| namespace | %s |\n| workloads | %s |\n| lease | %s |\n", code(from.Namespace),
 		strings.Join(workloads, ", "), lease)
-	if from.Flags != "" {
-		fmt.Fprintf(&b, "| flags of its manifest | %s |\n", cell(from.Flags))
-	}
 	fmt.Fprintf(&b, "| credentials | %s |\n| `clusterName` is | %s |\n| written at the change | %s |\n", cell(m.Credentials), cell(m.ClusterName), cell(m.Written))
+	b.WriteString("\n| flag of its manifest | here |\n| --- | --- |\n")
+	for _, f := range from.Flags {
+		fmt.Fprintf(&b, "| %s | %s |\n", code(f.Flag), cell(placeOf(f)))
+	}
 	if from.Before != "" {
 		b.WriteString("\n" + from.Before + "\n")
 	}
@@ -60,6 +61,23 @@ func migration(p registry.Provider) string {
 	}
 	b.WriteString("\n")
 	return b.String()
+}
+
+// placeOf says what takes the place of a flag.
+func placeOf(f registry.OldFlag) string {
+	var parts []string
+	if strings.HasPrefix(f.Value, "extraArgs[0]=") {
+		parts = append(parts, "goes on in `extraArgs`")
+	} else if f.Value != "" {
+		parts = append(parts, code("--set "+f.Value))
+	}
+	if f.Why != "" {
+		parts = append(parts, f.Why)
+	}
+	if len(parts) == 0 {
+		return "the same"
+	}
+	return strings.Join(parts, "; ")
 }
 
 func block(lines ...string) string { return "```\n" + strings.Join(lines, "\n") + "\n```\n" }

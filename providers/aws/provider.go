@@ -169,7 +169,12 @@ func installation() registry.Installation {
 			Written:     "nothing, except a health check's time-out and unhealthy threshold that had no effect before",
 			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"daemonset/aws-cloud-controller-manager"}, Lease: "cloud-controller-manager",
-				Flags: "`--configure-cloud-routes=false` goes: there are routes where `routes.clusterCIDR` is set",
+				Flags: []registry.OldFlag{
+					{Flag: "--cloud-provider=aws"},
+					{Flag: "--v=2"},
+					{Flag: "--configure-cloud-routes=false", Why: "there are routes only where `routes.clusterCIDR` is set"},
+					{Flag: "--use-service-account-credentials=true", Value: "serviceAccount.perController=true"},
+				},
 			},
 			Notes: []string{
 				"AWS's published policy also lacks `elasticloadbalancing:DescribeTargetGroupAttributes`, " +

@@ -184,6 +184,27 @@ func installation() registry.Installation {
 			Written:     "nothing",
 			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"deployment/cloud-controller-manager", "daemonset/cloud-node-manager"}, Lease: "cloud-controller-manager",
+				Flags: []registry.OldFlag{
+					{Flag: "--cloud-provider=azure"},
+					{Flag: "--cloud-config=/etc/kubernetes/azure.json", Why: "the chart mounts the Secret"},
+					{Flag: "--cluster-name=kubernetes", Value: "clusterName=kubernetes"},
+					{Flag: "--controllers=*,-cloud-node", Why: "this program initialises nodes itself, in place of cloud-node-manager"},
+					{Flag: "--leader-elect=true", Why: "there is always a leader"},
+					{
+						Flag:  "--cluster-cidr=10.244.0.0/16",
+						Value: "routes.clusterCIDR=10.244.0.0/16",
+						Why:   "with kubenet; Azure CNI has no routes",
+					},
+					{
+						Flag:  "--allocate-node-cidrs=true",
+						Value: "routes.clusterCIDR=10.244.0.0/16,routes.allocateNodeCIDRs=true",
+						Why:   "with kubenet",
+					},
+					{Flag: "--configure-cloud-routes=true", Why: "there are routes where `routes.clusterCIDR` is set"},
+					{Flag: "--route-reconciliation-period=10s", Value: "extraArgs[0]=--route-reconciliation-period=10s"},
+					{Flag: "--secure-port=10268", Value: "securePort=10268"},
+					{Flag: "--v=2"},
+				},
 			},
 		},
 		MaxSlimMiB: 52,

@@ -130,7 +130,11 @@ func installation() registry.Installation {
 			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"deployment/cloud-controller-manager"}, Lease: "cloud-controller-manager",
 				Secret: "cloudstack-secret",
-				Flags:  "`--cloud-provider=external-cloudstack` becomes `cloudProvider=cloudstack`",
+				Flags: []registry.OldFlag{
+					{Flag: "--cloud-provider=external-cloudstack", Value: "cloudProvider=cloudstack"},
+					{Flag: "--cloud-config=/config/cloud-config", Why: "the chart mounts the Secret"},
+					{Flag: "--leader-elect=true", Why: "there is always a leader"},
+				},
 			},
 		},
 		MaxSlimMiB: 50,

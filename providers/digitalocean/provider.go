@@ -133,7 +133,9 @@ func installation() registry.Installation {
 			Written:     "nothing",
 			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"deployment/digitalocean-cloud-controller-manager"}, Secret: "digitalocean",
-				Flags: "`--leader-elect=false` goes: the release has a lease",
+				Flags: []registry.OldFlag{
+					{Flag: "--leader-elect=false", Why: "the release has a lease"},
+				},
 			},
 			Notes: []string{"DigitalOcean's own controller runs without leader election: stop it before step 3."},
 		},

@@ -163,7 +163,20 @@ func installation() registry.Installation {
 			Written:     "a finalizer on Services that an older release served",
 			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"daemonset/cloud-controller-manager"}, Lease: "cloud-controller-manager",
-				Flags: "there are none; those of kOps about nodes' ranges are values below `routes`",
+				Flags: []registry.OldFlag{
+					{Flag: "--cloud-provider=gce"},
+					{Flag: "--cloud-config=/etc/kubernetes/cloud.config", Why: "its keys are values below `cloudConfig`"},
+					{Flag: "--cluster-name=kubernetes", Value: "clusterName=kubernetes"},
+					{Flag: "--cluster-cidr=10.4.0.0/14", Value: "routes.clusterCIDR=10.4.0.0/14"},
+					{Flag: "--allocate-node-cidrs=true", Value: "routes.clusterCIDR=10.4.0.0/14,routes.allocateNodeCIDRs=true"},
+					{
+						Flag:  "--cidr-allocator-type=CloudAllocator",
+						Value: "routes.clusterCIDR=10.4.0.0/14,routes.allocateNodeCIDRs=true,routes.cidrAllocatorType=CloudAllocator",
+					},
+					{Flag: "--configure-cloud-routes=false", Value: "extraArgs[0]=--configure-cloud-routes=false"},
+					{Flag: "--use-service-account-credentials=true", Value: "serviceAccount.perController=true"},
+				},
+				Before: "Google's manifest has no flags; these are those of kOps.",
 			},
 		},
 		MaxSlimMiB: 54,

@@ -127,8 +127,29 @@ func installation() registry.Installation {
 			Written:     "nothing; `anyccm.io/ibm-applied` on a Service with annotations that are taken back when they are removed, or whose new load balancer has a name of its choice",
 			Origin: registry.Origin{
 				Namespace: "openshift-cloud-controller-manager", Workloads: []string{"deployment/ibm-cloud-controller-manager"}, Lease: "cloud-controller-manager",
-				Replicas: 2, Secret: "ibm-cloud-credentials", ConfigMap: "cloud-conf", ConfigKey: "cloud.conf",
-				Flags: "none has to stay; `--leader-elect-lease-duration=137s` is how long ours may wait",
+				Replicas: 2, Set: []string{"serviceAccount.perController=true"}, Secret: "ibm-cloud-credentials", ConfigMap: "cloud-conf", ConfigKey: "cloud.conf",
+				Flags: []registry.OldFlag{
+					{Flag: "--cloud-provider=ibm"},
+					{Flag: "--cloud-config=/etc/ibm/cloud.conf", Why: "the chart mounts the file"},
+					{Flag: "--bind-address=$(POD_IP_ADDRESS)", Why: "`bindAddress`, where not all addresses may answer"},
+					{Flag: "--use-service-account-credentials=true", Value: "serviceAccount.perController=true"},
+					{Flag: "--configure-cloud-routes=false", Why: "IBM Cloud has no routes"},
+					{Flag: "--profiling=false", Value: "extraArgs[0]=--profiling=false"},
+					{Flag: "--leader-elect=true", Why: "there is always a leader"},
+					{
+						Flag:  "--leader-elect-lease-duration=137s",
+						Value: "extraArgs[0]=--leader-elect-lease-duration=137s",
+						Why:   "with the next two; the old one's is how long ours may wait",
+					},
+					{Flag: "--leader-elect-renew-deadline=107s", Value: "extraArgs[0]=--leader-elect-renew-deadline=107s"},
+					{Flag: "--leader-elect-retry-period=26s", Value: "extraArgs[0]=--leader-elect-retry-period=26s"},
+					{Flag: "--leader-elect-resource-namespace=openshift-cloud-controller-manager"},
+					{
+						Flag:  "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+						Value: "extraArgs[0]=--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+					},
+					{Flag: "--v=2"},
+				},
 				Before: "These are the names of OpenShift, whose cluster-cloud-controller-manager-operator brings back what is scaled. List the Deployment " +
 					"of that operator under `spec.overrides` of the ClusterVersion, with `unmanaged: true`, and scale it to 0.",
 			},

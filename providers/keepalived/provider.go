@@ -242,8 +242,14 @@ func installation() registry.Installation {
 			Written:     "the finalizer on Services that have none, and with kube-vip the label `implementation: kube-vip`, and the annotation `kube-vip.io/loadbalancerIPs` where `spec.loadBalancerIP` alone has the address, on Services that lack them; scale keepalived-cloud-provider to 0 first, and give kube-vip-cloud-provider's lease to ours, `leaderElection.leaseName=kube-vip-cloud-controller`",
 			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"deployment/kube-vip-cloud-provider"}, Lease: "kube-vip-cloud-controller",
-				Set:   []string{"options.KEEPALIVED_ANNOUNCER=kube-vip"},
-				Flags: "`--leader-elect-resource-name` is the lease; the pools stay in the ConfigMap `kubevip`",
+				Set: []string{"options.KEEPALIVED_ANNOUNCER=kube-vip"},
+				Flags: []registry.OldFlag{
+					{
+						Flag:  "--leader-elect-resource-name=kube-vip-cloud-controller",
+						Value: "leaderElection.leaseName=kube-vip-cloud-controller",
+					},
+				},
+				Before: "The pools stay in the ConfigMap `kubevip`.",
 			},
 		},
 		MaxSlimMiB: 46,

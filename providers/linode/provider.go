@@ -162,7 +162,12 @@ func installation() registry.Installation {
 			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"daemonset/ccm-linode"}, Lease: "cloud-controller-manager",
 				Secret: "ccm-linode", Keys: []string{"token=apiToken"},
-				Flags: "`--leader-elect-resource-lock=leases` is the default, and the chart has a port of its own, `securePort`",
+				Flags: []registry.OldFlag{
+					{Flag: "--leader-elect-resource-lock=leases", Why: "the default"},
+					{Flag: "--v=3", Value: "logLevel=3"},
+					{Flag: "--secure-port=10253", Value: "securePort=10253"},
+					{Flag: "--webhook-secure-port=0", Why: "there is no webhook"},
+				},
 			},
 		},
 		MaxSlimMiB: 47,

@@ -139,7 +139,13 @@ func installation() registry.Installation {
 			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"daemonset/oci-cloud-controller-manager"}, Lease: "cloud-controller-manager",
 				Secret: "oci-cloud-controller-manager", Set: []string{"extraArgs[0]=--concurrent-service-syncs=3"},
-				Flags: "`--concurrent-service-syncs=3` goes on in `extraArgs`; `--leader-elect-resource-lock=leases` is the default",
+				Flags: []registry.OldFlag{
+					{Flag: "--cloud-provider=oci"},
+					{Flag: "--cloud-config=/etc/oci/cloud-provider.yaml", Why: "the chart mounts the Secret"},
+					{Flag: "--leader-elect-resource-lock=leases", Why: "the default"},
+					{Flag: "--concurrent-service-syncs=3", Value: "extraArgs[0]=--concurrent-service-syncs=3"},
+					{Flag: "--v=2"},
+				},
 			},
 		},
 		MaxSlimMiB: 52,

@@ -157,7 +157,18 @@ func installation() registry.Installation {
 			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"daemonset/openstack-cloud-controller-manager"}, Lease: "cloud-controller-manager",
 				Secret: "cloud-config",
-				Flags:  "`--cluster-name` and `--controllers` are the values `clusterName` and `controllers`",
+				Flags: []registry.OldFlag{
+					{Flag: "--cloud-provider=openstack"},
+					{Flag: "--cloud-config=/etc/config/cloud.conf", Why: "the chart mounts the Secret"},
+					{Flag: "--cluster-name=kubernetes", Value: "clusterName=kubernetes"},
+					{
+						Flag: "--controllers=cloud-node,cloud-node-lifecycle,route,service",
+						Why:  "all of them run; `controllers` names fewer",
+					},
+					{Flag: "--use-service-account-credentials=false", Why: "the default"},
+					{Flag: "--bind-address=127.0.0.1", Value: "bindAddress=127.0.0.1"},
+					{Flag: "--v=2"},
+				},
 			},
 		},
 		MaxSlimMiB: 47,

@@ -128,7 +128,12 @@ func installation() registry.Installation {
 			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"daemonset/vsphere-cloud-controller-manager"}, Lease: "cloud-controller-manager",
 				ConfigMap: "vsphere-cloud-config", ConfigKey: "vsphere.conf", Set: []string{"readSecrets=true"},
-				Flags: "none has to stay; `readSecrets` is for the Secret that the cloud config names, `vsphere-cloud-secret`",
+				Flags: []registry.OldFlag{
+					{Flag: "--cloud-provider=vsphere"},
+					{Flag: "--cloud-config=/etc/cloud/vsphere.conf", Why: "the chart mounts the Secret"},
+					{Flag: "--v=2"},
+				},
+				Before: "`readSecrets` is for the Secret that the cloud config names, `vsphere-cloud-secret`.",
 			},
 		},
 		MaxSlimMiB: 55,

@@ -187,11 +187,32 @@ func TestMigrationPages(t *testing.T) {
 			mounted := slices.ContainsFunc(pod.Volumes, func(v v1.Volume) bool { return holdsSecret(v, from.Secret) })
 			assert.True(t, mounted, "%s: %v", p.Name, pod.Volumes)
 		}
+		requireFlags(t, p, command, container.Args)
 		for key := range all {
 			for _, workload := range append([]string{"serviceaccount/cloud-controller-manager"}, from.Workloads...) {
 				kind, name, _ := strings.Cut(workload, "/")
 				assert.False(t, strings.EqualFold(key, kind+"/"+name), "%s: Helm refuses what is there already: %s", p.Name, key)
 			}
+		}
+	}
+}
+
+// requireFlags: what a page says of each flag of the cloud's own manifest is true of the chart. These are the arguments of its command.
+func requireFlags(t *testing.T, p registry.Provider, command string, args []string) {
+	t.Helper()
+	require.NotEmpty(t, p.Installation.Migration.Origin.Flags, p.Name)
+	for _, f := range p.Installation.Migration.Origin.Flags {
+		name, _, _ := strings.Cut(f.Flag, "=")
+		switch {
+		case f.Value == "" && f.Why == "":
+			assert.Contains(t, args, f.Flag, "%s: the chart gives the same", p.Name)
+		case f.Value == "":
+			assert.NotContains(t, args, f.Flag, "%s: %s", p.Name, f.Why)
+		default:
+			_, c := container(t, objects(t, installed(t, p, "anyccm", strings.TrimSpace(command)+" --set "+f.Value)))
+			given := slices.ContainsFunc(c.Args, func(a string) bool { return strings.HasPrefix(a, name+"=") })
+			assert.True(t, given && (name == "--cloud-provider" || name == "--cloud-config" || slices.Contains(c.Args, f.Flag)),
+				"%s: %s instead of %s: %v", p.Name, f.Value, f.Flag, c.Args)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,8 +20,9 @@ import (
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
-// TestExampleFlags: the program starts with the flags of the DaemonSet in Kubernetes' documentation, whose account may do everything. One
-// warning tells of those without effect, each controller writes with its own account, and no account is denied anything.
+// TestExampleFlags: the program starts with the flags of the DaemonSet in Kubernetes' documentation, whose account may do everything, and
+// then with those of the cloud's own manifest. One warning tells of those without effect, each controller writes with its own account,
+// and no account is denied anything.
 func TestExampleFlags(t *testing.T) {
 	all := func(registry.Features) bool { return true }
 	onEachCloud(t, all, func(t *testing.T, provider string, _ expectations.Cloud) {
@@ -34,6 +36,8 @@ func TestExampleFlags(t *testing.T) {
 		require.NoError(t, err)
 		assert.LessOrEqual(t, strings.Count(string(log), "no effect on "), 1)
 		if provider != harness.AnyProvider {
+			m.Stop(patience)
+			startsAsItsOwn(t, c, provider)
 			return
 		}
 		assert.Contains(t, string(log),
@@ -50,7 +54,29 @@ func TestExampleFlags(t *testing.T) {
 		events, err := c.Kube.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=EnsuredLoadBalancer"})
 		require.NoError(t, err)
 		assert.NotEmpty(t, events.Items)
+		m.Stop(patience)
+		startsAsItsOwn(t, c, provider)
 	})
+}
+
+// startsAsItsOwn: the program leads with the flags of the manifest of the cloud's own controller, except where files and addresses are.
+func startsAsItsOwn(t *testing.T, c *harness.Cluster, provider string) {
+	t.Helper()
+	p, err := registry.Linked().Lookup(provider)
+	require.NoError(t, err)
+	from := p.Installation.Migration.Origin
+	if from.Namespace != "" && from.Namespace != metav1.NamespaceSystem {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: from.Namespace}}
+		_, err := c.Kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	var flags []string
+	for _, f := range from.Flags {
+		if name, _, _ := strings.Cut(f.Flag, "="); !slices.Contains([]string{"--cloud-config", "--secure-port", "--bind-address"}, name) {
+			flags = append(flags, f.Flag)
+		}
+	}
+	startCCM(t, c, flags, nil)
 }
 
 // grantEverything makes the program's account an administrator, as Kubernetes' example does.

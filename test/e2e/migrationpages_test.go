@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -147,7 +148,7 @@ spec:
     metadata: {labels: {app: %[2]s}}
     spec:
       nodeSelector: {node-role.kubernetes.io/control-plane: ""}
-      containers: [{name: ccm, image: "registry.example.com/old:v1"}]
+      containers: [{name: ccm, image: "registry.example.com/old:v1", args: [%[5]s]}]
 EOF
 `
 
@@ -158,12 +159,17 @@ func (w *walk) leaveOldInstallation(from registry.Origin) {
 		w.must("kubectl create namespace " + from.Namespace)
 	}
 	w.must("kubectl -n " + from.Namespace + " create serviceaccount cloud-controller-manager")
+	var args []string
+	for _, f := range from.Flags {
+		args = append(args, strconv.Quote(f.Flag))
+	}
 	for _, workload := range from.Workloads {
 		kind, name, _ := strings.Cut(workload, "/")
+		given := strings.ReplaceAll(strings.Join(args, ", "), "$", `\$`) // the shell's own
 		if kind == "deployment" {
-			w.must(fmt.Sprintf(oldWorkload, "Deployment", name, from.Namespace, fmt.Sprintf("replicas: %d", max(from.Replicas, 1))))
+			w.must(fmt.Sprintf(oldWorkload, "Deployment", name, from.Namespace, fmt.Sprintf("replicas: %d", max(from.Replicas, 1)), given))
 		} else {
-			w.must(fmt.Sprintf(oldWorkload, "DaemonSet", name, from.Namespace, ""))
+			w.must(fmt.Sprintf(oldWorkload, "DaemonSet", name, from.Namespace, "", given))
 		}
 	}
 	if from.Lease != "" {
