@@ -152,6 +152,28 @@ func TestEverythingMissingIsReported(t *testing.T) {
 	}
 }
 
+// TestTimes: a cloud's times are those of its largest measurement of 1,000 nodes, and one that was not measured has none.
+func TestTimes(t *testing.T) {
+	t.Parallel()
+	root, toy, other, nodes := t.TempDir(), imagined(), imagined(), imagined()
+	toy.Features.LoadBalancers, other.Features.LoadBalancers = registry.Done, registry.Done
+	other.Name, other.Title = "other", "Other Cloud"
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "docs"), 0o755))
+	write(t, filepath.Join(root, "docs", "sizing.md"), `<!-- measured: imagined, 1000 nodes -->
+| load balancers | nodes | change | time | reads |
+| --- | --- | --- | --- | --- |
+| 500 | 1000 | the nodes | 1.0 s | 0 |
+| 1000 | 1000 | the nodes | 2.0 s | 0 |
+| 1000 | 1000 | one more node | 3.0 s | 0 |
+<!-- measured -->
+`)
+	assert.Equal(t, `| cloud | load balancers | 1,000 nodes join | all are made | one more node | a restart |
+| --- | --- | --- | --- | --- | --- |
+| Imagined Cloud | 1000 | 2.0 s | not measured | 3.0 s | not measured |
+| Other Cloud | – | not measured | not measured | not measured | not measured |
+`, timesTable(root, []registry.Provider{toy, other, nodes}))
+}
+
 // TestCells: what stands in a table ends neither the cell nor vanishes as a tag.
 func TestCells(t *testing.T) {
 	t.Parallel()

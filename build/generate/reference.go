@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -267,7 +268,7 @@ func (w *writer) reference(providers []registry.Provider) {
 		"clouds": migrations(providers), "more permissions": morePermissionsTable(providers), "notes": migrationNotes(providers),
 	})
 	w.page("README.md", "", map[string]string{"clouds": cloudsTable(providers), "features": featuresTable(providers)})
-	w.page("README.md", "", map[string]string{"calls": callsTable(w.root, providers)})
+	w.page("README.md", "", map[string]string{"calls": callsTable(w.root, providers), "times": timesTable(w.root, providers)})
 }
 
 // callsTable prints the limits of API calls from the clouds' tests, which also report unreadable files.
@@ -292,6 +293,34 @@ func callsTable(root string, providers []registry.Provider) string {
 			continue
 		}
 		fmt.Fprintf(&b, " %d | %d | %d + %d | %s |\n", s.Unchanged, s.Restart, s.Join.Reads, s.Join.Writes, countTakeovers(root, p))
+	}
+	return b.String()
+}
+
+// timesTable prints what make bench has written of each cloud into docs/sizing.md; a cloud that nobody has measured has no times yet.
+func timesTable(root string, providers []registry.Provider) string {
+	changes := []string{"the nodes", "creation", "one more node", "a restart"}
+	var b strings.Builder
+	b.WriteString("| cloud | load balancers | 1,000 nodes join | all are made | one more node | a restart |\n| --- | --- | --- | --- | --- | --- |\n")
+	page, _ := os.ReadFile(filepath.Join(root, "docs", "sizing.md")) // a checkout without it has measured nothing
+	for _, p := range providers {
+		if p.Features.LoadBalancers != registry.Done {
+			continue
+		}
+		_, section, _ := strings.Cut(string(page), "<!-- measured: "+p.Name+", 1000 nodes -->")
+		section, _, _ = strings.Cut(section, "<!-- measured -->")
+		times, most := map[string]string{}, "–"
+		for line := range strings.Lines(section) {
+			if cells := strings.Split(line, " | "); len(cells) > 3 {
+				most = strings.TrimPrefix(cells[0], "| ") // numbers grow, and the last ones stay
+				times[cells[2]] = cells[3]
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %s |", p.Title, most)
+		for _, change := range changes {
+			fmt.Fprintf(&b, " %s |", cmp.Or(times[change], "not measured"))
+		}
+		b.WriteString("\n")
 	}
 	return b.String()
 }
