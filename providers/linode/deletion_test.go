@@ -225,8 +225,10 @@ func TestNothingIsDeletedOnAnOldPicture(t *testing.T) {
 	require.Error(t, err, "it is read again right before")
 	assert.Len(t, w.sim.NodeBalancers(), 1)
 	w.sim.ChangeFirewall(f.ID, func(f *linodesim.Firewall) { f.Tags = []string{"anyccm:another"} })
-	require.NoError(t, w.loadBalancers.deleteUnusedFirewall(t.Context(), s, f.ID, nb.ID))
-	assert.Len(t, w.sim.Firewalls(), 1)
+	was := &linodego.Firewall{ID: f.ID}
+	require.NoError(t, w.loadBalancers.dropFirewall(t.Context(), s, was, &nodeBalancer{ID: nb.ID}))
+	require.Len(t, w.sim.Firewalls(), 1)
+	assert.Empty(t, w.sim.Firewalls()[0].Devices())
 }
 
 // TestNoOrphanIsDeletedOnAnOldPicture: what was listed as an orphan, and got another name, another cluster, another use or a Service

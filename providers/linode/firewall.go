@@ -243,14 +243,10 @@ func (l *loadBalancers) firewallChange(nb *nodeBalancer, d *desiredState, st fir
 			return f, l.detach(ctx, nb, st.firewall)
 		}
 	case dropFirewall:
-		change.Action, change.Detail = contract.PlanDelete, "detach and delete"
+		change.Action, change.Detail = contract.PlanDelete, "or detach, where it protects something else"
 		change.Compare = func() (before, after any) { return services.Part(st.firewall, "label", "rules"), nil }
 		change.Make = func(ctx context.Context, r *services.Request, f finding) (finding, error) {
-			err := l.detach(ctx, nb, st.firewall)
-			if err == nil {
-				err = l.deleteUnusedFirewall(ctx, r.Service, st.id, nb.ID)
-			}
-			return f, err
+			return f, l.dropFirewall(ctx, r.Service, st.firewall, nb)
 		}
 	}
 	return change
@@ -281,24 +277,24 @@ func (l *loadBalancers) createFirewall(ctx context.Context, d *desiredState) (in
 	return f.ID, nil
 }
 
-// deleteUnusedFirewall deletes a firewall that was created for the Service, if it still is the Service's and protects nothing. It is read
-// right before, because it may have got another use.
-func (l *loadBalancers) deleteUnusedFirewall(ctx context.Context, service *v1.Service, id, nodeBalancer int) error {
+// dropFirewall deletes the firewall of a NodeBalancer in one call, which also detaches it: between two calls it could be left without a
+// NodeBalancer to find it by. It is only detached if it is no longer the Service's or protects something else, as a read right before shows.
+func (l *loadBalancers) dropFirewall(ctx context.Context, service *v1.Service, f *linodego.Firewall, nb *nodeBalancer) error {
 	mark, err := l.mark(ctx)
 	if err != nil {
 		return err
 	}
-	now, err := l.firewalls.Get(ctx, id, inventory.Query{})
+	now, err := l.firewalls.Get(ctx, f.ID, inventory.Query{})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		return nil
 	case err != nil:
 		return err
-	case len(now.Entities) > 0 || !isMadeFor(now, service, l.config.Prefix, mark, nodeBalancer):
-		return nil
+	case !isAlone(now, nb.ID) || !isMadeFor(now, service, l.config.Prefix, mark, nb.ID):
+		return l.detach(ctx, nb, f)
 	}
-	klog.InfoS("Deleting firewall", "service", klog.KObj(service), "firewall", id)
-	return l.deleteFirewall(ctx, id)
+	klog.InfoS("Deleting firewall", "service", klog.KObj(service), "firewall", f.ID)
+	return l.deleteFirewall(ctx, f.ID)
 }
 
 func (l *loadBalancers) detach(ctx context.Context, nb *nodeBalancer, f *linodego.Firewall) error {

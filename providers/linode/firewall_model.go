@@ -152,7 +152,7 @@ const (
 	changeRules    firewallStepKind = "change rules"
 	attachFirewall firewallStepKind = "attach firewall"
 	detachFirewall firewallStepKind = "detach firewall"
-	// dropFirewall detaches it, and deletes it unless it protects something else too.
+	// dropFirewall deletes it, or detaches it if it protects something else too.
 	dropFirewall firewallStepKind = "delete firewall"
 )
 
@@ -237,11 +237,15 @@ func isMadeFor(f *linodego.Firewall, service *v1.Service, prefix, mark string, n
 		return true
 	}
 	marked := slices.ContainsFunc(f.Tags, ownership.IsMark)
-	alone := !slices.ContainsFunc(f.Entities, func(e linodego.FirewallDeviceEntity) bool {
+	return !marked && isAlone(f, nodeBalancer) && isMadeByController(prefix, f.Label) &&
+		slices.ContainsFunc(f.Rules.Inbound, func(r linodego.FirewallRule) bool { return strings.Contains(r.Description, madeMark) })
+}
+
+// isAlone reports whether a firewall protects nothing else than a NodeBalancer.
+func isAlone(f *linodego.Firewall, nodeBalancer int) bool {
+	return !slices.ContainsFunc(f.Entities, func(e linodego.FirewallDeviceEntity) bool {
 		return e.Type != deviceNodeBalancer || e.ID != nodeBalancer
 	})
-	return !marked && alone && isMadeByController(prefix, f.Label) &&
-		slices.ContainsFunc(f.Rules.Inbound, func(r linodego.FirewallRule) bool { return strings.Contains(r.Description, madeMark) })
 }
 
 // firewallMarkPrefix begins the tag by which a NodeBalancer notes a firewall of somebody else that this program attached.

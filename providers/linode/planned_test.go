@@ -35,8 +35,5 @@ var plannedWrites = []conformance.PlannedWrites{
 	},
 	{Change: `create firewall (\S+)`, Writes: []string{"POST /v4/networking/firewalls"}},
 	{Change: `change firewall (\S+)`, Writes: []string{"PUT /v4/networking/firewalls/{id}/rules"}},
-	{
-		Change: `delete firewall (\S+)`,
-		Writes: []string{"DELETE /v4/networking/firewalls/{id}/devices/{id}", "DELETE /v4/networking/firewalls/{id}"},
-	},
+	{Change: `delete firewall (\S+)`, Writes: []string{"DELETE /v4/networking/firewalls/{id}"}},
 }

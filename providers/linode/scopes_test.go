@@ -21,7 +21,6 @@ func scopeOf(sim *linodesim.Sim) conformance.Scope {
 			return lines
 		},
 		Remove: sim.RemoveFirewalls,
-		Leaves: "a firewall that protects nothing is found when there are source ranges again, or when the Service goes",
 		Except: map[conformance.Writer]string{
 			conformance.Stranger: own, conformance.OtherCluster: own, conformance.SecondProcess: own, conformance.Passerby: own,
 		},
