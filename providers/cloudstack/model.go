@@ -291,25 +291,19 @@ func (f firewallRule) opens(protocol string, port int) bool {
 }
 
 // firewallOf compares a port's firewall rules with the allowed networks: which are missing, and which rules are surplus. Firewall rules
-// have no marks, so a rule's creator is unknown. Rules that admit other networks are surplus, because former source ranges would otherwise
-// stay open.
+// have no marks, so a rule's creator is unknown. Rules for other networks are surplus, because former source ranges would otherwise stay
+// open, or narrower ones whose deletion failed.
 func firewallOf(all []firewallRule, addressID, protocol string, port int, sources []string) (missing []string, surplus []firewallRule) {
 	missing = slices.Clone(sources)
-	var parts []firewallRule
 	for _, f := range all {
 		list := cidrs(f.CIDRs)
 		switch {
 		case f.AddressID != addressID || !f.opens(protocol, port) || f.State == stateDeleting:
 		case !slices.ContainsFunc(list, func(c string) bool { return !slices.Contains(sources, c) }):
 			missing = slices.DeleteFunc(missing, func(c string) bool { return slices.Contains(list, c) })
-		case allWithin(list, sources):
-			parts = append(parts, f)
 		default:
 			surplus = append(surplus, f)
 		}
-	}
-	if len(missing) > 0 {
-		surplus = append(surplus, parts...)
 	}
 	return missing, surplus
 }
