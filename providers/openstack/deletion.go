@@ -18,19 +18,23 @@ import (
 // maxTwins bounds how many concurrently created load balancers of a Service one call deletes.
 const maxTwins = 3
 
-// Deletions implements services.Reconciler. Objects of other users stay.
+// Deletions implements services.Reconciler. Nodes are closed first. Objects of other users stay.
 func (l *loadBalancers) Deletions(ctx context.Context, r services.Request, o observation) ([]change, []services.Finding, error) {
 	s, _ := l.settings(r.Service, o.lb) // settings that affect deletion were checked before
+	groups, err := l.securityGroups(ctx, r.Service, ensureMaxAge)
+	if err != nil {
+		return nil, nil, err
+	}
+	changes := services.EachTried(l.groupDeletions(groups))
 	if o.lb != nil {
-		return []change{{
+		return append(changes, change{
 			Planned: contract.Planned{Action: contract.PlanDelete, Object: titleOf(o.lb), Detail: "or the ports of the Service, where others use it"},
 			Replan:  true,
 			Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 				return observation{}, l.leaveAll(ctx, r, s, o.lb, o.role)
 			},
-		}}, nil, nil
+		}), nil, nil
 	}
-	var changes []change
 	left, err := l.unattachedIPs(ctx, r.Cluster, r.Service, releaseQuery())
 	if err != nil {
 		return nil, nil, err
@@ -40,8 +44,7 @@ func (l *loadBalancers) Deletions(ctx context.Context, r services.Request, o obs
 			changes = append(changes, deletionOf("floating address "+f.Address, func(ctx context.Context) error { return l.releaseFormer(ctx, f) }))
 		}
 	}
-	groups, err := l.securityGroups(ctx, r.Service, ensureMaxAge)
-	return append(changes, l.groupDeletions(groups)...), nil, err
+	return changes, nil, nil
 }
 
 // deletionOf returns the deletion of an object left after its load balancer.

@@ -41,6 +41,27 @@ func TestGroupOfAnOrphan(t *testing.T) {
 	})
 }
 
+// TestEachPortIsClosed: when a Service goes, its security group is taken off all ports that allow it, and the load balancer stays until none
+// has it.
+func TestEachPortIsClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newServedWorld(t, "manage-security-groups = true\n", web(nil))
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 403, Operation: "PUT /networking/v2.0/ports/{id}", Count: 1})
+		require.NoError(t, err)
+		require.Error(t, w.remove(s))
+		having := 0
+		for _, p := range w.sim.Ports() {
+			having += len(p.SecurityGroups)
+		}
+		assert.Equal(t, 1, having, "the other one is closed")
+		assert.Len(t, w.sim.LoadBalancers(), 1)
+		require.NoError(t, w.remove(s))
+		assert.Empty(t, w.sim.SecurityGroups())
+		assert.Empty(t, w.sim.LoadBalancers())
+	})
+}
+
 // TestErrorWithoutCascade: of a load balancer in ERROR no part can be deleted alone, so that it goes as a whole.
 func TestErrorWithoutCascade(t *testing.T) {
 	t.Parallel()

@@ -441,15 +441,18 @@ func (l *loadBalancers) dropGroupsOf(ctx context.Context, uid string) error {
 	return l.dropGroups(ctx, slices.DeleteFunc(all, func(g securityGroup) bool { return !strings.HasPrefix(g.Name, groupPrefix+uid+"-") }))
 }
 
+// dropGroup takes a group off the ports that have it, each of which is tried, and deletes it.
 func (l *loadBalancers) dropGroup(ctx context.Context, g securityGroup) error {
 	having, err := l.portsWith(ctx, g, ensureMaxAge)
 	if err != nil {
 		return err
 	}
+	var failed []error
 	for _, p := range having {
-		if err := l.setGroups(ctx, p, func(now *port) []string { return now.groupsWithout(g) }); err != nil {
-			return err
-		}
+		failed = append(failed, l.setGroups(ctx, p, func(now *port) []string { return now.groupsWithout(g) }))
+	}
+	if err := errors.Join(failed...); err != nil {
+		return err
 	}
 	if now, err := l.groups.Get(ctx, g.ID, inventory.Query{}); errors.Is(err, cloudapi.ErrNotFound) {
 		l.groups.Forget(g.ID)
