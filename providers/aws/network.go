@@ -525,7 +525,7 @@ func (c *networkReconciler) NodeChanges(
 	return changes, findings, nil
 }
 
-// Deletions implements services.Reconciler: the load balancer, the rules of nodes, its target groups, its security group. One that is
+// Deletions implements services.Reconciler: the rules of nodes, the load balancer, its target groups, its security group. One that is
 // protected from deletion goes on serving.
 func (c *networkReconciler) Deletions(
 	ctx context.Context, r services.Request, o networkObserved,
@@ -545,11 +545,14 @@ func (c *networkReconciler) Deletions(
 		return nil, nil, err
 	}
 	var changes []networkChange
+	if len(left.opened) > 0 {
+		if err := c.records.checkProtection(ctx, o.network); err != nil {
+			return nil, nil, fmt.Errorf("load balancer %s: %w", name, err)
+		}
+		changes = append(changes, groupClosingChange[networkObserved](c.groups, left))
+	}
 	if o.network != nil {
 		changes = append(changes, c.deletionChange(name, aws.ToString(o.network.LoadBalancerArn)))
-	}
-	if len(left.opened) > 0 {
-		changes = append(changes, groupClosingChange[networkObserved](c.groups, left))
 	}
 	for _, t := range left.targetGroups {
 		if ours, err := c.targetGroups().isMadeFor(ctx, r.Service, &t); err != nil {

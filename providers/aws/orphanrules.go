@@ -25,9 +25,6 @@ import (
 // balancer.
 const orphanRules = "rules of security group"
 
-// attributeProtected keeps a network load balancer from being deleted.
-const attributeProtected = "deletion_protection.enabled"
-
 // nodeClosing lists the node rules to remove with one load balancer that has no Service.
 type nodeClosing struct {
 	id   *identity
@@ -246,14 +243,4 @@ func (c *cloud) deleteOrphanRules(ctx context.Context, id *identity, o contract.
 		return err
 	}
 	return l.groups.change(ctx, groupID, wholeChange, d.closingChange)
-}
-
-// checkProtection refuses a load balancer that somebody protects: it would stay, and reach no node any more.
-func (c *cloud) checkProtection(ctx context.Context, o contract.Orphan) error {
-	attributes, err := c.loadBalancers.records.attributes.Get(ctx, o.ID, inventory.Query{})
-	if err == nil && attributes.value[attributeProtected] == textTrue {
-		err = fmt.Errorf("%s %s is protected from deletion by its attribute %s and stays, with the rules of nodes for it; "+
-			"take the attribute away to delete it", o.Kind, o.ID, attributeProtected)
-	}
-	return err
 }

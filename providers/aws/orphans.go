@@ -472,8 +472,8 @@ func (c *cloud) deleteOrphanNetwork(ctx context.Context, id *identity, o contrac
 	if others, err := c.isUsedByOthers(ctx, targets); err != nil || others {
 		return cmp.Or(err, fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan))
 	}
-	if err := c.checkProtection(ctx, o); err != nil {
-		return err
+	if err := b.checkProtection(ctx, lb); err != nil {
+		return fmt.Errorf("%s %s: %w", o.Kind, o.ID, err)
 	}
 	// The nodes are closed first: a load balancer that could not be deleted is listed again.
 	if err := c.closeNodes(ctx, id, loadBalancerOfARN(o.ID), nil); err != nil {

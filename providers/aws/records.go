@@ -328,6 +328,25 @@ func (b *records) deleteClassic(ctx context.Context, name string) error {
 	return nil
 }
 
+// attributeProtected keeps a network load balancer from being deleted.
+const attributeProtected = "deletion_protection.enabled"
+
+// checkProtection refuses a network load balancer that somebody protects: it would stay, and reach no node any more.
+func (b *records) checkProtection(ctx context.Context, lb *networkLoadBalancer) error {
+	if lb == nil {
+		return nil
+	}
+	attributes, err := b.attributes.Get(ctx, aws.ToString(lb.LoadBalancerArn), inventory.Query{})
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return nil
+	case err == nil && attributes.value[attributeProtected] == textTrue:
+		return fmt.Errorf("it is protected from deletion by its attribute %s and stays, with the rules of nodes for it; "+
+			"take the attribute away to delete it", attributeProtected)
+	}
+	return err
+}
+
 // deleteNetwork deletes a network load balancer; one that is gone already is no error. What is known by its name is for the
 // caller to forget.
 func (b *records) deleteNetwork(ctx context.Context, arn string) error {

@@ -114,14 +114,15 @@ func (c targetGroups) retryWhileHidden(service *v1.Service, listed []elbv2types.
 	return nil
 }
 
-// checkListed returns an error where a load balancer sends to target groups and none was listed: they would stay behind.
+// checkListed returns an error where a load balancer sends to target groups that were not listed: they would stay behind. Where some were,
+// only those that were just made may be missing.
 func (c targetGroups) checkListed(
 	ctx context.Context, service *v1.Service, lb *networkLoadBalancer, listed []elbv2types.TargetGroup,
 ) error {
-	if lb == nil || len(listed) > 0 {
+	if lb == nil {
 		return nil
 	}
-	if err := c.retryWhileHidden(service, listed); err != nil {
+	if err := c.retryWhileHidden(service, listed); err != nil || len(listed) > 0 {
 		return err
 	}
 	arn := aws.ToString(lb.LoadBalancerArn)
