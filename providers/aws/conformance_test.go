@@ -108,18 +108,18 @@ func newFixture(t testing.TB) *conformance.Fixture {
 
 // tryFeatures says how the suite tries features, and source ranges of both kinds of load balancers, also of those without groups.
 func tryFeatures(f *conformance.Fixture, scope conformance.Scope, unmanaged func()) {
-	const later = "a load balancer that is protected from deletion goes on serving"
+	const later = "the security group of a load balancer goes with it; the nodes are closed before"
 	network := map[string]string{annotationType: typeNLB}
 	f.UDP, f.DualStack = conformance.FeatureCase{With: network, Shows: "UDP"}, conformance.FeatureCase{With: network, Shows: "dualstack"}
 	classic := scope
 	classic.Name = "classic"
-	classic.Except = maps.Clone(scope.Except)
+	classic.Except, classic.Protect = maps.Clone(scope.Except), nil
 	classic.Except[conformance.Stranger] = "a rule that lets in the group of a classic load balancer is ours by its form, and that group goes with it"
 	classic.Except[conformance.OtherCluster] = classic.Except[conformance.Stranger]
 	f.SourceRanges = conformance.FeatureCase{ClosesLater: later, Scope: classic}
 	f.Scopes = map[string]conformance.FeatureCase{
 		"network":                 {With: network, ClosesLater: later, Scope: scope},
-		"network, rules of nodes": {Prepare: unmanaged, With: network, ClosesLater: later, Scope: scope},
+		"network, rules of nodes": {Prepare: unmanaged, With: network, Scope: scope},
 	}
 }
 

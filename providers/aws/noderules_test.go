@@ -446,24 +446,6 @@ func TestHealthFollowsRules(t *testing.T) {
 	require.ErrorContains(t, err, "6 security groups, and the cloud takes at most 5")
 }
 
-// TestProtectedFromDeletion: a network load balancer that AWS does not delete goes on reaching its nodes.
-func TestProtectedFromDeletion(t *testing.T) {
-	t.Parallel()
-	w := startWorld(t, "NLBSecurityGroupMode = Managed\n", awssim.Options{})
-	s := nlb("web", nil, servicePort("http", 80, 30080))
-	w.Apply(s)
-	w.ensure(s)
-	before := rules(w.group("nodes"))
-	w.sim.ChangeNetwork(loadBalancerName(s), func(lb *awssim.LoadBalancer) { lb.Attributes["deletion_protection.enabled"] = "true" })
-	require.Error(t, w.remove(s))
-	w.reached(s)
-	assert.Equal(t, before, rules(w.group("nodes")))
-	w.sim.ChangeNetwork(loadBalancerName(s), func(lb *awssim.LoadBalancer) { lb.Attributes["deletion_protection.enabled"] = "false" })
-	require.NoError(t, w.remove(s))
-	assert.Empty(t, rules(w.group("nodes")))
-	assert.Len(t, w.sim.Groups(), 2)
-}
-
 // TestOpeningsComeFirst: nodes admit present health checks and clients until the next ones are admitted, also if the new rules are refused
 // or do not fit into the group.
 func TestOpeningsComeFirst(t *testing.T) {

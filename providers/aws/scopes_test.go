@@ -3,6 +3,7 @@ package aws
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
@@ -27,6 +28,7 @@ func scopeOf(sim *awssim.Sim) conformance.Scope {
 		}
 	}
 	return conformance.Scope{
+		Nodes: "nodes: ",
 		Rules: func() (lines []string) {
 			for _, g := range sim.Groups() {
 				for _, r := range g.Rules {
@@ -58,6 +60,11 @@ func scopeOf(sim *awssim.Sim) conformance.Scope {
 				sim.ChangeGroup(awssim.NodeGroup, func(g *awssim.Group) {
 					g.Rules = slices.DeleteFunc(g.Rules, func(r awssim.Rule) bool { return r.Description == byHand })
 				})
+			}
+		},
+		Protect: func(protected bool) {
+			for _, lb := range sim.Networks() {
+				sim.ChangeNetwork(lb.Name, func(lb *awssim.LoadBalancer) { lb.Attributes[attributeProtected] = strconv.FormatBool(protected) })
 			}
 		},
 		Except: map[conformance.Writer]string{conformance.SecondProcess: "EC2 takes no rule twice"},

@@ -65,15 +65,12 @@ func strictness() conformance.Strictness {
 	}
 }
 
-func newFixture(t testing.TB) *conformance.Fixture { return newFixtureWith(t, "") }
-
-// newFixtureWith has more keys of the section [LoadBalancer].
-func newFixtureWith(t testing.TB, keys string) *conformance.Fixture {
+func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := openstacksim.New(openstacksim.Options{})
 	sim.CloseNodePorts()
 	network := simkit.NewNetwork()
 	url := network.Serve(t, server)
-	file := sim.CloudConfig(url) + "manage-security-groups = true\n" + keys
+	file := sim.CloudConfig(url) + "manage-security-groups = true\n"
 	f := &conformance.Fixture{
 		OnlyThere: []string{`^choosing the subnet of the floating address: `, `^creating load balancer `, `^creating a floating address: quota exceeded`},
 		Claims: &conformance.Claims{
@@ -118,7 +115,11 @@ func newFixtureWith(t testing.TB, keys string) *conformance.Fixture {
 		Services: triedServices(), Transcripts: transcripts, Scenarios: scenarios(sim, url), Secrets: []string{openstacksim.Password},
 		Serves: sim.Serves, PlannedWrites: plannedWrites,
 		SourceRanges: conformance.FeatureCase{
-			ClosesLater: "listeners let in whom they do until they go with their load balancer", Scope: scopeOf(sim),
+			ClosesLater: "listeners let in whom they do until they go with their load balancer; the nodes are closed before",
+			Scope:       scopeOf(sim, "listeners and groups"),
+		},
+		Scopes: map[string]conformance.FeatureCase{
+			providerOVN: {Prepare: func() { file += "lb-provider = ovn\n" }, Scope: scopeOf(sim, providerOVN)},
 		},
 		Names: func() map[string]string { return names(sim) }, Interrupts: interrupts, Unplanned: unplanned,
 		Fixed:    fixedCases(sim, func(sections string) { file += sections }),

@@ -8,21 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
-
-// TestSourcesInSecurityGroups: with ovn the security groups alone hold the source ranges.
-func TestSourcesInSecurityGroups(t *testing.T) {
-	t.Parallel()
-	conformance.Sources(t, func(t testing.TB) *conformance.Fixture { return newFixtureWith(t, "lb-provider = ovn\n") })
-}
-
-// TestNarrowingInSecurityGroups: they are narrowed, too, whatever else of the Service is refused.
-func TestNarrowingInSecurityGroups(t *testing.T) {
-	t.Parallel()
-	conformance.Narrowing(t, func(t testing.TB) *conformance.Fixture { return newFixtureWith(t, "lb-provider = ovn\n") })
-}
 
 // TestUnreadableRangesOpenNothing: with ovn the security group is what holds the source ranges. Ranges that cannot be read are refused, and
 // who lies in none that can be is shut out; a node that joins afterwards becomes a member, and changes nothing of who may connect.

@@ -7,11 +7,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
-// scopeOf are a security group for each Service, and the ports of the nodes, which others give groups, too.
-func scopeOf(sim *openstacksim.Sim) conformance.Scope {
+// scopeOf are a security group for each Service, and the ports of the nodes, which others give groups, too. With ovn the groups alone hold
+// the source ranges.
+func scopeOf(sim *openstacksim.Sim, name string) conformance.Scope {
 	const own = "a Service has a security group of its own, and listeners of its own: what is there goes with it"
 	number := 0
 	return conformance.Scope{
+		Name: name, Nodes: groupPrefix,
 		Unfilled: "nobody else's rules stay in the group of a Service; the quota of rules is the project's",
 		Rules: func() (lines []string) {
 			names := map[string]string{}

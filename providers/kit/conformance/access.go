@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -25,6 +26,9 @@ func runAccess(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	virtual(t, "two Services have a port, and one narrows and goes", func(t *testing.T) { runSharedPort(t, newFixture, false) })
 	virtual(t, "two Services have a port, and the older one goes", func(t *testing.T) { runSharedPort(t, newFixture, true) })
 	runClosings(t, newFixture)
+	if readFixture(t, newFixture, func(f *Fixture) bool { return f.SourceRanges.Scope.Protect != nil }) {
+		virtual(t, "somebody protects the load balancer from deletion", func(t *testing.T) { runProtected(t, newFixture) })
+	}
 	runScopes(t, newFixture)
 }
 
@@ -134,9 +138,12 @@ func runSharedPort(t *testing.T, newFixture func(t testing.TB) *Fixture, olderGo
 type closings struct {
 	*world
 	service *v1.Service
-	// open is how often the cloud says after each write that everybody may connect, and served whether it serves still.
-	open   []int
-	served []bool
+	// nodes is how many rules there are after each write by which nodes let clients in, and open how many with those for everybody. served is
+	// whether the cloud serves still.
+	nodes, open []int
+	served      []bool
+	// others are the rules of nodes that the Service has not brought.
+	others int
 }
 
 // runClosings: when a Service goes, each opening is closed although another one cannot be, and all are before its load balancer goes.
@@ -147,9 +154,13 @@ func runClosings(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	gone := slices.Index(all.served, false)
 	require.Positive(t, gone, "the load balancer goes")
 	before := all.open[0] - all.open[gone-1] // what is closed before it goes
-	if all.SourceRanges.ClosesLater == "" {
+	if nodes := all.SourceRanges.Scope.Nodes != ""; nodes || all.SourceRanges.ClosesLater == "" {
 		virtual(t, "all is closed before the load balancer goes", func(t *testing.T) {
-			assert.Zero(t, all.open[gone-1], "after write %d, before the load balancer goes: %v", gone-1, all.open)
+			assert.Equal(t, nodes, all.nodes[0] > 0, "nodes let clients in")
+			assert.Zero(t, all.nodes[gone-1], "after write %d, before the load balancer goes, nodes let in: %v", gone-1, all.nodes)
+			if all.SourceRanges.ClosesLater == "" {
+				assert.Zero(t, all.open[gone-1], "after write %d, before the load balancer goes: %v", gone-1, all.open)
+			}
 		})
 	}
 	for k := 1; k < gone; k++ {
@@ -172,18 +183,62 @@ func runClosings(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 
 func newClosings(t *testing.T, newFixture func(t testing.TB) *Fixture) closings {
 	t.Helper()
-	w, s := newAccess(t, newFixture)
+	w, s := newUnserved(t, newFixture)
+	c := closings{world: w, service: s}
+	c.others = c.countNodeRules()
 	w.changeService(t.Context(), s, func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, Port("more", 54, 30054)) })
 	w.ensure(t.Context(), s, nil)
 	time.Sleep(settledIn)
-	return closings{world: w, service: s}
+	return c
+}
+
+// countNodeRules is how many rules a Service has brought by which nodes let clients in.
+func (c *closings) countNodeRules() int {
+	n := -c.others
+	if prefix := c.SourceRanges.Scope.Nodes; prefix != "" {
+		for _, line := range c.SourceRanges.Scope.Rules() {
+			if strings.HasPrefix(line, prefix) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// runProtected: a load balancer that somebody protects from deletion would outlast its rules. It goes on serving as it did, until nobody
+// protects it any more.
+func runProtected(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	c := newClosings(t, newFixture)
+	c.SourceRanges.Scope.Protect(true)
+	time.Sleep(settledIn)
+	before := c.Snapshot()
+	c.Sim.ResetCalls()
+	require.ErrorContains(t, c.delete(), "protect")
+	c.requireNoWrites("it is protected")
+	assert.Equal(t, before, c.Snapshot())
+	c.SourceRanges.Scope.Protect(false)
+	time.Sleep(settledIn)
+	c.remove(t.Context(), c.service, nil)
+	assert.Empty(t, c.Snapshot())
+}
+
+// delete asks once for the deletion of the Service.
+func (c *closings) delete() error {
+	going := c.world.service(c.t.Context(), c.service)
+	going.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	return c.loadBalancer().EnsureLoadBalancerDeleted(c.t.Context(), clusterName, going)
 }
 
 // watch asks once for the deletion of the Service, of which one write may be refused.
 func (c *closings) watch(refused int) {
-	ctx := c.t.Context()
+	count := func() (nodes, open int, served bool) {
+		nodes = c.countNodeRules()
+		return nodes, nodes + c.countEverybody(c.Snapshot()), len(c.Serves()) > 0
+	}
 	look := func() {
-		c.open, c.served = append(c.open, c.countEverybody(c.Snapshot())), append(c.served, len(c.Serves()) > 0)
+		nodes, open, served := count()
+		c.nodes, c.open, c.served = append(c.nodes, nodes), append(c.open, open), append(c.served, served)
 	}
 	look()
 	if refused > 0 {
@@ -198,12 +253,11 @@ func (c *closings) watch(refused int) {
 			case write:
 				look()
 			case last > 0:
-				c.open[last], c.served[last] = min(c.open[last], c.countEverybody(c.Snapshot())), c.served[last] && len(c.Serves()) > 0
+				nodes, open, served := count()
+				c.nodes[last], c.open[last], c.served[last] = min(c.nodes[last], nodes), min(c.open[last], open), c.served[last] && served
 			}
 		}
 	})
 	defer c.Sim.Inspect(nil)
-	going := c.world.service(ctx, c.service)
-	going.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-	_ = c.loadBalancer().EnsureLoadBalancerDeleted(ctx, clusterName, going)
+	_ = c.delete()
 }

@@ -273,9 +273,9 @@ var parts = []part{
 	{name: "Instances", applies: (*Fixture).hasNodes, run: runInstances},
 	{name: "LoadBalancers", applies: (*Fixture).hasLoadBalancers, run: runLoadBalancers},
 	// source ranges that cannot be read open nothing
-	{name: "Sources", applies: (*Fixture).hasSources, run: inEachScope(Sources)},
+	{name: "Sources", applies: (*Fixture).hasSources, run: inEachScope(runSources)},
 	// former clients are shut out whatever else is refused
-	{name: "Narrowing", applies: (*Fixture).hasSources, run: inEachScope(Narrowing)},
+	{name: "Narrowing", applies: (*Fixture).hasSources, run: inEachScope(runNarrowing)},
 	// source ranges are removed, Services share a port, and go
 	{name: "Access", applies: (*Fixture).hasSources, run: inEachScope(runAccess)},
 	// what Access does not try, or with another end, is what the documentation says

@@ -52,7 +52,7 @@ func (f *Fixture) exceptionsIn(c FeatureCase) map[string]string {
 	s := c.Scope
 	all := map[string]string{
 		situations.Twice: f.HostBits, situations.ClosedFirst: c.ClosesLater, situations.Meanwhile: s.Except[Passerby],
-		situations.Refused: s.Leaves, situations.Outlasting: s.Unlisted, situations.Full: s.Unfilled,
+		situations.Outlasting: s.Unlisted, situations.Full: s.Unfilled,
 	}
 	if s.Missing != "" {
 		all[situations.Removed] = "it is not made again, and an error or an event says so"

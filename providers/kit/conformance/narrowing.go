@@ -22,9 +22,9 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// Narrowing has source ranges narrowed while something else of the Service is refused: whoever is not asked for any more is shut out,
+// runNarrowing has source ranges narrowed while something else of the Service is refused: whoever is not asked for any more is shut out,
 // and whoever is gets in.
-func Narrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+func runNarrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	for name, hinder := range map[string]func(ctx context.Context, w *world, s *v1.Service){
 		"an annotation of the cloud's is wrong": func(ctx context.Context, w *world, s *v1.Service) {

@@ -40,6 +40,8 @@ type Scope struct {
 	Name string
 	// Rules are all rules there with their marks, a line for each, without what differs from run to run.
 	Rules func() []string
+	// Nodes begins those of Rules by which nodes let clients in for load balancers. They close before the load balancer goes.
+	Nodes string
 	// Writes has somebody write rules there: those that Services of this cluster have, or one about another port. Where the cloud takes no
 	// rule twice, what is there becomes theirs.
 	Writes map[Writer]func()
@@ -54,8 +56,8 @@ type Scope struct {
 	Fill     func(room int) (leave func())
 	Full     string
 	Unfilled string
-	// Leaves is why something narrower may be left when everybody may connect again, after a write that failed. It goes with the Service.
-	Leaves string
+	// Protect has somebody protect load balancers from deletion, or take that back; nil where the cloud has no such thing.
+	Protect func(protected bool)
 	// Strip deletes load balancers and leaves their rules, where RemoveLoadBalancers is nil.
 	Strip func()
 	// Unlisted is why rules of a Service that is gone, without its load balancer, are no orphans. Swept is set where they go with the next
@@ -313,15 +315,10 @@ func (o *othersRules) accessSteps() []func() {
 
 // live takes the steps and returns our rules and all that is there after each.
 func (o *othersRules) live() (rules [][]string, states []string) {
-	steps := o.accessSteps()
-	for n, step := range steps {
+	for n, step := range o.accessSteps() {
 		step()
 		time.Sleep(time.Minute) // what the cloud goes on with by itself
-		state := o.Snapshot()
-		if everybody := n == len(steps)-2; everybody && o.SourceRanges.Scope.Leaves != "" {
-			state = fmt.Sprint("everybody, ", o.countEverybody(state))
-		}
-		rules, states = append(rules, o.ownRules(fmt.Sprint("after step ", n+1))), append(states, state)
+		rules, states = append(rules, o.ownRules(fmt.Sprint("after step ", n+1))), append(states, o.Snapshot())
 	}
 	return rules, states
 }

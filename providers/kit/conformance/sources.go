@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,26 +26,25 @@ func (f *Fixture) hasSources() bool {
 	return f.hasLoadBalancers() && f.outside() && f.Provider.Features.SourceRanges == registry.Done
 }
 
-// Sources tries source ranges that cannot be read: they are refused or told of, and nothing opens by them, whatever happens next.
-func Sources(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+// runSources tries source ranges that cannot be read: they are refused or told of, and nothing opens by them, whatever happens next.
+func runSources(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	ranges := func(list ...string) func(*v1.Service) {
-		return func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = list }
-	}
 	for name, c := range map[string]struct {
-		change func(*v1.Service)
-		warns  bool
+		had, asks []string
+		warns     bool
 	}{
-		"none of them can be read":          {ranges("010.0.0.0/8", "192.0.2.7"), true},
-		"one of several cannot be read":     {ranges(sourceRange, "010.0.0.0/8"), true},
-		"all of them are of another family": {ranges(sourceRangeV6), false},
+		"none of them can be read":                     {[]string{sourceRange}, []string{"010.0.0.0/8", "192.0.2.7"}, true},
+		"one of several cannot be read":                {[]string{sourceRange}, []string{sourceRange, "010.0.0.0/8"}, true},
+		"one cannot be read, and another is taken off": {[]string{sourceRange, otherRange}, []string{sourceRange, "010.0.0.0/8"}, true},
+		"all of them are of another family":            {[]string{sourceRange}, []string{sourceRangeV6}, false},
 	} {
-		virtual(t, name, func(t *testing.T) { runSources(t, newFixture, c.change, c.warns) })
+		virtual(t, name, func(t *testing.T) { runSourceChange(t, newFixture, c.had, c.asks, c.warns) })
 	}
 }
 
-// runSources serves a Service with source ranges, changes these, and has a node join, the program restart and the Service reconciled.
-func runSources(t *testing.T, newFixture func(t testing.TB) *Fixture, change func(*v1.Service), warns bool) {
+// runSourceChange serves a Service with source ranges, changes these, and has a node join, the program restart and the Service reconciled. Who is
+// taken off is shut out, and who is not gets in.
+func runSourceChange(t *testing.T, newFixture func(t testing.TB) *Fixture, had, asks []string, warns bool) {
 	t.Helper()
 	ctx := t.Context()
 	written := 0 // what a body says that holds other people's rules, too
@@ -66,10 +66,10 @@ func runSources(t *testing.T, newFixture func(t testing.TB) *Fixture, change fun
 	}
 	open, _ := serve()
 	written = 0
-	w, s := serve(sourceRange)
+	w, s := serve(had...)
 	before := w.countEverybody(w.Snapshot())
 	writesOpenings := w.countEverybody(open.Snapshot()) > before // else everybody is where nothing is written
-	w.changeService(ctx, s, change)
+	w.changeService(ctx, s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = asks })
 	w.inspect(func(operation string, write bool, c inspectedCall) func() {
 		if write {
 			assert.LessOrEqual(t, w.countEverybody(string(c.body)), written, "%s opens to everybody: %s", operation, c.body)
@@ -82,6 +82,8 @@ func runSources(t *testing.T, newFixture func(t testing.TB) *Fixture, change fun
 		if !writesOpenings {
 			assert.True(t, strings.Contains(state, sourceRange) || strings.Contains(state, sourceRangeV6), "%s, nothing restricts who may connect: %s", when, state)
 		}
+		assert.True(t, !slices.Contains(asks, sourceRange) || strings.Contains(state, sourceRange), "%s, clients that nobody took off are shut out: %s", when, state)
+		assert.NotContains(t, state, otherRange, "%s, clients that were taken off get in", when)
 	}
 	err := w.ensureToEnd(ctx, s)
 	if warns {

@@ -19,7 +19,6 @@ const (
 	Twice       = "Access/source ranges are said twice, and with bits of hosts"
 	ClosedFirst = "Access/all is closed before the load balancer goes"
 	Meanwhile   = "Access/somebody writes a rule right before write 1"
-	Refused     = "Access/write 1 is refused once"
 	Removed     = "Access/somebody takes the rules away, restart true"
 	Full        = "Access/what rules stand in is full"
 	Outlasting  = "Access/rules outlast their load balancer and their Service"
@@ -39,6 +38,7 @@ func All() []Situation {
 		{"an opening fails for now", "Narrowing/write 1 of a refused Service fails once"},
 		{"all ranges are invalid", "Sources/none of them can be read"},
 		{"one of several ranges is invalid", "Sources/one of several cannot be read"},
+		{"one range is invalid, and another one is removed", "Sources/one cannot be read, and another is taken off"},
 		{"all ranges are of another family", "Sources/all of them are of another family"},
 		{"ranges occur twice, or have host bits", Twice},
 		{"ranges are removed", "Access/source ranges are removed"},
@@ -49,7 +49,7 @@ func All() []Situation {
 		{"a rule of the Service exists twice", RulesOf("a second process")},
 		{"somebody has a rule for another port", RulesOf("a passerby")},
 		{"somebody writes a rule between our read and each write", Meanwhile},
-		{"each write is refused once", Refused},
+		{"each write is refused once", "Access/write 1 is refused once"},
 		{"each write loses its response", "Access/write 2 loses its answer"},
 		{"rules, groups or firewalls are deleted", Removed},
 		{"others fill a group", Full},
