@@ -79,6 +79,8 @@ type loadBalancer struct {
 	// Version is the version of IP of a network load balancer; the one of load balancers is IPMode.
 	Version string `json:"nlbIpVersion"`
 	Private bool   `json:"isPrivate"`
+	// Protected load balancers cannot be deleted.
+	Protected bool `json:"isDeleteProtectionEnabled"`
 
 	// etag is known of what was read alone: listings do not show it.
 	etag string

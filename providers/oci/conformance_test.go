@@ -62,9 +62,13 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	tryNetworkLoadBalancers(sim, f)
 	const later = "the group of a load balancer goes with it"
 	lists, groups := listScope(t, sim), groupScope(t, sim)
-	f.SourceRanges.Scope = lists
+	ofBalancers := func(scope conformance.Scope) conformance.Scope { // network load balancers cannot be protected
+		scope.Protect = protectOf(t, sim)
+		return scope
+	}
+	f.SourceRanges.Scope = ofBalancers(lists)
 	f.Scopes = map[string]conformance.FeatureCase{
-		"groups":         {With: groupsOf(), ClosesLater: later, Scope: groups},
+		"groups":         {With: groupsOf(), ClosesLater: later, Scope: ofBalancers(groups)},
 		"network, lists": {With: ofNetwork(annotationRuleMode, "SL-All"), Scope: lists},
 		"network, groups": {
 			With: ofNetwork(annotationRuleMode, modeGroups, annotationBackGroups, ocisim.GroupID(3)), ClosesLater: later, Scope: groups,

@@ -394,6 +394,11 @@ func (r *reconciler) Deletions(
 	if o.lb != nil && !o.deletable {
 		return nil, []services.Finding{services.Notice(eventLeft, "%s %s stays: it was not made for this Service", r.kind.title, o.lb.Name)}, nil
 	}
+	if o.lb != nil && o.lb.Protected { // it would outlast its rules
+		r.known.Invalidate(o.lb.ID)
+		return nil, nil, fmt.Errorf("%s %s stays, with the rules for it: its delete protection is enabled; disable it to have it deleted",
+			r.kind.title, o.lb.Name)
+	}
 	s := r.settings(q.Service)
 	all, missed, err := r.leaveLists(ctx, q.Service, s, o)
 	if err != nil {

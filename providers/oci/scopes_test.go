@@ -112,6 +112,16 @@ const markOfService = "service-uid-"
 // otherClusterMark is the mark of another cluster.
 var otherClusterMark = ownership.ClusterMark("another-cluster")
 
+// protectOf has somebody protect load balancers from deletion, or take that back.
+func protectOf(t testing.TB, sim *ocisim.Sim) func(protected bool) {
+	t.Helper()
+	return func(protected bool) {
+		for _, lb := range sim.LoadBalancers() {
+			require.NoError(t, sim.EditLoadBalancer(lb.Name, func(lb *ocisim.LoadBalancer) { lb.Doc["isDeleteProtectionEnabled"] = protected }))
+		}
+	}
+}
+
 // groupScope are network security groups: one of the load balancer's own and, where shared, that of the nodes.
 func groupScope(t testing.TB, sim *ocisim.Sim) conformance.Scope {
 	t.Helper()
