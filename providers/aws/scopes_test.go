@@ -62,16 +62,19 @@ func scopeOf(sim *awssim.Sim) conformance.Scope {
 				})
 			}
 		},
-		Protect: func(protected bool) {
-			for _, lb := range sim.Networks() {
-				sim.ChangeNetwork(lb.Name, func(lb *awssim.LoadBalancer) { lb.Attributes[attributeProtected] = strconv.FormatBool(protected) })
-			}
-		},
-		Except: map[conformance.Writer]string{conformance.SecondProcess: "EC2 takes no rule twice"},
+		Protect: func(protected bool) { protectNetworks(sim, protected) },
+		Except:  map[conformance.Writer]string{conformance.SecondProcess: "EC2 takes no rule twice"},
 		Remove: func() { // groups that are in use cannot be deleted
 			for _, g := range sim.Groups() {
 				sim.ChangeGroup(g.ID, func(g *awssim.Group) { g.Rules = nil })
 			}
 		},
+	}
+}
+
+// protectNetworks has somebody protect network load balancers from deletion, or take that back.
+func protectNetworks(sim *awssim.Sim, protected bool) {
+	for _, lb := range sim.Networks() {
+		sim.ChangeNetwork(lb.Name, func(lb *awssim.LoadBalancer) { lb.Attributes[attributeProtected] = strconv.FormatBool(protected) })
 	}
 }

@@ -278,7 +278,8 @@ func (l *loadBalancers) createFirewall(ctx context.Context, d *desiredState) (in
 }
 
 // dropFirewall deletes the firewall of a NodeBalancer in one call, which also detaches it: between two calls it could be left without a
-// NodeBalancer to find it by. It is only detached if it is no longer the Service's or protects something else, as a read right before shows.
+// NodeBalancer to find it by. It is only detached if it is no longer the Service's or protects something else, as a read right before
+// shows.
 func (l *loadBalancers) dropFirewall(ctx context.Context, service *v1.Service, f *linodego.Firewall, nb *nodeBalancer) error {
 	mark, err := l.mark(ctx)
 	if err != nil {

@@ -114,10 +114,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		},
 		Services: triedServices(), Transcripts: transcripts, Scenarios: scenarios(sim, url), Secrets: []string{openstacksim.Password},
 		Serves: sim.Serves, PlannedWrites: plannedWrites,
-		SourceRanges: conformance.FeatureCase{
-			ClosesLater: "listeners let in whom they do until they go with their load balancer; the nodes are closed before",
-			Scope:       scopeOf(sim, "listeners and groups"),
-		},
+		SourceRanges: conformance.FeatureCase{ClosesLater: closesLater, Scope: scopeOf(sim, "listeners and groups")},
 		Scopes: map[string]conformance.FeatureCase{
 			providerOVN: {Prepare: func() { file += "lb-provider = ovn\n" }, Scope: scopeOf(sim, providerOVN)},
 		},

@@ -41,8 +41,8 @@ func TestGroupOfAnOrphan(t *testing.T) {
 	})
 }
 
-// TestEachPortIsClosed: when a Service goes, its security group is taken off all ports that allow it, and the load balancer stays until none
-// has it.
+// TestEachPortIsClosed: when a Service goes, its security group is taken off all ports that allow it, and the load balancer stays until
+// none has it.
 func TestEachPortIsClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,6 +7,9 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
+// closesLater is why the lists of listeners do not close before their load balancer goes.
+const closesLater = "listeners let in whom they do until they go with their load balancer; the nodes are closed before"
+
 // scopeOf are a security group for each Service, and the ports of the nodes, which others give groups, too. With ovn the groups alone hold
 // the source ranges.
 func scopeOf(sim *openstacksim.Sim, name string) conformance.Scope {

@@ -42,8 +42,8 @@ func runSources(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	}
 }
 
-// runSourceChange serves a Service with source ranges, changes these, and has a node join, the program restart and the Service reconciled. Who is
-// taken off is shut out, and who is not gets in.
+// runSourceChange serves a Service with source ranges, changes these, and has a node join, the program restart and the Service reconciled.
+// Who is taken off is shut out, and who is not gets in.
 func runSourceChange(t *testing.T, newFixture func(t testing.TB) *Fixture, had, asks []string, warns bool) {
 	t.Helper()
 	ctx := t.Context()
