@@ -66,8 +66,8 @@ func (r ruleRequest) listeners() map[rulePort]bool {
 	return all
 }
 
-// undescribed are the rules without a description that a claim removes from a list.
-func (c claim) undescribed(list document) []opening {
+// findUndescribed returns the rules without a description that a claim removes from a list.
+func (c claim) findUndescribed(list document) []opening {
 	_, _, all := c.apply(list)
 	c.unmarked = false
 	_, _, described := c.apply(list)
@@ -84,7 +84,7 @@ func (b *ruleBook) seeStrangers(ctx context.Context, c *claim, l securityList) (
 	if c.mark == "" || c.strangers != nil {
 		return nil, nil
 	}
-	if left = c.undescribed(l.doc); len(left) == 0 {
+	if left = c.findUndescribed(l.doc); len(left) == 0 {
 		return nil, nil
 	}
 	switch c.strangers, err = b.strangersIn(ctx, *c, l.ID); {

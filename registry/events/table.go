@@ -17,7 +17,7 @@ type Row struct {
 
 // Table returns the events of more than one cloud; which clouds write them follows from their code. The others are part of their cloud's
 // description.
-func Table() []Row { return slices.Concat(nodeRows(), annotationRows(), serviceRows(), leaseRows()) }
+func Table() []Row { return slices.Concat(nodeRows(), nodeUpdateRows(), annotationRows(), serviceRows(), leaseRows()) }
 
 func nodeRows() []Row {
 	return []Row{
@@ -62,6 +62,17 @@ func nodeRows() []Row {
 			Do:   "Switch one of them off, delete the Node and let it register again.",
 		},
 		{
+			On: "Node", Reason: "NodeNotOurs", Type: "Normal",
+			What: "The Node belongs to another cloud or is outside `--node-selector`. It is left alone.",
+			Do:   "Nothing, unless it should be ours.",
+		},
+	}
+}
+
+// nodeUpdateRows are the events about labels and certificates, which follow the cloud.
+func nodeUpdateRows() []Row {
+	return []Row{
+		{
 			On: "Node", Reason: "NodeLabelsUpdated", Type: "Normal",
 			What: "The instance changed in the cloud, such as its type, and the Node's labels were corrected. The message has the old and the new values.",
 		},
@@ -74,11 +85,6 @@ func nodeRows() []Row {
 			On: "Node", Reason: "ServingCertificateNotApproved", Type: "Warning",
 			What: "The kubelet asks for a serving certificate with a name or an address that the cloud does not attest to its instance, or its request is malformed. The message says which. The request is neither approved nor denied.",
 			Do:   "See [serving certificates](serving-certificates.md).",
-		},
-		{
-			On: "Node", Reason: "NodeNotOurs", Type: "Normal",
-			What: "The Node belongs to another cloud or is outside `--node-selector`. It is left alone.",
-			Do:   "Nothing, unless it should be ours.",
 		},
 	}
 }

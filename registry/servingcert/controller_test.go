@@ -132,7 +132,8 @@ func (b *bench) create(kubelet string, data []byte) string {
 	b.requests++
 	csr := &request{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("csr-%d", b.requests), UID: types.UID(fmt.Sprint(b.requests)), CreationTimestamp: metav1.NewTime(time.Now().Add(-b.age).Truncate(time.Second)),
+			Name: fmt.Sprintf("csr-%d", b.requests), UID: types.UID(fmt.Sprint(b.requests)),
+			CreationTimestamp: metav1.NewTime(time.Now().Add(-b.age).Truncate(time.Second)),
 		},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
 			Request: data, SignerName: certificatesv1.KubeletServingSignerName, Username: userPrefix + kubelet, Groups: []string{nodesGroup},

@@ -262,6 +262,19 @@ func TestServingCertificates(t *testing.T) {
 	}
 }
 
+// boundRoles are those of every release.
+var boundRoles = []string{
+	"ClusterRole ccm:x-cloud-controller-manager", "ClusterRole ccm:x-cloud-controller-manager:metrics", "ClusterRole system:auth-delegator",
+	"Role extension-apiserver-authentication-reader", "Role x-cloud-controller-manager",
+}
+
+// approverRights are those of the controller that approves certificates of kubelets.
+var approverRights = map[string]string{
+	"certificates.k8s.io certificatesigningrequests":            "get list watch",
+	"certificates.k8s.io certificatesigningrequests/approval":   "update",
+	"certificates.k8s.io signers kubernetes.io/kubelet-serving": "approve",
+}
+
 // TestPermissionsDoNotGrow holds every right of the chart with everything switched on. What is added here gives a program that
 // holds a cloud's credential more power over the cluster.
 func TestPermissionsDoNotGrow(t *testing.T) {
@@ -272,30 +285,22 @@ func TestPermissionsDoNotGrow(t *testing.T) {
 		"nodes": "delete get list patch update watch", "nodes/status": "patch", "services": "list patch watch", "services/status": "patch",
 		"events": "create patch update", "namespaces kube-system": "get",
 	}
-	namespaced := map[string]string{
-		"ccm: coordination.k8s.io leases": "create", "ccm: coordination.k8s.io leases x-cloud-controller-manager": "get update",
-	}
-	bound := []string{
-		"ClusterRole ccm:x-cloud-controller-manager", "ClusterRole ccm:x-cloud-controller-manager:metrics", "ClusterRole system:auth-delegator",
-		"Role extension-apiserver-authentication-reader", "Role x-cloud-controller-manager",
-	}
+	const leases = "ccm: coordination.k8s.io leases"
+	namespaced := map[string]string{leases: "create", leases + " x-cloud-controller-manager": "get update"}
 	for _, p := range clouds() {
-		var names []string
+		further := ""
 		for _, c := range p.Controllers {
 			if c.Unneeded == "" {
-				names = append(names, ", "+c.Name)
+				further += ", " + c.Name
 			}
 		}
-		further := strings.Join(names, "")
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
 			inCluster, inNamespaces, roles := map[string]string{}, map[string]string{}, []string{}
 			values, cluster := installedValues(p)+fmt.Sprintf(everything, further), maps.Clone(cluster)
 			if p.Features.ServingCertificates == registry.Done {
 				values += "kubeletServingCertificates: {approve: true}\n"
-				cluster["certificates.k8s.io certificatesigningrequests"] = "get list watch"
-				cluster["certificates.k8s.io certificatesigningrequests/approval"] = "update"
-				cluster["certificates.k8s.io signers kubernetes.io/kubelet-serving"] = "approve"
+				maps.Copy(cluster, approverRights)
 			}
 			for _, o := range objects(t, render(t, "x", values)) {
 				switch o := o.(type) {
@@ -320,10 +325,10 @@ func TestPermissionsDoNotGrow(t *testing.T) {
 				}
 			}
 			assert.Equal(t, withServiceRights(t, p, cluster), inCluster)
-			want, wantRoles := maps.Clone(namespaced), bound
+			want, wantRoles := maps.Clone(namespaced), boundRoles
 			if more := systemRights(t, p); len(more) > 0 {
 				maps.Copy(want, more)
-				wantRoles = append(slices.Clone(bound), "Role ccm:x-cloud-controller-manager:service-controller")
+				wantRoles = append(slices.Clone(boundRoles), "Role ccm:x-cloud-controller-manager:service-controller")
 			}
 			assert.Equal(t, want, inNamespaces)
 			assert.ElementsMatch(t, wantRoles, roles)

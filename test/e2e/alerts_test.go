@@ -120,7 +120,6 @@ func TestAlerts(t *testing.T) {
 	c := newCluster(t, fmt.Sprintf("--instances=%d", n), "--published-limits")
 	monitors := newMonitoring(t, c)
 	monitors.requireRings(t, "nothing is scraped", nil, map[string]string{"CloudControllerManagerAbsent": ""})
-
 	_, err := c.Install(t.Context(), program, approving)
 	require.NoError(t, err)
 	m := startRelease(t, c, approving, nil, nil)

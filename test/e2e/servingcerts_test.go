@@ -101,7 +101,8 @@ func startKubelet(t *testing.T, c *harness.Cluster, name string, addresses []v1.
 // servingRequest is the request of a node's kubelet; nil if it made none.
 func servingRequest(t *testing.T, c *harness.Cluster, node string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
-	list, err := c.Kube.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{FieldSelector: servingcert.Selector})
+	ours := metav1.ListOptions{FieldSelector: servingcert.Selector}
+	list, err := c.Kube.CertificatesV1().CertificateSigningRequests().List(t.Context(), ours)
 	require.NoError(t, err)
 	for n := range list.Items {
 		if servingcert.NodeName(&list.Items[n]) == node {

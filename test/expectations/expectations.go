@@ -35,8 +35,7 @@ type Cloud struct {
 	ServiceRights map[string]string `json:"serviceRights"`
 	// ProgramRights are those of every cloud that the cloud's part needs itself, where each controller has an account of its own.
 	ProgramRights map[string]string `json:"programRights"`
-	// Validate is what validate says of Services that not every cloud serves, by their names: the outcome, and what it is about. The
-	// others are served.
+	// Validate holds, by their names, the Services that this cloud does not serve: validate's outcome, and the place that it names.
 	Validate map[string]string `json:"validate"`
 	// LifeCycle are kinds of Services by name; each is followed from its creation to its end.
 	LifeCycle map[string]Kind `json:"lifeCycle"`
