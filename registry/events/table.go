@@ -17,7 +17,9 @@ type Row struct {
 
 // Table returns the events of more than one cloud; which clouds write them follows from their code. The others are part of their cloud's
 // description.
-func Table() []Row { return slices.Concat(nodeRows(), nodeUpdateRows(), annotationRows(), serviceRows(), leaseRows()) }
+func Table() []Row {
+	return slices.Concat(nodeRows(), nodeUpdateRows(), annotationRows(), serviceRows(), leaseRows())
+}
 
 func nodeRows() []Row {
 	return []Row{

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +31,7 @@ import (
 
 // toyCloud attests the machines web-1 and web-2.
 type toyCloud struct {
+	mu    sync.Mutex
 	down  bool
 	asked []time.Time
 	// behind is called before each answer.
@@ -37,13 +39,30 @@ type toyCloud struct {
 }
 
 func (c *toyCloud) AttestInstance(ctx context.Context, n *v1.Node) (a contract.Attested, why string, err error) {
+	c.mu.Lock()
 	c.asked = append(c.asked, evidence.From(ctx).NotBefore)
-	c.behind()
-	if c.down {
+	behind, down := c.behind, c.down
+	c.mu.Unlock()
+	behind()
+	if down {
 		return a, "", errors.New("the cloud is down")
 	}
 	number := c.InstanceKey(n.Spec.ProviderID)
 	return contract.Attested{Names: []string{"web-" + number}, Addresses: contract.AttestedAddresses("10.0.0."+number, "198.51.100.9")}, "", nil
+}
+
+// set changes the cloud while it is asked.
+func (c *toyCloud) set(change func(c *toyCloud)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(c)
+}
+
+// readAsked returns from when on each answer had to be.
+func (c *toyCloud) readAsked() []time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked
 }
 
 func (c *toyCloud) IsOurs(n *v1.Node) bool {
@@ -174,8 +193,8 @@ func TestApproval(t *testing.T) {
 		assert.Equal(t, 1, b.approved)
 		assert.Zero(t, b.WaitingNodes())
 		assert.Empty(t, b.readEvents())
-		if assert.Len(t, b.cloud.asked, 1) {
-			assert.False(t, b.cloud.asked[0].Before(began), "the cloud's answer begins after the request")
+		if assert.Len(t, b.cloud.readAsked(), 1) {
+			assert.False(t, b.cloud.readAsked()[0].Before(began), "the cloud's answer begins after the request")
 		}
 	})
 }
@@ -228,7 +247,7 @@ func TestNodesOfOthers(t *testing.T) {
 		b.ask("elsewhere", []string{"elsewhere"})
 		assert.False(t, b.isApproved(b.ask("nobody", []string{"web-1"}), time.Hour))
 		assert.False(t, b.isApproved(b.ask("new", []string{"web-1"}), time.Hour), "it has no instance yet")
-		assert.Empty(t, b.cloud.asked)
+		assert.Empty(t, b.cloud.readAsked())
 		assert.Empty(t, b.readEvents())
 		assert.Equal(t, 1, b.WaitingNodes(), "the new one")
 	})
@@ -238,11 +257,11 @@ func TestNodesOfOthers(t *testing.T) {
 func TestOutage(t *testing.T) {
 	onBench(t, func(t *testing.T, b *bench) {
 		assert.True(t, b.isApproved(b.ask("web-1", []string{"web-1"}), time.Minute))
-		b.cloud.down = true
+		b.cloud.set(func(c *toyCloud) { c.down = true })
 		renewal := b.ask("web-1", []string{"web-1"})
 		assert.False(t, b.isApproved(renewal, 20*time.Minute))
 		assert.Empty(t, b.readEvents(), "an outage is no fault of the node")
-		b.cloud.down = false
+		b.cloud.set(func(c *toyCloud) { c.down = false })
 		assert.True(t, b.isApproved(renewal, maxPause))
 	})
 }
@@ -255,11 +274,11 @@ func TestFlood(t *testing.T) {
 			b.ask("web-2", []string{"web-1"})
 			time.Sleep(500 * time.Millisecond)
 		}
-		assert.LessOrEqual(t, len(b.cloud.asked), 6)
+		assert.LessOrEqual(t, len(b.cloud.readAsked()), 6)
 		time.Sleep(maxPause)
-		b.cloud.asked = nil
+		b.cloud.set(func(c *toyCloud) { c.asked = nil })
 		assert.True(t, b.isApproved(b.ask("web-2", []string{"web-2"}), maxPause+gatherTime))
-		assert.Len(t, b.cloud.asked, 1)
+		assert.Len(t, b.cloud.readAsked(), 1)
 	})
 }
 
@@ -297,15 +316,16 @@ func TestReplacedNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBench(t, func(t *testing.T, b *bench) {
-				b.cloud.behind = func() {
+				replace := func() {
 					n := node("web-1", "toy:///zone/1")
 					n.UID = "uid of web-1"
 					change(n)
 					_, err := b.kube.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{})
 					assert.NoError(t, err)
 				}
+				b.cloud.set(func(c *toyCloud) { c.behind = replace })
 				assert.False(t, b.isApproved(b.ask("web-1", []string{"web-1"}), time.Minute))
-				assert.NotEmpty(t, b.cloud.asked)
+				assert.NotEmpty(t, b.cloud.readAsked())
 			})
 		})
 	}
