@@ -138,12 +138,18 @@ func (p *Process) waitFor(ctx context.Context, what string, check func(context.C
 // choice: one of these takes a port that was free a moment ago.
 const firstPort, lastPort = 10000, 32000
 
+// webhookPort is the default of the framework's webhooks, which refuses to be another port of the program as well.
+const webhookPort = 10260
+
 // FreePorts returns n loopback ports that were free a moment ago. Somebody else may take one before it is used, so a
 // start that fails is tried again with others.
 func FreePorts(n int) ([]int, error) {
 	ports := make([]int, 0, n)
 	for tries := 0; len(ports) < n; tries++ {
 		port := firstPort + rand.IntN(lastPort-firstPort) //nolint:gosec // no secret: it spreads what runs at the same time
+		if port == webhookPort {
+			continue
+		}
 		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 		l, err := net.Listen("tcp", address) //nolint:noctx // returns at once
 		switch {
