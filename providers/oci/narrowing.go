@@ -188,6 +188,20 @@ func (c clients) narrowGroup(rules []document, service *v1.Service) (add []docum
 	return add, remove
 }
 
+// addPorts adds the ports of a request, and those of its nodes where they see the addresses of clients.
+func (c claim) addPorts(r ruleRequest, networks []string, seen bool) {
+	for _, a := range []access{r.access, r.former} {
+		a.preserve = false
+		maps.Copy(c.wanted, a.backOpenings(networks))
+		for _, p := range a.ports {
+			c.ports[rulePort{protocol: p.protocol, port: p.port}] = true
+			if seen {
+				c.ports[rulePort{protocol: p.protocol, port: p.node}] = true
+			}
+		}
+	}
+}
+
 // narrowings plans the removal of rules for clients that a Service no longer allows. The plans are valid even if an error is returned too.
 func (b *ruleBook) narrowings(ctx context.Context, r ruleRequest, lets clients) (plans []listPlan, err error) {
 	all, at, err := b.beginClaims(ctx, r)
@@ -228,16 +242,7 @@ func (b *ruleBook) narrowings(ctx context.Context, r ruleRequest, lets clients) 
 		}
 		c := all[id]
 		c.lets, c.ports = &lets, map[rulePort]bool{}
-		for _, a := range []access{r.access, r.former} {
-			a.preserve = false
-			maps.Copy(c.wanted, a.backOpenings(networks))
-			for _, p := range a.ports {
-				c.ports[rulePort{protocol: p.protocol, port: p.port}] = true
-				if seen {
-					c.ports[rulePort{protocol: p.protocol, port: p.node}] = true
-				}
-			}
-		}
+		c.addPorts(r, networks, seen)
 		if _, err := b.seeStrangers(ctx, c, l); err != nil {
 			missed, c.unmarked = append(missed, err), false
 		}

@@ -84,11 +84,12 @@ func (w *testWorld) takenOver(network string, nodes []*v1.Node, beside func(*tes
 }
 
 // drainEvents returns the texts of events so far.
-func drainEvents(events *record.FakeRecorder) (text string) {
+func drainEvents(events *record.FakeRecorder) string {
+	var all []string
 	for len(events.Events) > 0 {
-		text += <-events.Events + "\n"
+		all = append(all, <-events.Events)
 	}
-	return text
+	return strings.Join(all, "\n")
 }
 
 // TestNarrowingAfterATakeover: a rule without a description lets former clients in no longer where the load balancer is one of Oracle's own

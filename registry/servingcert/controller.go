@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// EventServingCertificateNotApproved: a kubelet asks for what the cloud does not attest.
+	// EventServingCertificateNotApproved says that a kubelet asks for what the cloud does not attest.
 	EventServingCertificateNotApproved = "ServingCertificateNotApproved"
 	// Selector selects the requests for serving certificates of kubelets.
 	Selector = "spec.signerName=" + certificatesv1.KubeletServingSignerName

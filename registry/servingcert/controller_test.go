@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -151,7 +152,7 @@ func (b *bench) create(kubelet string, data []byte) string {
 	b.requests++
 	csr := &request{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("csr-%d", b.requests), UID: types.UID(fmt.Sprint(b.requests)),
+			Name: fmt.Sprintf("csr-%d", b.requests), UID: types.UID(strconv.Itoa(b.requests)),
 			CreationTimestamp: metav1.NewTime(time.Now().Add(-b.age).Truncate(time.Second)),
 		},
 		Spec: certificatesv1.CertificateSigningRequestSpec{

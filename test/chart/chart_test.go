@@ -288,12 +288,13 @@ func TestPermissionsDoNotGrow(t *testing.T) {
 	const leases = "ccm: coordination.k8s.io leases"
 	namespaced := map[string]string{leases: "create", leases + " x-cloud-controller-manager": "get update"}
 	for _, p := range clouds() {
-		further := ""
+		names := []string{""}
 		for _, c := range p.Controllers {
 			if c.Unneeded == "" {
-				further += ", " + c.Name
+				names = append(names, c.Name)
 			}
 		}
+		further := strings.Join(names, ", ")
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
 			inCluster, inNamespaces, roles := map[string]string{}, map[string]string{}, []string{}

@@ -115,7 +115,7 @@ func servingRequest(t *testing.T, c *harness.Cluster, node string) *certificates
 func waitApproved(t *testing.T, c *harness.Cluster, node string) {
 	t.Helper()
 	require.NoError(t, harness.Eventually(t.Context(), patience, "the certificate of "+node, func(context.Context) error {
-		csr := servingRequest(t, c, node)
+		csr := servingRequest(t, c, node) //nolint:contextcheck // it has the test's
 		if csr == nil || len(csr.Status.Conditions) == 0 {
 			return errors.New("it is not approved")
 		}
