@@ -297,7 +297,7 @@ func callsTable(root string, providers []registry.Provider) string {
 	return b.String()
 }
 
-// timesTable prints what make bench has written of each cloud into docs/sizing.md; a cloud that nobody has measured has no times yet.
+// timesTable prints what make bench has written of clouds into docs/sizing.md. A cloud that nobody has measured is left out.
 func timesTable(root string, providers []registry.Provider) string {
 	changes := []string{"the nodes", "creation", "one more node", "a restart"}
 	var b strings.Builder
@@ -309,12 +309,15 @@ func timesTable(root string, providers []registry.Provider) string {
 		}
 		_, section, _ := strings.Cut(string(page), "<!-- measured: "+p.Name+", 1000 nodes -->")
 		section, _, _ = strings.Cut(section, "<!-- measured -->")
-		times, most := map[string]string{}, "–"
+		times, most := map[string]string{}, ""
 		for line := range strings.Lines(section) {
 			if cells := strings.Split(line, " | "); len(cells) > 3 {
 				most = strings.TrimPrefix(cells[0], "| ") // numbers grow, and the last ones stay
 				times[cells[2]] = cells[3]
 			}
+		}
+		if most == "" {
+			continue
 		}
 		fmt.Fprintf(&b, "| %s | %s |", p.Title, most)
 		for _, change := range changes {
