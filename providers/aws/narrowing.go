@@ -196,8 +196,8 @@ func (n narrowedNodes) change(g securityGroup) ruleChange {
 	return c
 }
 
-// mayClose reports whether a rule for clients may go because nothing requested is contained in it. If the load balancer's subnets are
-// unknown, rules that could be for a subnet or for health checks stay.
+// mayClose reports whether a rule for clients may go because no requested rule contains it. If the load balancer's subnets are unknown,
+// rules that could be for a subnet or for health checks stay.
 func (n narrowedNodes) mayClose(r rule) bool {
 	p, err := netip.ParsePrefix(r.source.cidr)
 	if err != nil || !n.complete && (p.Bits() >= shortestSubnet || slices.Contains(n.checks, r.from)) {

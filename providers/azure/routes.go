@@ -229,8 +229,8 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, wanted *cloudprov
 	return err
 }
 
-// pointRoute sets a network's route to a node. It replaces routes of former nodes, and those that very old controllers named after the node
-// only.
+// pointRoute sets a network's route to a node. It replaces routes of former nodes, of nodes with another network, and those that very old
+// controllers named after the node only.
 func (r *routes) pointRoute(table doc, nodes map[string]*v1.Node, node *v1.Node, name, cidr, hop string) error {
 	var kept []doc
 	for _, have := range docs(table, "properties", "routes") {

@@ -99,7 +99,8 @@ func newAddressUses(a *api) *inventory.Inventory[string, addressUse] {
 }
 
 // findFormerNodes finds addresses of nodes that left, or changed address, while the program did not run. Only rules for the Service's node
-// ports name them, and no Node reports them. Addresses used by another cluster, or that Azure does not show, stay.
+// ports name them, no Node reports them, and they belong to a node's machine or to nobody. What another cluster uses, or Azure does not
+// show, stays.
 func (r *reconciler) findFormerNodes(ctx context.Context, q services.Request, o *observed) error {
 	k := claim{nodePorts: nodePortsOf(q.Service)}
 	nodes, rules := o.namedNodes, docs(o.group, "properties", "securityRules")

@@ -25,8 +25,8 @@ var Annotations = schema.Annotations[settings]{
 	}).Serving(schema.Serves{Portable: portable.Algorithm}),
 }
 
-// serviceFields declares how each field of a Service is handled. A field that the cloud cannot enforce, and that limits clients, is
-// refused.
+// serviceFields declares how each field of a Service is handled. It is refused where the load balancer would serve nobody, or more clients
+// than the Service allows; otherwise the user is told.
 var serviceFields = append(schema.ServedFields(schema.FieldUDP, schema.FieldMixed, schema.FieldShared, schema.FieldApart), schema.Fields{
 	{Field: schema.FieldAddress, Becomes: schema.Told, Words: "has no effect on Xcloud"},
 	{Field: schema.FieldIPv6, Becomes: schema.Refused, Words: "cannot be served on Xcloud, whose load balancers have IPv4 alone"},
