@@ -150,7 +150,7 @@ func validationOf(cloud portable.Cloud, row schema.AnnotationRow) (validation, b
 	legal, message, ok := judgement(row)
 	wheres := []*schema.Where{row.Where, row.OnlyIf}
 	var expression strings.Builder
-	expression.WriteString(isExempt(row.Key, wheres...) + exceedsLength(row))
+	expression.WriteString(unchangedExemption(row.Key, wheres...) + exceedsLength(row))
 	for _, w := range wheres {
 		expression.WriteString(exemption(cloud, w))
 	}
@@ -164,9 +164,9 @@ func annotationOrEmpty(key string) string {
 	return "variables.annotations[?" + quote(key) + "].orValue('')"
 }
 
-// isExempt holds for an absent or empty annotation, and for updates that change neither it nor its conditions: an old value must not block
+// unchangedExemption holds for an absent or empty annotation, and for updates that change neither it nor its conditions: an old value must not block
 // other changes.
-func isExempt(key string, wheres ...*schema.Where) string {
+func unchangedExemption(key string, wheres ...*schema.Where) string {
 	keys := []string{key}
 	for _, w := range wheres {
 		if w != nil && !slices.Contains(keys, w.Key) {

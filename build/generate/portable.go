@@ -18,7 +18,7 @@ func (r *rules) addPortable(p registry.Provider) {
 	cloud := p.Cloud()
 	for _, row := range portable.Annotations.Rows() {
 		pairs := cloud.Pairs(row.Key)
-		passing := isExempt(row.Key, conditionsOf(pairs)...) + exceedsLength(row)
+		passing := unchangedExemption(row.Key, conditionsOf(pairs)...) + exceedsLength(row)
 		if v, ok := validationOf(cloud, row); ok {
 			r.Errors = append(r.Errors, v)
 			legal, _, _ := judgement(row)

@@ -317,7 +317,7 @@ func (c *classicReconciler) create(ctx context.Context, d desiredClassic) error 
 	switch codeOf(err) {
 	case "InvalidSecurityGroup":
 		if d.own != nil { // it exists: we made or found it
-			return isNotVisible(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, d.groups[0])
+			return retryIfHidden(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, d.groups[0])
 		}
 	case "DuplicateLoadBalancerName":
 		c.records.newClassics.add(d.name) // by a call whose answer was lost, or it does not show yet

@@ -418,7 +418,7 @@ func (c *networkReconciler) create(ctx context.Context, d desiredNetwork) (*netw
 	if err != nil {
 		c.records.networks.InvalidateAll() // it may exist all the same, made by a call whose answer was lost
 		if codeOf(err) == "InvalidSecurityGroup" && d.own != nil {
-			return nil, isNotVisible(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, d.groups[0])
+			return nil, retryIfHidden(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, d.groups[0])
 		}
 		return nil, err
 	}

@@ -386,7 +386,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 		return err
 	}
 	l := c.loadBalancers
-	if err := c.isStillOrphan(ctx, o); err != nil {
+	if err := c.checkOrphan(ctx, o); err != nil {
 		return err
 	}
 	switch o.Kind {
@@ -413,8 +413,8 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	return err
 }
 
-// isStillOrphan asks the API server again whether a living Service has what is about to be deleted.
-func (c *cloud) isStillOrphan(ctx context.Context, o contract.Orphan) error {
+// checkOrphan asks the API server again whether a living Service has what is about to be deleted.
+func (c *cloud) checkOrphan(ctx context.Context, o contract.Orphan) error {
 	living, err := c.currentServices(ctx)
 	if err == nil && living.isServed(o) {
 		err = fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)

@@ -410,7 +410,7 @@ func (b *records) run(ctx context.Context, s step, groups map[string]string) err
 			return nil
 		}
 		b.groups.Invalidate(aws.ToString(in.TargetGroupArn))
-		return isStillInUse(err, "target group "+aws.ToString(in.TargetGroupArn))
+		return retryIfInUse(err, "target group "+aws.ToString(in.TargetGroupArn))
 	}
 	return b.runListener(ctx, s, arn)
 }

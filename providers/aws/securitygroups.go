@@ -486,7 +486,7 @@ func (s *securityGroups) change(ctx context.Context, groupID string, part change
 	defer unlock()
 	g, err := s.known.Get(ctx, groupID, inventory.Query{MaxAge: groupsMaxAge})
 	if err != nil {
-		return isNotVisible(err, groupID)
+		return retryIfHidden(err, groupID)
 	}
 	return s.apply(ctx, decide(g), part)
 }
@@ -535,10 +535,10 @@ func (s *securityGroups) authorize(ctx context.Context, groupID string, rules []
 		ctx, s.api, "adding rules to security group "+groupID, (*ec2.Client).AuthorizeSecurityGroupIngress,
 		&ec2.AuthorizeSecurityGroupIngressInput{GroupId: aws.String(groupID), IpPermissions: ipPermissions(rules)},
 	)
-	err = isNotVisible(err, groupID)
+	err = retryIfHidden(err, groupID)
 	for _, r := range rules {
 		if source, ok := s.known.Peek(r.source.group); ok && s.made.isRecent(source.name) {
-			err = isNotVisible(err, source.id)
+			err = retryIfHidden(err, source.id)
 		}
 	}
 	return err
@@ -560,8 +560,8 @@ func (s *securityGroups) revoke(ctx context.Context, groupID string, rules []rul
 	return err
 }
 
-// isNotVisible turns "not found" for a group that exists into a retry: EC2 shows new groups after a delay.
-func isNotVisible(err error, groupID string) error {
+// retryIfHidden turns "not found" for a group that exists into a retry: EC2 shows new groups after a delay.
+func retryIfHidden(err error, groupID string) error {
 	if errors.Is(err, cloudapi.ErrNotFound) && strings.Contains(err.Error(), groupID) {
 		return cloudproviderapi.NewRetryError(fmt.Sprintf("EC2 does not show security group %s yet", groupID), groupVisiblePause)
 	}
@@ -580,11 +580,11 @@ func (s *securityGroups) remove(ctx context.Context, g securityGroup) error {
 		return nil
 	}
 	s.known.Doubt(g.id)
-	return isStillInUse(err, fmt.Sprintf("security group %s (%s)", g.id, g.name))
+	return retryIfInUse(err, fmt.Sprintf("security group %s (%s)", g.id, g.name))
 }
 
-// isStillInUse turns a refusal to delete into a retry: a deleted load balancer releases its objects after a while.
-func isStillInUse(err error, object string) error {
+// retryIfInUse turns a refusal to delete into a retry: a deleted load balancer releases its objects after a while.
+func retryIfInUse(err error, object string) error {
 	if code := codeOf(err); code == "DependencyViolation" || code == "ResourceInUse" || code == "InvalidGroup.InUse" {
 		return cloudproviderapi.NewRetryError(object+" is still in use; it is deleted when the load balancer has let go of it", groupReleasePause)
 	}

@@ -160,7 +160,7 @@ func markAdopting(row schema.Annotation[settings]) schema.Annotation[settings] {
 	return row
 }
 
-func isAddress(six bool) func(string) error {
+func checkAddressFamily(six bool) func(string) error {
 	return func(v string) error {
 		if a, err := netip.ParseAddr(v); err != nil || a.Is6() != six {
 			return fmt.Errorf("is not an address of IPv%d", map[bool]int{false: 4, true: 6}[six])
@@ -177,9 +177,9 @@ var Annotations = schema.Annotations[settings]{
 		schema.Serves{Portable: portable.Subnet, Only: "one, by its name"}),
 	stringAnnotation(annotationMode, "Without effect: it is about basic load balancers, which Azure has retired.", func(s *settings) *string { return &s.Mode }),
 	stringAnnotation(annotationConfigs, "Names of the load balancers that the Service may be on, of multipleStandardLoadBalancerConfigurations, separated by commas.", func(s *settings) *string { return &s.Configs }),
-	markAdopting(checkedAnnotation(annotationIPv4, "Address of IPv4 to use: of an existing public address, or of the subnet.", isAddress(false), func(s *settings) *string { return &s.IPv4 })).Serving(
+	markAdopting(checkedAnnotation(annotationIPv4, "Address of IPv4 to use: of an existing public address, or of the subnet.", checkAddressFamily(false), func(s *settings) *string { return &s.IPv4 })).Serving(
 		schema.Serves{Portable: portable.Address, Translate: portableAddress}),
-	markAdopting(checkedAnnotation(annotationIPv6, "Address of IPv6 to use: of an existing public address, or of the subnet.", isAddress(true), func(s *settings) *string { return &s.IPv6 })),
+	markAdopting(checkedAnnotation(annotationIPv6, "Address of IPv6 to use: of an existing public address, or of the subnet.", checkAddressFamily(true), func(s *settings) *string { return &s.IPv6 })),
 	nameAnnotation(annotationGroup, "Resource group of the public address.", func(s *settings) *string { return &s.Group }),
 	markAdopting(nameAnnotation(annotationName, "Name of an existing public address to use.", func(s *settings) *string { return &s.Name })),
 	markAdopting(nameAnnotation(annotationName6, "The same for IPv6.", func(s *settings) *string { return &s.Name6 })),

@@ -291,7 +291,7 @@ func (l *loadBalancers) dropFirewall(ctx context.Context, service *v1.Service, f
 		return nil
 	case err != nil:
 		return err
-	case !isAlone(now, nb.ID) || !isMadeFor(now, service, l.config.Prefix, mark, nb.ID):
+	case !protectsOnly(now, nb.ID) || !isMadeFor(now, service, l.config.Prefix, mark, nb.ID):
 		return l.detach(ctx, nb, f)
 	}
 	klog.InfoS("Deleting firewall", "service", klog.KObj(service), "firewall", f.ID)

@@ -237,12 +237,12 @@ func isMadeFor(f *linodego.Firewall, service *v1.Service, prefix, mark string, n
 		return true
 	}
 	marked := slices.ContainsFunc(f.Tags, ownership.IsMark)
-	return !marked && isAlone(f, nodeBalancer) && isMadeByController(prefix, f.Label) &&
+	return !marked && protectsOnly(f, nodeBalancer) && isMadeByController(prefix, f.Label) &&
 		slices.ContainsFunc(f.Rules.Inbound, func(r linodego.FirewallRule) bool { return strings.Contains(r.Description, madeMark) })
 }
 
-// isAlone reports whether a firewall protects nothing else than a NodeBalancer.
-func isAlone(f *linodego.Firewall, nodeBalancer int) bool {
+// protectsOnly reports whether a firewall protects nothing else than a NodeBalancer.
+func protectsOnly(f *linodego.Firewall, nodeBalancer int) bool {
 	return !slices.ContainsFunc(f.Entities, func(e linodego.FirewallDeviceEntity) bool {
 		return e.Type != deviceNodeBalancer || e.ID != nodeBalancer
 	})

@@ -118,7 +118,7 @@ func onBench(t *testing.T, test func(t *testing.T, b *bench)) {
 			verb := a.GetVerb() + " " + a.GetSubresource()
 			assert.Contains(t, []string{"create ", "get ", "list ", "watch ", "update approval", "update ", "delete "}, verb)
 		}
-		for _, csr := range b.all() {
+		for _, csr := range b.listRequests() {
 			for _, c := range csr.Status.Conditions {
 				assert.Equal(t, certificatesv1.CertificateApproved, c.Type, "nothing is denied")
 			}
@@ -133,7 +133,7 @@ func (b *bench) addNode(n *v1.Node) {
 	require.NoError(b.t, err)
 }
 
-func (b *bench) all() []certificatesv1.CertificateSigningRequest {
+func (b *bench) listRequests() []certificatesv1.CertificateSigningRequest {
 	list, err := b.kube.CertificatesV1().CertificateSigningRequests().List(b.t.Context(), metav1.ListOptions{})
 	require.NoError(b.t, err)
 	return list.Items

@@ -55,7 +55,7 @@ func TestServingCertificates(t *testing.T) {
 		defer startKubelet(t, c, honest.Name, honest.Status.Addresses).Stop()
 		waitApproved(t, c, honest.Name)
 		requireEvent(t, c, metav1.NamespaceDefault, servingcert.EventServingCertificateNotApproved, forger.Name, "is not one of the instance")
-		assert.Empty(t, servingRequest(t, c, forger.Name).Status.Conditions)
+		assert.Empty(t, servingRequest(t.Context(), t, c, forger.Name).Status.Conditions)
 	})
 }
 
@@ -99,10 +99,10 @@ func startKubelet(t *testing.T, c *harness.Cluster, name string, addresses []v1.
 }
 
 // servingRequest is the request of a node's kubelet; nil if it made none.
-func servingRequest(t *testing.T, c *harness.Cluster, node string) *certificatesv1.CertificateSigningRequest {
+func servingRequest(ctx context.Context, t *testing.T, c *harness.Cluster, node string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	ours := metav1.ListOptions{FieldSelector: servingcert.Selector}
-	list, err := c.Kube.CertificatesV1().CertificateSigningRequests().List(t.Context(), ours)
+	list, err := c.Kube.CertificatesV1().CertificateSigningRequests().List(ctx, ours)
 	require.NoError(t, err)
 	for n := range list.Items {
 		if servingcert.NodeName(&list.Items[n]) == node {
@@ -114,8 +114,8 @@ func servingRequest(t *testing.T, c *harness.Cluster, node string) *certificates
 
 func waitApproved(t *testing.T, c *harness.Cluster, node string) {
 	t.Helper()
-	require.NoError(t, harness.Eventually(t.Context(), patience, "the certificate of "+node, func(context.Context) error {
-		csr := servingRequest(t, c, node) //nolint:contextcheck // it has the test's
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the certificate of "+node, func(ctx context.Context) error {
+		csr := servingRequest(ctx, t, c, node)
 		if csr == nil || len(csr.Status.Conditions) == 0 {
 			return errors.New("it is not approved")
 		}
