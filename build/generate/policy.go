@@ -164,8 +164,8 @@ func annotationOrEmpty(key string) string {
 	return "variables.annotations[?" + quote(key) + "].orValue('')"
 }
 
-// unchangedExemption holds for an absent or empty annotation, and for updates that change neither it nor its conditions: an old value must not block
-// other changes.
+// unchangedExemption holds for an absent or empty annotation, and for updates that change neither it nor its conditions: an old value must
+// not block other changes.
 func unchangedExemption(key string, wheres ...*schema.Where) string {
 	keys := []string{key}
 	for _, w := range wheres {

@@ -400,8 +400,8 @@ func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[str
 	}, nil
 }
 
-// checkReportedAddress refuses an instance found only by an address that the kubelet reports, if another Node is that instance or the address
-// is not on its first interface: a kubelet must not become another node's instance by writing its address.
+// checkReportedAddress refuses an instance found only by an address that the kubelet reports, if another Node is that instance or the
+// address is not on its first interface: a kubelet must not become another node's instance by writing its address.
 func (i *instances) checkReportedAddress(node *v1.Node, one instance, address string) error {
 	refuse := func(reason string) error {
 		return &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "finding the instance of the node", Message: fmt.Sprintf(
