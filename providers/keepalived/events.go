@@ -9,7 +9,6 @@ const (
 	eventAddressInUse = "AddressInUse"
 	eventOutside      = "AddressOutsidePools"
 	eventSingleStack  = "LoadBalancerSingleStack"
-	eventLocal        = "LoadBalancerLocalTraffic"
 	eventNodeLeftOut  = "NodeAnnouncesNothing"
 )
 
@@ -25,11 +24,6 @@ func eventRows() []events.Row {
 			On: "Service", Reason: eventAddressInUse, Type: "Warning",
 			What: "The Service's requested or present address is in use by another one, and cannot be shared. A present address stays.",
 			Do:   "Choose another address, or free this one; it is tried again within seconds.",
-		},
-		{
-			On: "Service", Reason: eventLocal, Type: "Warning",
-			What: "The Service has `externalTrafficPolicy: Local`. keepalived does not know on which nodes its pods are: traffic is lost while the node that holds the address has none.",
-			Do:   "Use `Cluster`, or run a pod on each node that keepalived runs on.",
 		},
 		{
 			On: "Node", Reason: eventNodeLeftOut, Type: "Warning",

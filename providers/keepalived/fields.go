@@ -12,8 +12,8 @@ var serviceFields = func() schema.Fields {
 	rows := schema.Fields{
 		{Field: schema.FieldSourceRanges, With: map[string]string{envAnnouncer: announcerVIP}, Becomes: schema.Told, Words: "has no effect: " +
 			"kube-keepalived-vip forwards past kube-proxy, which would keep other clients out"},
-		{Field: schema.FieldLocal, With: map[string]string{envAnnouncer: announcerKeepalived}, Becomes: schema.Told, Silent: true, Words: "loses " +
-			"traffic while the node that holds the address has no pod of the Service"},
+		{Field: schema.FieldLocal, With: map[string]string{envAnnouncer: announcerKeepalived}, Becomes: schema.Told, Words: "loses " +
+			"traffic while the node that holds the address has no pod of the Service; use Cluster, or pods on all nodes"},
 	}
 	for _, f := range schema.AllFields() {
 		rows = append(rows, schema.FieldRow{Field: f, Becomes: schema.Served})

@@ -78,10 +78,6 @@ func (r *reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	_, warnings, err := parseSettings(q.Service)
 	told, _ := r.config.judge(q.Service)
 	findings := services.Judged(errors.Join(warnings, told), err)
-	if r.config.Announcer == announcerKeepalived && isLocal(q.Service) {
-		findings = append(findings, services.Warning(eventLocal,
-			"spec.externalTrafficPolicy is Local: traffic is lost while the node that holds the address has no pod of the Service; use Cluster, or pods on all nodes"))
-	}
 	if q.Service.Annotations[portable.BackendSelector] != "" {
 		findings = append(findings, services.Warning(eventIgnored,
 			"annotation %s: has no effect: kube-proxy leads to the pods from every node; set %s for all Services", portable.BackendSelector, envSelector))

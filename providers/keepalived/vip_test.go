@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
@@ -313,14 +314,17 @@ func TestRetryWhenPoolsChange(t *testing.T) {
 	}, configMap(defaultNamespace, defaultPool, map[string]string{"cidr-global": "10.0.0.1/32"}))
 }
 
-// TestLocalTraffic: a Service with local traffic gets a warning, because keepalived does not know the pods' nodes.
+// TestLocalTraffic: a Service with local traffic gets a warning, because keepalived does not know the pods' nodes; validate says the same.
 func TestLocalTraffic(t *testing.T) {
 	t.Parallel()
 	onStage(t, confEnv, func(t *testing.T, s *stage) {
 		web := service("default", 1, func(s *v1.Service) { s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal })
 		s.Apply(web)
 		s.requireServed(s.start(), web)
-		assert.Contains(t, strings.Join(s.Events(), "\n"), "Warning "+eventLocal)
+		warnings, err := checkService(inputs(confEnv), web)
+		require.NoError(t, err)
+		require.ErrorContains(t, warnings, "loses traffic while the node that holds the address has no pod of the Service")
+		assert.Contains(t, strings.Join(s.Events(), "\n"), "Warning "+services.EventFieldIgnored+" "+warnings.Error())
 	})
 }
 

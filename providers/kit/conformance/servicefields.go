@@ -209,7 +209,7 @@ func (c *fieldCase) runCreated() {
 	if became == schema.Refused {
 		assert.Equal(c.t, empty, c.Snapshot(), "nothing is made")
 	}
-	if c.row.Only == "" && !c.row.Silent {
+	if c.row.Only == "" {
 		told, refused := registry.CheckServiceOf(c.Provider, c.Inputs(), c.asking)
 		assert.Equal(c.t, [2]bool{became == schema.Told, became == schema.Refused}, [2]bool{told != nil, refused != nil}, "validate: %v; %v", told, refused)
 	}
