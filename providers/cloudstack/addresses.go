@@ -154,7 +154,7 @@ func (r *reconciler) findRequested(ctx context.Context, d spec) (*address, error
 	}
 	all = slices.DeleteFunc(all, func(a address) bool { return a.IP != d.wanted })
 	if len(all) != 1 {
-		return nil, &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: l.what, Message: fmt.Sprintf("could not find IP address %s. Found %d addresses", d.wanted, len(all))}
+		return nil, &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: l.what, Message: fmt.Sprintf("the account sees %d addresses %s, and needs one", len(all), d.wanted)}
 	}
 	a := all[0]
 	switch {

@@ -217,7 +217,7 @@ func (r *reconciler) readDetails(ctx context.Context, q services.Request, lb *lo
 		}
 	}
 	if lb.network, err = r.networks.Get(ctx, lb.rules[0].NetworkID, inventory.Query{MaxAge: networkMaxAge}); err != nil {
-		return fmt.Errorf("could not find network %s: %w", lb.rules[0].NetworkID, err)
+		return fmt.Errorf("reading network %s: %w", lb.rules[0].NetworkID, err)
 	}
 	if q.Purpose == services.UpdateNodes {
 		return nil
@@ -333,7 +333,7 @@ func (r *reconciler) chooseNetwork(ctx context.Context, q services.Request, lb *
 		return cloudproviderapi.NewRetryError(errNoNodes.Error(), 6*lookAgain)
 	}
 	if lb.network, err = r.networks.Get(ctx, id, inventory.Query{MaxAge: networkMaxAge}); err != nil {
-		return fmt.Errorf("could not find network %s: %w", id, cloudapi.NotAbsence(err))
+		return fmt.Errorf("reading network %s: %w", id, cloudapi.NotAbsence(err))
 	}
 	s, _, _ := parseSettings(q.Service)
 	if lb.address == nil && recordOf(s.Record).id != "" { // one of unknown ID is found when an address is acquired

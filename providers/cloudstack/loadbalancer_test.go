@@ -516,7 +516,7 @@ func TestAddressesThatCannotBeUsed(t *testing.T) {
 		require.NoError(t, err)
 		machine := w.sim.VMs()[0].ID
 		w.sim.EditAddress("203.0.113.77", func(a *cloudstacksim.Address) { a.StaticNAT = machine })
-		for ip, words := range map[string]string{"198.51.100.1": "could not find IP address 198.51.100.1. Found 0 addresses", "203.0.113.77": "static NAT"} {
+		for ip, words := range map[string]string{"198.51.100.1": "the account sees 0 addresses 198.51.100.1, and needs one", "203.0.113.77": "static NAT"} {
 			s := service("web", nil, port("http", 80, 30080))
 			s.Spec.LoadBalancerIP = ip
 			w.Apply(s)

@@ -328,12 +328,12 @@ func TestKept(t *testing.T) {
 		before, after []string
 		words         string
 	}{
-		"public becomes private (29)": {nil, []string{annotationIPType, typePrivate}, "was created as a public load balancer. This setting can not be changed"},
-		"private becomes public (29)": {[]string{annotationIPType, "Public"}, nil, "was created as a private load balancer. This setting can not be changed"},
+		"public becomes private (29)": {nil, []string{annotationIPType, typePrivate}, "the load balancer is public, which IBM Cloud never changes"},
+		"private becomes public (29)": {[]string{annotationIPType, "Public"}, nil, "the load balancer is private, which IBM Cloud never changes"},
 		"subnet of a network one (31)": {
-			[]string{annotationFeatures, featureNLB}, []string{annotationFeatures, featureNLB, annotationSubnets, "lb-subnet"}, "load balancer was created with subnets",
+			[]string{annotationFeatures, featureNLB}, []string{annotationFeatures, featureNLB, annotationSubnets, "lb-subnet"}, "the load balancer is in subnets",
 		},
-		"network (NLB)": {[]string{annotationFeatures, featureNLB}, nil, "was created as a network load balancer"},
+		"network (NLB)": {[]string{annotationFeatures, featureNLB}, nil, "the load balancer is network, which"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

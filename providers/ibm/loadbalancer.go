@@ -149,7 +149,7 @@ func (r *reconciler) Settle(ctx context.Context, q *services.Request, o observat
 
 // errNoNodes keeps a Service without any usable node from losing all members at once.
 func errNoNodes(service *v1.Service, why string) error {
-	return fmt.Errorf("%s for load balancer service %s/%s; what there is stays as it is", why, service.Namespace, service.Name)
+	return fmt.Errorf("%s for Service %s/%s; what there is stays as it is", why, service.Namespace, service.Name)
 }
 
 // Desire computes what should be there.
@@ -241,16 +241,16 @@ func (r *reconciler) judge(ctx context.Context, q services.Request, s settings, 
 	kind := map[bool]string{true: "network", false: "application"}
 	switch {
 	case o.lb.Provisioning == stateFailed:
-		return []services.Finding{services.Warning(eventFailed, "load balancer %s has failed; see https://ibm.biz/vpc-lb-ts", o.lb.Name)},
+		return []services.Finding{services.Warning(eventFailed, "load balancer %s has failed; its page in the console, or IBM's support, tells why", o.lb.Name)},
 			fmt.Errorf("load balancer %s is %s/%s; it is made again when it, or the Service, is deleted", o.lb.Name, o.lb.Operating, o.lb.Provisioning)
 	case o.lb.Public == s.isPrivate():
-		return nil, refuseFor(annotationIPType, s.IPType, "load balancer was created as a %s load balancer. This setting can not be changed", word[o.lb.Public])
+		return nil, refuseFor(annotationIPType, s.IPType, "comes too late: the load balancer is %s, which IBM Cloud never changes; make the Service again", word[o.lb.Public])
 	case o.lb.isNetwork() && !s.isNetwork():
-		return nil, refuseFor(annotationFeatures, s.Features, "load balancer was created as a %s load balancer. This setting can not be changed", kind[true])
+		return nil, refuseFor(annotationFeatures, s.Features, "comes too late: the load balancer is %s, which IBM Cloud never changes; make the Service again", kind[true])
 	case !o.lb.isNetwork() && s.isNetwork() && slices.ContainsFunc(q.Service.Spec.Ports, func(p v1.ServicePort) bool {
 		return p.Protocol == v1.ProtocolUDP
 	}):
-		return nil, refuseFor(annotationFeatures, s.Features, "load balancer was created as an %s load balancer, which serves no UDP. Make the Service again", kind[false])
+		return nil, refuseFor(annotationFeatures, s.Features, "comes too late: the load balancer is %s, which serves no UDP; make the Service again", kind[false])
 	case !o.lb.isNetwork() && s.isNetwork():
 		findings = append(findings, services.Warning(eventOtherKind, "load balancer %s was created as an application load balancer, and is kept so", o.lb.Name))
 	}
@@ -264,7 +264,7 @@ func (r *reconciler) judge(ctx context.Context, q services.Request, s settings, 
 	want, err := s.namedSubnets(all, r.config.Subnets)
 	have := o.lb.subnets()
 	if err == nil && !services.SameSet(have, want) {
-		err = refuseFor(annotationSubnets, s.Subnets, "load balancer was created with subnets %s. This setting can not be changed", strings.Join(have, " "))
+		err = refuseFor(annotationSubnets, s.Subnets, "come too late: the load balancer is in subnets %s, which IBM Cloud never changes; make the Service again", strings.Join(have, " "))
 	}
 	return findings, err
 }

@@ -101,24 +101,23 @@ func (w *watcher) find(ctx context.Context, s *v1.Service) (*loadBalancer, error
 
 // writeEvents writes an event if a bad status lasts, and when it is good again.
 func (w *watcher) writeEvents(s *v1.Service, lb *loadBalancer, before, after lastStatus) {
-	const what = "The VPC load balancer that routes requests to this Kubernetes LoadBalancer service "
 	kind, reason, due := v1.EventTypeWarning, eventVerifying, sightings
 	var text string
 	switch {
 	case lb == nil:
-		text = what + "was not found. It is made again at the next change of the Service, and when this program starts."
+		text = "is not there; it is made again at the next change of the Service, and when this program starts"
 	case lb.Provisioning == stateActive && lb.Operating == operatingOnline:
-		kind, reason, text = v1.EventTypeNormal, eventNormal, what+"is currently online/active."
+		kind, reason, text = v1.EventTypeNormal, eventNormal, "is online/active again"
 		if before.status == "" || before.status == after.status {
 			return // normal
 		}
 		due = 1
 	case lb.Provisioning == stateFailed:
-		text = what + "is offline. For troubleshooting steps, see <https://ibm.biz/vpc-lb-ts>"
+		text = "has failed; its page in the console, or IBM's support, tells why"
 	case lb.Provisioning == stateMaintenance && lb.Operating != operatingOnline:
-		text = what + "is under maintenance."
+		text = "is under maintenance"
 	default:
-		text = what + "is currently " + after.status + "."
+		text = "is " + after.status
 		if lb.isBusy() {
 			due = sightingsOfWork
 		}
@@ -126,9 +125,5 @@ func (w *watcher) writeEvents(s *v1.Service, lb *loadBalancer, before, after las
 	if after.times != due || !after.there || w.events == nil {
 		return
 	}
-	frame := "Error"
-	if kind == v1.EventTypeNormal {
-		frame = "Event"
-	}
-	w.events.Event(s, kind, reason, fmt.Sprintf("%s on cloud load balancer %s for service %s/%s with UID %s: %s", frame, w.name("", s), s.Namespace, s.Name, s.UID, text))
+	w.events.Event(s, kind, reason, fmt.Sprintf("load balancer %s %s", w.name("", s), text))
 }

@@ -231,9 +231,9 @@ func (w allocator) choose(s *v1.Service, asked, has []netip.Addr) (choice, error
 	case len(failures) == 0:
 		return c, nil
 	case strict:
-		return choice{}, wrapRefusal("could not allocate required IP addresses for RequireDualStack service", failures, len(families) > 1)
+		return choice{}, wrapRefusal("spec.ipFamilyPolicy RequireDualStack: an address is missing", failures, len(families) > 1)
 	case len(c.addresses) == 0:
-		return choice{}, wrapRefusal("could not allocate any IP address for PreferDualStack service", failures, len(families) > 1)
+		return choice{}, wrapRefusal("spec.ipFamilyPolicy PreferDualStack: no family has an address", failures, len(families) > 1)
 	}
 	c.lacking = errors.Join(failures...).Error()
 	return c, nil
@@ -281,7 +281,7 @@ func (w allocator) addressFor(s *v1.Service, v6 bool, has []netip.Addr, p pool, 
 		return netip.IPv4Unspecified(), nil
 	}
 	if !p.hasFamily(v6) {
-		return netip.Addr{}, exhaustedError(eventNoAddress, "could not find suitable pool for the IP family of the service: %s has no %s", p.key, familyName(v6))
+		return netip.Addr{}, exhaustedError(eventNoAddress, "pool %s has no %s", p.key, familyName(v6))
 	}
 	if a, ok := w.shareableAddress(s, v6, p, u); ok {
 		return a, nil

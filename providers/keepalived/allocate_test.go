@@ -74,8 +74,8 @@ func TestFamilies(t *testing.T) {
 	assert.Equal(t, "192.168.0.10", chosen(t, worldOf(four), service("default", 1, dual), ""), "what has no pool is not waited for")
 
 	_, err := worldOf(four).choose(service("default", 1, require4), nil, nil)
-	require.ErrorContains(t, err, "could not allocate required IP addresses for RequireDualStack service")
-	require.ErrorContains(t, err, "could not find suitable pool for the IP family of the service")
+	require.ErrorContains(t, err, "spec.ipFamilyPolicy RequireDualStack: an address is missing")
+	require.ErrorContains(t, err, "pool cidr-global of ConfigMap")
 
 	w := worldOf(full).record(service("default", 2), "192.168.0.10")
 	c, err := w.choose(service("default", 1, dual), nil, nil)

@@ -302,7 +302,7 @@ func (r *balancers) finish(ctx context.Context, q *services.Request, id, name st
 		return w, nil
 	}
 	err = &cloudapi.Error{ // the cloud said no, if late
-		Class: cloudapi.ErrInvalid, Operation: "changing " + title, Refused: true, Message: fmt.Sprintf("WorkRequest %q failed: %s", id, r.why(ctx, w)),
+		Class: cloudapi.ErrInvalid, Operation: "changing " + title, Refused: true, Message: fmt.Sprintf("the work request %s failed: %s", id, r.why(ctx, w)),
 	}
 	q.Report(services.Warning(eventRefused, "%s: %v", title, err))
 	return w, err

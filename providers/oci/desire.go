@@ -211,7 +211,7 @@ func (r *reconciler) chooseSubnets(ctx context.Context, service *v1.Service, s s
 		}
 		p.six = p.six && len(found.networks(false, true)) > 0
 		if !p.six && policy == v1.IPFamilyPolicyRequireDualStack {
-			return misplaced(fmt.Errorf("subnet with id %s does not have an ipv6 cidr block", id))
+			return misplaced(fmt.Errorf("subnet %s has no network of IPv6", id))
 		}
 	}
 	return nil
@@ -254,7 +254,7 @@ func (r *sharedParts) reservedAddress(ctx context.Context, s settings) (string, 
 	case found.ID == "" || found.Address != ip:
 		return "", cloudapi.Unclear(what, "the answer is about another one")
 	case found.State != "AVAILABLE":
-		return "", misplaced(s.refuseAddress("The IP address provided is not available for use. It is %s", found.State))
+		return "", misplaced(s.refuseAddress("is not free: the address is %s", found.State))
 	}
 	return found.ID, nil
 }

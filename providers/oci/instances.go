@@ -400,7 +400,7 @@ func parseProviderID(text string) (string, error) {
 	case text == "":
 		return "", errors.New("provider ID is empty")
 	case !ocid.MatchString(id):
-		return "", fmt.Errorf("provider ID '%s' is not valid for oci; it is %s<OCID of the instance>", text, providerIDPrefix)
+		return "", fmt.Errorf("provider ID %q is not of the form %s<OCID of the instance>", text, providerIDPrefix)
 	}
 	return id, nil
 }

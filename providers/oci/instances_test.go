@@ -38,7 +38,7 @@ func TestFormsOfProviderIDs(t *testing.T) {
 		w.RequireExists(conformance.InitializedNode("worker", id))
 	})
 	for text, words := range map[string]string{
-		"": "provider ID is empty", "kind://x": "provider ID 'kind://x' is not valid for oci", "oci://x": "is not valid for oci", "ocid1": "is not valid for oci",
+		"": "provider ID is empty", "kind://x": `provider ID "kind://x" is not of the form oci://`, "oci://x": "is not of the form", "ocid1": "is not of the form",
 	} {
 		_, err := parseProviderID(text)
 		require.ErrorContains(t, err, words)

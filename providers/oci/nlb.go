@@ -45,11 +45,11 @@ func (r *reconciler) networkVersions(ctx context.Context, service *v1.Service, s
 	prefers := policy != nil && *policy == v1.IPFamilyPolicyPreferDualStack
 	switch {
 	case !hasFour && !hasSix:
-		return s, fmt.Errorf("subnet %s: subnet does not have IPv4 or IPv6 cidr, can't create loadbalancer", id)
+		return s, fmt.Errorf("subnet %s has no network", id)
 	case !hasSix && (!prefers || !four):
-		return s, fmt.Errorf("subnet with id %s does not have an ipv6 cidr block", id)
+		return s, fmt.Errorf("subnet %s has no network of IPv6", id)
 	case four && !hasFour && !prefers:
-		return s, fmt.Errorf("subnet with id %s does not have an ipv4 cidr block", id)
+		return s, fmt.Errorf("subnet %s has no network of IPv4", id)
 	}
 	return s.inVersions(four && hasFour, six && hasSix), nil
 }

@@ -193,7 +193,7 @@ func TestDualStackOfSubnets(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := dual(conformance.Service("web", ofNetwork(), web()), v1.IPFamilyPolicyRequireDualStack)
 		_, err := w.ensure(s, nodes)
-		require.ErrorContains(w, err, "does not have an ipv6 cidr block")
+		require.ErrorContains(w, err, "has no network of IPv6")
 		assert.Empty(w, w.sim.NetworkLoadBalancers())
 		w.requireServed(dual(s, v1.IPFamilyPolicyPreferDualStack), nodes)
 		assert.Equal(w, versionIPv4, w.nlb().Doc["nlbIpVersion"])

@@ -111,7 +111,7 @@ func TestNetworkReserved(t *testing.T) {
 		other := conformance.Service("other", ofNetwork(annotationAddress, "192.0.2.7"), web())
 		other.UID = "5c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a1"
 		_, err = w.ensure(other, nodes)
-		require.ErrorContains(w, err, "The IP address provided is not available for use.")
+		require.ErrorContains(w, err, "is not free: the address is")
 	})
 }
 

@@ -214,7 +214,7 @@ func TestReservedAddress(t *testing.T) {
 		second := other(byHand(), web())
 		second.Spec.LoadBalancerIP = "192.0.2.10"
 		_, err := w.ensure(second, nodes)
-		require.ErrorContains(w, err, "The IP address provided is not available for use.")
+		require.ErrorContains(w, err, "is not free: the address is")
 		second.Spec.LoadBalancerIP = "192.0.2.11"
 		_, err = w.ensure(second, nodes)
 		require.ErrorContains(w, err, "there is no such reserved public address")
@@ -324,7 +324,7 @@ func TestBothFamilies(t *testing.T) {
 		s.Spec.IPFamilies = []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol}
 		s.Spec.IPFamilyPolicy = new(v1.IPFamilyPolicyRequireDualStack)
 		_, err := w.ensure(s, nodes)
-		require.ErrorContains(w, err, "does not have an ipv6 cidr block")
+		require.ErrorContains(w, err, "has no network of IPv6")
 		assert.Empty(w, w.writes())
 		s.Annotations[annotationSubnet1] = ocisim.DualSubnet()
 		assert.Len(w, w.requireServed(s, nodes).Ingress, 2)
