@@ -14,10 +14,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/anyccm/cloud-controller-manager/cmd/cloud-controller-manager/app"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/defaults"
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
@@ -195,20 +197,76 @@ func TestSampleConfigurations(t *testing.T) {
 	}
 }
 
-// TestExamplesOfPages: the Services of each page are served, and nothing about them is told.
+// TestExamplesOfPages: the Services of each page are served, and nothing about them is told; values are the chart's, and defaults are legal.
 func TestExamplesOfPages(t *testing.T) {
 	t.Parallel()
-	for _, p := range registry.Linked().Providers() {
-		blocks, err := expectations.PageBlocks(root, p.Name, "services", "yaml")
-		require.NoError(t, err)
-		require.Len(t, blocks, len(expectations.PageNames(p)), p.Name)
-		for _, text := range blocks {
-			s := &v1.Service{}
-			require.NoError(t, yaml.UnmarshalStrict([]byte(text), s), text)
-			registry.AsStored(s)
-			warnings, err := registry.CheckServiceOf(p, registry.Inputs{}, s)
-			require.NoError(t, err, text)
-			assert.NoError(t, warnings, text)
+	charts, err := os.ReadFile(filepath.Join(root, "charts", "cloud-controller-manager", "values.yaml"))
+	require.NoError(t, err)
+	known := keysOf(t, string(charts))
+	serving := slices.DeleteFunc(registry.Linked().Providers(), func(p registry.Provider) bool { return p.Features.LoadBalancers != registry.Done })
+	found := map[string]int{}
+	for _, page := range pages(t) {
+		name := strings.TrimSuffix(filepath.Base(page), ".md")
+		clouds, samples := serving, []string{}
+		if p, err := registry.Linked().Lookup(name); err == nil && filepath.Base(filepath.Dir(page)) == "providers" {
+			clouds = []registry.Provider{p}
+			blocks, err := expectations.PageBlocks(root, name, "services", "yaml")
+			require.NoError(t, err)
+			require.Len(t, blocks, len(expectations.PageNames(p)), name)
+			samples, err = expectations.PageBlocks(root, name, "sample", "yaml")
+			require.NoError(t, err)
+		}
+		for _, text := range yamlBlocks(t, page) {
+			var object metav1.TypeMeta
+			_ = yaml.Unmarshal([]byte(text), &object) // a list has no kind
+			switch {
+			case object.Kind == "Service":
+				found["Services"]++
+				for _, p := range clouds {
+					requireServed(t, p, text)
+				}
+			case object.Kind != "" || slices.Contains(samples, text): // TestSampleConfigurations has these, and test/chart
+			case strings.HasPrefix(text, "- "):
+				found["defaults"]++
+				p, err := registry.Linked().Lookup("aws")
+				require.NoError(t, err)
+				_, err = defaults.Parse([]byte(text), func(given map[string]string) error { return registry.CheckDefaults(p, registry.Inputs{}, given) })
+				require.NoError(t, err, "%s: %s", page, text)
+			default:
+				assert.Subset(t, known, keysOf(t, text), "%s: %s", page, text)
+			}
 		}
 	}
+	assert.Greater(t, found["Services"], 30, "the generated ones, and those by hand")
+	assert.Equal(t, 1, found["defaults"])
+}
+
+// yamlBlocks returns the blocks of a page whose fence names YAML.
+func yamlBlocks(t *testing.T, page string) (blocks []string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		blocks = append(blocks, block)
+	}
+	return blocks
+}
+
+// keysOf returns the keys at the top of a document.
+func keysOf(t *testing.T, text string) []string {
+	t.Helper()
+	var values map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(text), &values), text)
+	return slices.Collect(maps.Keys(values))
+}
+
+func requireServed(t *testing.T, p registry.Provider, text string) {
+	t.Helper()
+	s := &v1.Service{}
+	require.NoError(t, yaml.UnmarshalStrict([]byte(text), s), text)
+	registry.AsStored(s)
+	warnings, err := registry.CheckServiceOf(p, registry.Inputs{}, s)
+	require.NoError(t, err, text)
+	assert.NoError(t, warnings, "%s: %s", p.Name, text)
 }
