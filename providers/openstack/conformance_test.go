@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -65,6 +66,10 @@ func strictness() conformance.Strictness {
 	}
 }
 
+var eachNode = conformance.EachNode{
+	Why: "each port of a node gets the security group, and Neutron has no call for several", Calls: 1, Time: 6 * time.Millisecond,
+}
+
 func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := openstacksim.New(openstacksim.Options{})
 	sim.CloseNodePorts()
@@ -102,7 +107,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			}
 		},
 		SetRightWithNodes: "a load balancer that somebody changed is set right at the next occasion",
-		EachNode:          "each port of a node gets the security group, and Neutron has no call for several",
+		EachNode:          eachNode,
 		Strictness:        strictness(),
 		// The port goes with its server, and what the port had with it.
 		StateWithoutInstance: func(state, server string) string {

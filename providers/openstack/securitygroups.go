@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -18,7 +19,9 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
 type securityGroup struct {
@@ -344,31 +347,50 @@ func (c *groupChanges) addPorts(
 			}
 		}
 	}
+	var joining []*port
 	for _, id := range slices.Sorted(maps.Keys(wanted)) {
 		if p := wanted[id]; !slices.Contains(p.SecurityGroups, g.ID) && !o.isBlocked("port "+id) {
-			c.opens = append(c.opens, blockOnly(l.portChange(p, g, "add", (*port).groupsWith), "port "+id, "server "+p.DeviceID))
+			joining = append(joining, p)
 		}
+	}
+	for i, change := range l.portChanges(joining, g, "add", (*port).groupsWith) {
+		c.opens = append(c.opens, blockOnly(change, "port "+joining[i].ID, "server "+joining[i].DeviceID))
 	}
 	having, err := l.portsWith(ctx, g, updateMaxAge)
-	for _, p := range having {
-		if wanted[p.ID] == nil {
-			c.closes = append(c.closes, l.portChange(p, g, "remove", (*port).groupsWithout))
-		}
-	}
+	leaving := slices.DeleteFunc(having, func(p *port) bool { return wanted[p.ID] != nil })
+	c.closes = append(c.closes, l.portChanges(leaving, g, "remove", (*port).groupsWithout)...)
 	return err
 }
 
-// portChange returns the change of a port's groups. It keeps those that other Services have added meanwhile.
-func (l *loadBalancers) portChange(p *port, g securityGroup, action string, groups func(*port, securityGroup) []string) change {
-	return change{
-		Planned: contract.Planned{Action: contract.PlanChange, Object: "port " + p.ID, Detail: action + " a security group"},
-		Compare: func() (before, after any) {
-			return map[string]any{"security_groups": p.SecurityGroups}, map[string]any{"security_groups": groups(p, g)}
-		},
-		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
-			return o, l.setGroups(ctx, p, func(now *port) []string { return groups(now, g) })
-		},
+// portChanges returns the changes of several ports' groups, which the first of them makes side by side: Neutron has no call for several.
+func (l *loadBalancers) portChanges(ports []*port, g securityGroup, action string, groups func(*port, securityGroup) []string) []change {
+	var once sync.Once
+	failures := make([]error, len(ports))
+	makeAll := func(ctx context.Context) {
+		work := make([]func() error, len(ports))
+		for i, p := range ports {
+			work[i] = func() error {
+				defer rescue.Into(&failures[i], "changing port "+p.ID)
+				failures[i] = l.setGroups(ctx, p, func(now *port) []string { return groups(now, g) })
+				return nil
+			}
+		}
+		_ = waiting.Together(work...) // each failure is in its place
 	}
+	changes := make([]change, len(ports))
+	for i, p := range ports {
+		changes[i] = change{
+			Planned: contract.Planned{Action: contract.PlanChange, Object: "port " + p.ID, Detail: action + " a security group"},
+			Compare: func() (before, after any) {
+				return map[string]any{"security_groups": p.SecurityGroups}, map[string]any{"security_groups": groups(p, g)}
+			},
+			Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+				once.Do(func() { makeAll(ctx) })
+				return o, failures[i]
+			},
+		}
+	}
+	return changes
 }
 
 func (p *port) groupsWith(g securityGroup) []string { return append(p.groupsWithout(g), g.ID) }

@@ -122,8 +122,8 @@ type Fixture struct {
 	NodeRules string
 	// OneAfterAnother is why Services that are reconciled at the same moment go one after the other; "" where they do not.
 	OneAfterAnother string
-	// EachNode is why a load balancer takes a call for each of its nodes; "" where nodes are read by the page and written by the batch.
-	EachNode string
+	// EachNode bounds what each node of a load balancer takes; the zero value where nodes are read by the page and written by the batch.
+	EachNode EachNode
 	// MostBackends is how many nodes the cloud takes behind a load balancer, where that is less than the tests have; 0 is no such number.
 	MostBackends int
 	// EmptyOfNodes matches what of the Snapshot was made for nodes, has none any more and goes with the Service; nil where nothing does.
