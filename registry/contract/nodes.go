@@ -36,6 +36,16 @@ func SharedNodes(ctx context.Context, nodes []*v1.Node) bool {
 	return len(nodes) > 0 && len(shared) == len(nodes) && &shared[0] == &nodes[0]
 }
 
+type foreignKey struct{}
+
+// WithForeignNodes adds to an operation's context that Nodes of the cluster have another cloud's provider ID.
+func WithForeignNodes(ctx context.Context) context.Context {
+	return context.WithValue(ctx, foreignKey{}, true)
+}
+
+// HasForeignNodes reports whether WithForeignNodes added that.
+func HasForeignNodes(ctx context.Context) bool { return ctx.Value(foreignKey{}) != nil }
+
 // MayReceive reports whether the framework makes a Node a backend of load balancers: it is not being deleted, not excluded by its
 // label, and not about to be removed by Cluster Autoscaler.
 func MayReceive(n *v1.Node) bool {

@@ -66,8 +66,9 @@ func (l *loadBalancers) nodes(given []*v1.Node) (ours []*v1.Node, all bool) {
 	return ours, true
 }
 
-// withShared does that if the nodes are all that may receive traffic.
-func withShared(ctx context.Context, w wanted) context.Context {
+// withNodes tells the provider that the nodes are all that may receive traffic, and that there are Nodes of other clouds.
+func (l *loadBalancers) withNodes(ctx context.Context, w wanted) context.Context {
+	ctx = l.ownership.withForeign(ctx)
 	if !w.all {
 		return ctx
 	}

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	listers "k8s.io/client-go/listers/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // ownership decides which Nodes are ours, before any code of the provider runs.
@@ -27,6 +30,8 @@ type ownership struct {
 	counted time.Time
 	all     []*v1.Node
 	oursNow []*v1.Node
+	// foreignIDs is set if a Node has another cloud's provider ID.
+	foreignIDs bool
 }
 
 func (o *ownership) setLister(l listers.NodeLister) {
@@ -55,8 +60,7 @@ func (o *ownership) foreign(node *v1.Node) string {
 			o.selector = labels.Nothing() // refused at start; matching nothing is safe
 		}
 	})
-	id := node.Spec.ProviderID
-	if id != "" && o.facts.instanceKey(id) == "" {
+	if id := node.Spec.ProviderID; o.facts.hasForeignID(node) {
 		return fmt.Sprintf("its provider ID %s does not begin with %s", id, strings.Join(o.facts.ProviderIDPrefixes, " or "))
 	}
 	if !o.selector.Matches(labels.Set(node.Labels)) {
@@ -127,6 +131,17 @@ func (o *ownership) changed(node *v1.Node) string {
 // count returns the number of our Nodes.
 func (o *ownership) count() int { return len(o.list()) }
 
+// withForeign adds to an operation's context that Nodes have another cloud's provider ID, if there are any.
+func (o *ownership) withForeign(ctx context.Context) context.Context {
+	_, _ = o.refresh()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.foreignIDs {
+		return contract.WithForeignNodes(ctx)
+	}
+	return ctx
+}
+
 func (o *ownership) refresh() (all, ours []*v1.Node) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -138,8 +153,13 @@ func (o *ownership) refresh() (all, ours []*v1.Node) {
 		return o.all, o.oursNow
 	}
 	o.all, o.oursNow, o.counted = nodes, o.ownNodes(nodes), time.Now()
+	o.foreignIDs = slices.ContainsFunc(nodes, o.facts.hasForeignID)
 	o.meters.foreignNodes.WithLabelValues(o.facts.Provider).Set(float64(len(o.all) - len(o.oursNow)))
 	return o.all, o.oursNow
+}
+
+func (f Facts) hasForeignID(node *v1.Node) bool {
+	return node.Spec.ProviderID != "" && f.instanceKey(node.Spec.ProviderID) == ""
 }
 
 // instanceKey returns the key of the instance behind a provider ID, and "" for one that is not the provider's.

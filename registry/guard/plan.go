@@ -37,6 +37,6 @@ func (c *Cloud) PlanLoadBalancer(
 		return plan, err
 	}
 	defer recovered(&err, "PlanLoadBalancer", name(service))
-	plan, err = planner.PlanLoadBalancer(portable.With(ctx, t), cluster, t.Service, backends)
+	plan, err = planner.PlanLoadBalancer(c.ownership.withForeign(portable.With(ctx, t)), cluster, t.Service, backends)
 	return plan, t.Explain(err)
 }

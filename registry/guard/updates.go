@@ -396,7 +396,7 @@ func (l *loadBalancers) update(ctx context.Context, want wanted) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx = withShared(portable.With(ctx, t), want)
+	ctx = l.withNodes(portable.With(ctx, t), want)
 	return t.Explain(l.inner.UpdateLoadBalancer(ctx, want.cluster, t.Service, backends))
 }
 
@@ -446,7 +446,7 @@ func (l *loadBalancers) reconcile(
 			return apply(ctx, want)
 		})
 	}
-	err = newest(func(ctx context.Context, w wanted) error { return ensure(withShared(ctx, w), w.nodes) })
+	err = newest(func(ctx context.Context, w wanted) error { return ensure(l.withNodes(ctx, w), w.nodes) })
 	for ; err == nil; err = newest(l.update) {
 		t.mu.Lock()
 		if sameNodes(want.nodes, s.newest.nodes) && want.labels == s.newest.labels {

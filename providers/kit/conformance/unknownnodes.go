@@ -1,8 +1,10 @@
 package conformance
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +25,11 @@ func runUnknownNodes(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			}
 		},
 		"all nodes have another controller's provider ID": func(_ int, n *v1.Node) { n.Spec.ProviderID = "elsewhere://" + n.Name },
+		"one node has another controller's provider ID, and the others none": func(number int, n *v1.Node) {
+			if n.Spec.ProviderID = ""; number == 0 {
+				n.Spec.ProviderID = "elsewhere://" + n.Name
+			}
+		},
 	} {
 		for _, name := range readFixture(t, newFixture, serviceNames) {
 			virtual(t, what+": "+name, func(t *testing.T) { runUnknown(t, newFixture(t), name, change) })
@@ -50,12 +57,17 @@ func runUnknown(t *testing.T, f *Fixture, name string, change func(number int, n
 	w.shown = w.nodes
 	w.restart()
 	time.Sleep(10 * time.Minute)
+	said := "" // by errors, which the framework makes events of, or by events
 	for range 2 {
-		_, _ = w.tryEnsure(ctx, c.Service) // where nothing is known of any node, that is an error
+		_, err := w.tryEnsure(ctx, c.Service) // where nothing is known of any node, that is an error
+		said += fmt.Sprintln(err)
 		assert.Equal(t, served, w.Serves(), "after a look at the Service")
 		_ = w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes) // as above
 		w.waitForUpdates()
 		assert.Equal(t, served, w.Serves(), "after a change of nodes")
 		time.Sleep(10 * time.Minute)
+	}
+	if slices.ContainsFunc(w.nodes, func(n *v1.Node) bool { return strings.HasPrefix(n.Spec.ProviderID, "elsewhere://") }) {
+		assert.Contains(t, said+strings.Join(w.warnings(ctx, c.Service), "\n"), "no node ")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -18,7 +19,8 @@ type Identified struct {
 	Nodes []*v1.Node
 	// Unknown are the names of nodes without a known instance.
 	Unknown []string
-	// None is set if no node of the cluster has been known since the start, so that the backends' owners are unknown.
+	// None is set if no node of the cluster has been known since the start, so that the backends' owners are unknown. One that is found by a
+	// search does not count while others have a provider ID of another cloud.
 	None bool
 }
 
@@ -26,17 +28,27 @@ type Identified struct {
 // It uses the search that initialises new Nodes. Such nodes are backends under the clouds' own controllers too.
 func (i *Instances[ID, T]) Identify(ctx context.Context, list []*v1.Node) (Identified, error) {
 	result := Identified{Nodes: list}
+	told := slices.ContainsFunc(list, i.isOfCloud) || !i.known.Load() && slices.ContainsFunc(i.cloud.Nodes.Nodes(), i.isOfCloud)
 	if slices.ContainsFunc(list, unidentified) {
 		if err := i.identifyAll(ctx, &result); err != nil {
 			return result, err
 		}
 	}
-	known := func(n *v1.Node) bool { return n.Spec.ProviderID != "" }
-	if slices.ContainsFunc(result.Nodes, known) || (!i.known.Load() && slices.ContainsFunc(i.cloud.Nodes.Nodes(), known)) {
+	// Where other Nodes have another controller's provider ID, their instances may be backends, so that a search that finds some is no proof.
+	foreign := contract.HasForeignNodes(ctx) ||
+		slices.ContainsFunc(list, func(n *v1.Node) bool { return n.Spec.ProviderID != "" && !i.isOfCloud(n) })
+	if told || !foreign && slices.ContainsFunc(result.Nodes, i.isOfCloud) {
 		i.known.Store(true)
 	}
 	result.None = !i.known.Load()
 	return result, nil
+}
+
+// isOfCloud reports whether a Node's provider ID is this cloud's, also that of a kind of instance that is described elsewhere.
+func (i *Instances[ID, T]) isOfCloud(n *v1.Node) bool {
+	scheme, _, _ := strings.Cut(i.cloud.Form, ":")
+	_, err := i.cloud.Parse(n.Spec.ProviderID)
+	return i.hasProviderID(n) && (err == nil || strings.HasPrefix(n.Spec.ProviderID, scheme+":"))
 }
 
 // unidentified reports whether a node has no provider ID and will not get one.

@@ -449,7 +449,7 @@ func (l *LoadBalancer[O, D]) observe(ctx context.Context, r Request, findings *r
 const EventUnknown = "NodesWithoutInstance"
 
 // errUnknown keeps a load balancer from losing all its backends if nothing is known about their nodes.
-var errUnknown = errors.New("no node of the cluster says which instance it is, and none is found by its name; the load balancer stays as it is: " +
+var errUnknown = errors.New("no node of the cluster has this cloud's provider ID, and not all are found by their names; the load balancer stays as it is: " +
 	"start the kubelets with --cloud-provider=external, or with --provider-id")
 
 // identify finds the instances of nodes without a provider ID. Existing backends are not removed if nothing is known about any node.
