@@ -98,7 +98,7 @@ func (c *cloud) inform(in cloudbase.Informers) {
 	c.loadBalancers.reconciler.identity.SetServices(in.Services().Lister())
 	rejoining := loop.New(c.loadBalancers.reconciler.rejoinJob())
 	c.instances.arrivals.begin(rejoining.Trigger)
-	rejoining.Start(in.Stop, c.nodeInformer.HasSynced)
+	rejoining.Start(in.Stop, c.nodeInformer.HasSyncedChecker())
 }
 
 // permissions are the permissions that the credential needs.

@@ -67,10 +67,10 @@ func (m *manager) approveServing() frameworkapp.ControllerInitFuncConstructor {
 					Nodes: core.Nodes().Lister(), Services: core.Services().Lister(),
 					Domain: m.serving.domain, Reserved: append(m.serving.reserved, api.Hostname()),
 				}
-				synced := []cache.InformerSynced{core.Nodes().Informer().HasSynced, core.Services().Informer().HasSynced}
+				nodes, services := core.Nodes().Informer().HasSyncedChecker(), core.Services().Informer().HasSyncedChecker()
 				registerServing(approver, guarded.ProviderName())
 				rescue.Go("approving serving certificates", func() {
-					if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+					if !cache.WaitFor(ctx, "", nodes, services) {
 						return
 					}
 					if err := approver.Run(ctx); err != nil {

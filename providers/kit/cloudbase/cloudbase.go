@@ -61,7 +61,7 @@ type Informers struct {
 
 // Run starts a controller of the cloud once the objects are cached.
 func (i Informers) Run(job loop.Job, objects cache.SharedIndexInformer) {
-	loop.New(job).Start(i.Stop, objects.HasSynced)
+	loop.New(job).Start(i.Stop, objects.HasSyncedChecker())
 }
 
 // RunOnChanges is Run for a controller that also runs when an object changes that is interesting, or any if interesting is nil.
@@ -80,7 +80,7 @@ func (i Informers) RunLoopOnChanges(l *loop.Loop, objects cache.SharedIndexInfor
 	_, _ = objects.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: trigger, UpdateFunc: func(_, object any) { trigger(object) }, DeleteFunc: func(any) { trigger(nil) },
 	})
-	l.Start(i.Stop, objects.HasSynced)
+	l.Start(i.Stop, objects.HasSyncedChecker())
 }
 
 // Initialize implements cloudprovider.Interface. The framework may call it twice.

@@ -55,12 +55,12 @@ func New(job Job) *Loop {
 func (l *Loop) Trigger() { l.queue.Add(l.job.Name) }
 
 // Start begins to run the job once the caches are filled, until stop is closed. Only the first call counts.
-func (l *Loop) Start(stop <-chan struct{}, synced ...cache.InformerSynced) {
+func (l *Loop) Start(stop <-chan struct{}, synced ...cache.DoneChecker) {
 	l.start.Do(func() {
 		ctx := wait.ContextForChannel(stop)
 		context.AfterFunc(ctx, l.queue.ShutDown)
 		rescue.Go(l.job.Name, func() {
-			if !cache.WaitForCacheSync(stop, synced...) {
+			if !cache.WaitFor(ctx, "", synced...) {
 				return
 			}
 			rescue.Go(l.job.Name, func() { wait.Until(l.Trigger, l.job.Period, stop) })

@@ -9,25 +9,33 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"k8s.io/client-go/tools/cache"
 )
 
 // begin starts a loop in a bubble of virtual time, and ends it with the test.
-func begin(t *testing.T, job Job, synced func() bool) *Loop {
+func begin(t *testing.T, job Job, synced ...cache.DoneChecker) *Loop {
 	t.Helper()
 	l := New(job)
 	stop := make(chan struct{})
-	l.Start(stop, synced)
-	l.Start(stop, synced) // the framework may initialise twice
+	l.Start(stop, synced...)
+	l.Start(stop, synced...) // the framework may initialise twice
 	t.Cleanup(func() { close(stop); synctest.Wait() })
 	return l
 }
 
-func ready() bool { return true }
+// filling is a cache that is filled once the channel is closed.
+type filling chan struct{}
+
+// Name implements cache.DoneChecker.
+func (filling) Name() string { return "filling" }
+
+// Done implements cache.DoneChecker.
+func (f filling) Done() <-chan struct{} { return f }
 
 func TestRunsAtOnceAndPeriodically(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int32
-		begin(t, Job{Name: "t1", Period: time.Minute, Timeout: time.Second, Run: func(context.Context) error { runs.Add(1); return nil }}, ready)
+		begin(t, Job{Name: "t1", Period: time.Minute, Timeout: time.Second, Run: func(context.Context) error { runs.Add(1); return nil }})
 		time.Sleep(time.Second)
 		assert.EqualValues(t, 1, runs.Load())
 		time.Sleep(3 * time.Minute)
@@ -38,15 +46,15 @@ func TestRunsAtOnceAndPeriodically(t *testing.T) {
 func TestWaitsForCaches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int32
-		var filled atomic.Bool
+		filled := make(filling)
 		l := begin(
 			t, Job{Name: "t2", Period: time.Hour, Timeout: time.Second, Run: func(context.Context) error { runs.Add(1); return nil }},
-			filled.Load,
+			filled,
 		)
 		l.Trigger()
 		time.Sleep(10 * time.Second)
 		assert.Zero(t, runs.Load(), "an empty cache looks like a cluster without Services")
-		filled.Store(true)
+		close(filled)
 		time.Sleep(10 * time.Second)
 		assert.Positive(t, runs.Load())
 	})
@@ -59,7 +67,7 @@ func TestTriggersDuringARunLeadToOneMore(t *testing.T) {
 			runs.Add(1)
 			time.Sleep(10 * time.Second)
 			return nil
-		}}, ready)
+		}})
 		time.Sleep(time.Second)
 		for range 50 {
 			l.Trigger()
@@ -78,7 +86,6 @@ func TestManyChangesInARowLeadToFewRuns(t *testing.T) {
 				Name: "t6", Period: time.Hour, Spacing: 5 * time.Second, Timeout: time.Minute,
 				Run: func(context.Context) error { runs.Add(1); return nil },
 			},
-			ready,
 		)
 		time.Sleep(time.Minute)
 		runs.Store(0)
@@ -103,7 +110,7 @@ func TestCachesSeeWhatARunWrote(t *testing.T) {
 			began = append(began, time.Since(start))
 			time.Sleep(10 * time.Second)
 			return nil
-		}}, ready)
+		}})
 		time.Sleep(5 * time.Second)
 		l.Trigger()
 		time.Sleep(time.Minute)
@@ -120,7 +127,7 @@ func TestFailuresAreTriedLessAndLessOften(t *testing.T) {
 				panic("once")
 			}
 			return errors.New("always")
-		}}, ready)
+		}})
 		time.Sleep(8 * time.Second)
 		assert.EqualValues(t, 4, runs.Load(), "at 0, 1, 3 and 7 s, a panic among them")
 		time.Sleep(time.Hour)
@@ -135,7 +142,7 @@ func TestARunHasADeadline(t *testing.T) {
 			<-ctx.Done()
 			err = ctx.Err()
 			return nil
-		}}, ready)
+		}})
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
