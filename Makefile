@@ -81,6 +81,8 @@ CC_FOUND   = $(shell set -- $$($(GO) env CC); command -v "$$1")
 # Compilers that collect their garbage less often are done an eighth sooner; from 3 GiB on they collect it as often as they must.
 export GOGC ?= 400
 export GOMEMLIMIT ?= 3GiB
+# Worlds of virtual time start goroutines by the thousand, whose stacks would else grow step by step.
+export GODEBUG ?= adaptivestackstart=1
 # What all clouds are made of runs with the race detector: the template cloud's tests are those of kit and guard. The rest runs without;
 # APART has targets of its own, for it starts programs or builds what is no part of this module.
 in_module  = $(addprefix $(MODULE_PATH)/,$(1))

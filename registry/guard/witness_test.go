@@ -19,7 +19,7 @@ import (
 // of ours. Kubelets of living machines stop for a while, few at a time, over hours and right after the change.
 func TestCredentialSwappedWhileRunning(t *testing.T) {
 	t.Parallel()
-	const nodes = 100
+	const nodes = 50
 	for name, s := range map[string]struct {
 		hidden  int
 		listing bool
@@ -266,7 +266,7 @@ func TestHoldLastsWhileNoNodeIsReady(t *testing.T) {
 		c.run(time.Minute)
 		c.cloud.hide(c.list()[10:]...)
 		c.each(0, 20, func(n *v1.Node) { c.notReady[n.Name] = time.Now() })
-		c.run(6 * time.Hour)
+		c.run(2 * time.Hour)
 		assert.Empty(t, c.deleted)
 	})
 }

@@ -101,7 +101,7 @@ func TestListingsAreBounded(t *testing.T) {
 	}{
 		"small pages":               {endlessPages{size: 10}, maxPages + 1, "more than 1000 pages", false},
 		"large pages":               {endlessPages{size: 8 << 20}, maxListing/(8<<20) + 1, "more than 96 MiB", false},
-		"large, and little is kept": {endlessPages{size: 8 << 20}, 144/8 + 1, "more than 144 MiB", true}, // its own limit would take half a minute
+		"large, and little is kept": {endlessPages{size: 8 << 20}, 104/8 + 1, "more than 104 MiB", true}, // its own limit would take half a minute
 		"a page too large":          {endlessPages{size: maxBody + 1}, 1, "larger than 24 MiB", false},
 		"the same page":             {endlessPages{size: 10, same: true}, 2, "repeats", false},
 	} {
@@ -113,7 +113,7 @@ func TestListingsAreBounded(t *testing.T) {
 			ctx, listing := WatchListing(t.Context())
 			if listing.large = c.large; c.large {
 				assert.Equal(t, maxLargeListing, listing.maxSize())
-				listing.limit = 144 << 20
+				listing.limit = 104 << 20
 			}
 			var err error
 			asked := 0

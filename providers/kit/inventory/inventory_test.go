@@ -471,7 +471,7 @@ func TestRandomRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(100) // 1..100 stay for ever
 		inv := newInventory(c)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		var group sync.WaitGroup
 		group.Go(func() { // 101..200 come and go
