@@ -40,6 +40,7 @@ type tokens struct {
 	// turn holds the rest for one caller at a time. fetched is when the latest was asked for, and failed when that failed since.
 	turn            chan struct{}
 	current         *credential
+	next            *rsa.PrivateKey // of the token that was asked for in vain
 	ends            time.Time
 	fetched, failed time.Time
 }
@@ -87,10 +88,14 @@ func (t *tokens) stale(refused string, now time.Time) bool {
 
 // another asks for a token that is bound to a new key.
 func (t *tokens) another(ctx context.Context) (credential, time.Time, error) {
-	key, err := rsa.GenerateKey(rand.Reader, sessionKeyBits)
-	if err != nil {
-		return credential{}, time.Time{}, fmt.Errorf("making the key of a session: %w", err)
+	if t.next == nil {
+		key, err := rsa.GenerateKey(rand.Reader, sessionKeyBits)
+		if err != nil {
+			return credential{}, time.Time{}, fmt.Errorf("making the key of a session: %w", err)
+		}
+		t.next = key
 	}
+	key := t.next
 	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
 	if err != nil {
 		return credential{}, time.Time{}, fmt.Errorf("encoding the key of a session: %w", err)
@@ -99,6 +104,7 @@ func (t *tokens) another(ctx context.Context) (credential, time.Time, error) {
 	if err != nil {
 		return credential{}, time.Time{}, err
 	}
+	t.next = nil
 	ends, err := endOf(token)
 	return credential{id: "ST$" + token, key: key}, ends, err
 }

@@ -106,33 +106,34 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if bytes.Contains(body, []byte("HasUserPrivilegeOnEntities")) {
 		answer = s.denied(answer)
 	}
-	answer = s.disarranged(answer, oneObject, oneProperty)
+	answer = s.disarranged(answer, "objects", "propSet")
 	_, _ = w.Write(answer) // a client that disconnected
 }
 
-// oneObject and oneProperty are elements of lists, which the property collector gives in no promised order.
-var (
-	oneObject   = regexp.MustCompile(`(?s)<objects>.*?</objects>`)
-	oneProperty = regexp.MustCompile(`(?s)<propSet>.*?</propSet>`)
-)
-
-// disarranged is an answer whose elements of a kind have changed places, and within each of them those of the next kind.
-func (s *Sim) disarranged(body []byte, kind *regexp.Regexp, within ...*regexp.Regexp) []byte {
-	places := kind.FindAllIndex(body, -1)
-	elements := make([][]byte, len(places))
-	for i, at := range places {
-		elements[i] = body[at[0]:at[1]]
-		if len(within) > 0 {
-			elements[i] = s.disarranged(elements[i], within[0], within[1:]...)
+// disarranged is an answer whose elements of a name have changed places, and within each of them those of the next name: the property
+// collector promises no order.
+func (s *Sim) disarranged(body []byte, name string, within ...string) []byte {
+	opening, closing := []byte("<"+name+">"), []byte("</"+name+">")
+	var before, elements [][]byte
+	for {
+		start := bytes.Index(body, opening)
+		length := bytes.Index(body[max(start, 0):], closing)
+		if start < 0 || length < 0 {
+			break
 		}
+		end := start + length + len(closing)
+		element := body[start:end]
+		if len(within) > 0 {
+			element = s.disarranged(element, within[0], within[1:]...)
+		}
+		before, elements = append(before, body[:start]), append(elements, element)
+		body = body[end:]
 	}
 	var all []byte
-	end := 0
 	for i, element := range simkit.Shuffled(&s.disorder, elements) {
-		all = append(append(all, body[end:places[i][0]]...), element...)
-		end = places[i][1]
+		all = append(append(all, before[i]...), element...)
 	}
-	return append(all, body[end:]...)
+	return append(all, body...)
 }
 
 // listing and reading are the operations of RetrievePropertiesEx: over a view, and of single objects.
