@@ -342,6 +342,39 @@ func TestMembersLeaveAfterOthersJoined(t *testing.T) {
 	})
 }
 
+// TestMemberWhoseNodeWentUnseen: while no process runs, a Node is excluded, and another one deleted whose machine stays. The first one's
+// machine leaves the pool. Nothing tells the other one from a machine that somebody else put there: it stays, and its probe decides.
+func TestMemberWhoseNodeWentUnseen(t *testing.T) {
+	t.Parallel()
+	s := webService(nil)
+	inWorld(t, func(w *world) {
+		w.Apply(s)
+		for _, name := range []string{"stays", "excluded", "deleted"} {
+			w.joinAlone(name)
+		}
+		s = w.ensure(s)
+		members := func() (cards []string) {
+			for _, config := range docs(w.parts("kubernetes", "backendAddressPools")[0], "properties", "backendIPConfigurations") {
+				cards = append(cards, nameOf(ownerOf(str(config, "id"))))
+			}
+			return cards
+		}
+		require.Len(w, members(), 3)
+		deleted := w.nodes[2]
+		w.nodes, w.known = w.nodes[:1], w.known[:2]
+		w.restart()
+		w.ensure(s)
+		w.update(s)
+		assert.ElementsMatch(w, []string{"stays-nic", "deleted-nic"}, members())
+		w.show(deleted)
+		w.nodes = append(w.nodes, deleted)
+		w.update(s)
+		w.nodes = w.nodes[:1]
+		w.update(s)
+		assert.Equal(w, []string{"stays-nic"}, members(), "what was seen as a node's leaves")
+	})
+}
+
 // TestVanishedMachinesAreReadOnce: machines that are gone while their Nodes are not are read once, however many Services ask.
 func TestVanishedMachinesAreReadOnce(t *testing.T) {
 	t.Parallel()
