@@ -2,6 +2,7 @@ package xcloud
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -21,6 +22,9 @@ import (
 
 // callPrice limits the calls for nodes that stay down.
 const callPrice = time.Second
+
+// addressMaxAge is how old the addresses of instances may be that become backends.
+const addressMaxAge = 30 * time.Second
 
 const indexName = "name"
 
@@ -70,6 +74,23 @@ func (a *api) instance(ctx context.Context, id string) (i instance, err error) {
 // cloudNodes returns the nodes of this cloud.
 func cloudNodes(nodes []*v1.Node) []*v1.Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool { return !strings.HasPrefix(n.Spec.ProviderID, providerIDPrefix) })
+}
+
+// attest returns the nodes of this cloud that have an instance, with its addresses, because a kubelet can write any on its Node.
+func (i *instances) attest(ctx context.Context, list []*v1.Node) (attested []*v1.Node, err error) {
+	for _, n := range cloudNodes(list) {
+		m, err := i.Describe(ctx, n, inventory.Query{MaxAge: addressMaxAge, MaxMissAge: nodes.MissMaxAge, Expected: i.nodes.Counts().All})
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			continue // the Node may outlive its instance
+		}
+		if err != nil {
+			return nil, fmt.Errorf("finding the addresses of node %s: %w", n.Name, err)
+		}
+		with := *n
+		with.Status.Addresses = nodes.Vouched(n.Status.Addresses, m.NodeAddresses)
+		attested = append(attested, &with)
+	}
+	return attested, nil
 }
 
 // search finds the instance of a node without a provider ID.

@@ -42,6 +42,8 @@ type reconciler struct {
 	api     *api
 	adopt   registry.Adoption
 	cluster ownership.Cluster
+	// attest returns nodes with the addresses of their instances; nil where the provider has no nodes.
+	attest func(context.Context, []*v1.Node) ([]*v1.Node, error)
 	// known caches load balancers with our own writes, which listings may not show yet.
 	known *inventory.Inventory[string, *loadBalancer]
 }
@@ -114,6 +116,14 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, lb *loa
 	return nil, []services.Finding{services.Warning(ownership.EventNotOurs, "%v", refusal)}, refusal
 }
 
+// attestNodes returns the nodes whose addresses become backends.
+func (r *reconciler) attestNodes(ctx context.Context, list []*v1.Node) ([]*v1.Node, error) {
+	if r.attest == nil {
+		return list, nil
+	}
+	return r.attest(ctx, list)
+}
+
 // Desire computes the desired load balancer.
 func (r *reconciler) Desire(ctx context.Context, q services.Request, _ *loadBalancer) (spec, []services.Finding, error) {
 	s, _, err := parseSettings(q.Service) // Validate has checked them
@@ -128,7 +138,11 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, _ *loadBala
 	if mark != "" {
 		tags = append([]string{mark}, tags...)
 	}
-	return desire(q.Service, q.Nodes, s, tags), nil, nil
+	nodes, err := r.attestNodes(ctx, q.Nodes)
+	if err != nil {
+		return spec{}, nil, err
+	}
+	return desire(q.Service, nodes, s, tags), nil, nil
 }
 
 // Changes returns the differences between observed and desired state.
@@ -198,13 +212,17 @@ func statusOf(lb *loadBalancer) *v1.LoadBalancerStatus {
 
 // NodeChanges returns the changes that follow from the nodes only.
 func (r *reconciler) NodeChanges(
-	_ context.Context, q services.Request, lb *loadBalancer,
+	ctx context.Context, q services.Request, lb *loadBalancer,
 ) ([]services.Change[*loadBalancer], []services.Finding, error) {
 	if lb == nil {
 		return nil, nil, nil
 	}
+	nodes, err := r.attestNodes(ctx, q.Nodes)
+	if err != nil {
+		return nil, nil, err
+	}
 	desired := lb.spec
-	desired.Backends = backends(q.Nodes)
+	desired.Backends = backends(nodes)
 	return r.changesTo(lb, desired), nil, nil
 }
 

@@ -39,10 +39,10 @@ func tryLoadBalancers(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) 
 		},
 	}
 	f.UDP = conformance.FeatureCase{Shows: `"udp"`}
+	f.StateWithoutInstance = func(state, _ string) string { return state } // addresses are read at most twice a minute
 	f.Lag, f.RemoveLoadBalancers = sim.SetLag, sim.RemoveLoadBalancers
 	// Names come from the UID of the Service, and the mark of the cluster from its namespace kube-system.
 	f.OtherCluster = func() {}
-	f.StateWithoutInstance = func(state, _ string) string { return state }
 	f.Transcripts, f.Secrets = transcripts, []string{testToken}
 	f.Scenarios = conformance.Checklist{
 		Rows: Annotations.Rows(), Service: conformance.Web, Items: map[string]conformance.Checked{

@@ -52,7 +52,6 @@ func desire(service *v1.Service, nodes []*v1.Node, s settings, tags []string) sp
 // backends returns the internal addresses of the nodes.
 func backends(nodes []*v1.Node) []string {
 	list := []string{}
-	nodes = cloudNodes(nodes) // nodes
 	for _, n := range nodes {
 		for _, a := range n.Status.Addresses {
 			if a.Type == v1.NodeInternalIP {

@@ -56,6 +56,8 @@ type cloud struct {
 
 	// identify finds the instances of nodes without a provider ID; nil where the provider has no nodes.
 	identify func(context.Context, []*v1.Node) (nodes.Identified, error)
+	// attest returns nodes with the addresses of their instances; nil where the provider has no nodes.
+	attest func(context.Context, []*v1.Node) ([]*v1.Node, error)
 }
 
 func buildCloud(_ Config, a *api, in registry.Inputs) (*cloud, error) {
@@ -65,8 +67,10 @@ func buildCloud(_ Config, a *api, in registry.Inputs) (*cloud, error) {
 	c.instances = newInstances(a)     // nodes
 	c.NodeAPI = c.instances           // nodes
 	c.identify = c.instances.Identify // nodes
+	c.attest = c.instances.attest     // nodes
 
 	c.reconciler = newReconciler(a, in.Adopt)        // load balancers
+	c.reconciler.attest = c.attest                   // load balancers
 	c.loadBalancers = newLoadBalancers(c.reconciler) // load balancers
 	c.loadBalancers.Identify = c.identify            // load balancers
 	c.ServiceAPI, c.Check = c.loadBalancers, a.check // load balancers
