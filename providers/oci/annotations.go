@@ -259,7 +259,7 @@ var Annotations = schema.Annotations[settings]{
 		return errors.New("is not served yet: the credential of the cloud config calls for all Services")
 	})),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Freeform }, checked(atCreation(annotationFreeform,
-		"Free-form tags as JSON, in the place of all tags of the cloud config."), jsonForm[map[string]string]("is not JSON of free-form tags"))).
+		"Free-form tags as JSON, in the place of all tags of the cloud config."), freeformTags)).
 		Serving(schema.Serves{Portable: portable.Tags, Translate: portableTags}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Defined }, checked(atCreation(annotationDefined,
 		"Defined tags as JSON, in the place of all tags of the cloud config."), jsonForm[map[string]map[string]any]("is not JSON of defined tags"))),
@@ -373,6 +373,20 @@ func portableTags(value string, _ schema.Asked) (map[string]string, error) {
 func selectorForm(v string) error {
 	_, err := labels.Parse(v)
 	return err
+}
+
+// freeformTags are tags by annotation: none of them says whose an object is.
+func freeformTags(v string) error {
+	all := map[string]string{}
+	if err := json.Unmarshal([]byte(v), &all); err != nil {
+		return fmt.Errorf("is not JSON of free-form tags: %w", err)
+	}
+	for key := range all {
+		if strings.EqualFold(key, tagCluster) {
+			return fmt.Errorf("may not set tag %q, by which clusters know what is theirs; choose another one", key)
+		}
+	}
+	return nil
 }
 
 func jsonForm[T any](words string) func(string) error {
