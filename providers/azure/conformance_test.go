@@ -39,7 +39,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	tryLoadBalancers(t, sim, f)
 	tryTranscripts(t, sim, f, more)
 	f.TakenOver = leftCases(sim)
-	return f
+	return tryOthers(sim, f)
 }
 
 // inputs are those of a program with a cloud config.

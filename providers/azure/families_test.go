@@ -43,41 +43,6 @@ func (w *world) quiet(list ...*v1.Service) {
 	}
 }
 
-// TestAddressOfTheFamilyThatStays: a Service that gets or loses a second family keeps the address of the one that stays, whichever is
-// first, and as often as that changes.
-func TestAddressOfTheFamilyThatStays(t *testing.T) {
-	t.Parallel()
-	for kind, annotations := range map[string]map[string]string{"public": nil, "internal": {annotationInternal: "true"}} {
-		for name, c := range map[string]struct {
-			states []func(*v1.Service)
-			six    bool
-		}{
-			"IPv4 first, one and two": {[]func(*v1.Service){fourOnly, bothFamilies, fourOnly, bothFamilies}, false},
-			"IPv4 first, two and one": {[]func(*v1.Service){bothFamilies, fourOnly, bothFamilies, fourOnly}, false},
-			"IPv6 first, one and two": {[]func(*v1.Service){sixOnly, sixFirst, sixOnly, sixFirst}, true},
-			"IPv6 first, two and one": {[]func(*v1.Service){sixFirst, sixOnly, sixFirst, sixOnly}, true},
-		} {
-			t.Run(kind+", "+name, func(t *testing.T) {
-				t.Parallel()
-				s := webService(annotations, c.states[0])
-				withNode(t, s, func(w *world) {
-					kept := ipsOfFamily(w.ensure(s), c.six)
-					require.Len(w, kept, 1)
-					for _, state := range c.states[1:] {
-						w.change(s, state)
-						now := w.ensure(s)
-						assert.Equal(w, kept, ipsOfFamily(now, c.six), "the address of the family that stays")
-						assert.Len(w, now.Status.LoadBalancer.Ingress, len(now.Spec.IPFamilies))
-						w.quiet(s)
-					}
-					w.remove(s)
-					assert.Empty(w, w.sim.Snapshot())
-				})
-			})
-		}
-	}
-}
-
 // sixPIP is a user's public address of IPv6.
 func sixPIP() doc {
 	return doc{

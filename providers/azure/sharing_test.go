@@ -638,20 +638,3 @@ func TestAddressGroupChanges(t *testing.T) {
 		})
 	}
 }
-
-// TestReservedTags: tags by annotation never say whose an address is, in whichever case they are written.
-func TestReservedTags(t *testing.T) {
-	t.Parallel()
-	for _, tags := range []string{
-		"anyccm-cluster=0f8fad5b-d9cb-469f-a165-70867728950e", "team=web,K8S-Azure-Service=default/web", "k8s-azure-cluster-name=other",
-		"k8s-azure-dns-label-service=default/web", "service=default/web", "kubernetes-cluster-name=other",
-	} {
-		s := webService(map[string]string{annotationTags: tags})
-		withNode(t, s, func(w *world) {
-			w.server.ResetCalls()
-			require.ErrorContains(w, w.refuse(s), "may not set tag")
-			assert.Zero(w, w.server.Calls().Writes)
-			w.server.ResetCalls()
-		})
-	}
-}

@@ -79,7 +79,7 @@ func fixtureOf(kind string) func(t testing.TB) *conformance.Fixture {
 			require.NoError(t, err)
 			return id
 		}
-		return &conformance.Fixture{
+		return tryOthers(t, sim, &conformance.Fixture{
 			Sim: server, Network: network, Provider: Description(), Everybody: []string{`{"cidrs":["0.0.0.0/0"`, `"Allow","cidrs":["0.0.0.0/0"`},
 			Inputs:          func() registry.Inputs { return configured },
 			AddInstance:     func(name string) string { return providerIDPrefix + sim.AddVM(cloudstacksim.Spec{Name: name}) },
@@ -121,7 +121,7 @@ func fixtureOf(kind string) func(t testing.TB) *conformance.Fixture {
 					return ""
 				}},
 			},
-		}
+		})
 	}
 }
 

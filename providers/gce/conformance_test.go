@@ -86,7 +86,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	file, env := sim.CloudConfig(url), sim.Environment(url)
 	sim.Put("regions/us-central1/addresses/reserved", map[string]any{"address": "203.0.113.200"})
 	number := 0
-	return &conformance.Fixture{
+	return tryOthers(sim, &conformance.Fixture{
 		UDP:          conformance.FeatureCase{Shows: `"IPProtocol": "UDP"`},
 		SourceRanges: conformance.FeatureCase{Scope: scopeOf(sim)},
 		Strictness: conformance.Strictness{
@@ -128,7 +128,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			providerIDPrefix, providerIDPrefix + "a/b", providerIDPrefix + "a/b/c/d", providerIDPrefix + "my-project/us-central1-a/", providerIDPrefix + "A/b/c",
 			providerIDPrefix + "another-project/us-central1-a/worker-1",
 		},
-	}
+	})
 }
 
 func testService(name string, ports ...v1.ServicePort) *v1.Service {

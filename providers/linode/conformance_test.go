@@ -109,7 +109,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	}
 	f.TakenOver = leftNodeBalancers(t, f, url)
 	addTranscripts(t, f, sim, func() { inVPC() })
-	return f
+	return tryOthers(sim, f)
 }
 
 func linodeID(t testing.TB, providerID string) int {

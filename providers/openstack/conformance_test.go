@@ -128,7 +128,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		Portable: portableCases(sim, url), Snapshot: func() string { return snapshot(t, sim) }, UDP: conformance.FeatureCase{Shows: `"UDP"`},
 	}
 	f.TakenOver = leftCases(t, sim, f)
-	return f
+	return tryOthers(t, sim, f)
 }
 
 // triedServices are a Service with little and one with much, and how each changes.

@@ -3,7 +3,6 @@ package openstack
 import (
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -477,37 +476,5 @@ func TestLyingKubelets(t *testing.T) {
 		w.server.ResetCalls()
 		require.Error(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n9", "10.244.9.0/24")))
 		assert.Zero(t, w.server.Calls().Writes, "no route to a machine that is not there")
-	})
-}
-
-// TestLyingBackends: a Node that tells an address which its server does not have gets no traffic there.
-func TestLyingBackends(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, s := newServedWorld(t, "", web(nil))
-		members := func() []string {
-			var list []string
-			for _, m := range w.sim.Pools()[0].BackendMembers() {
-				list = append(list, m.Address)
-			}
-			slices.Sort(list)
-			return list
-		}
-		honest := members()
-		require.Len(t, honest, 2)
-		for name, address := range map[string]string{
-			"a stranger's":   "10.0.0.250",
-			"another node's": w.nodes[1].Status.Addresses[0].Address,
-			"outside":        "192.0.2.1",
-		} {
-			liar := w.nodes[0].DeepCopy()
-			liar.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: address}}
-			w.nodes[0] = liar
-			w.Register(liar)
-			w.restart()
-			w.update(s)
-			w.ensure(s)
-			assert.Equal(t, honest, members(), name)
-		}
 	})
 }

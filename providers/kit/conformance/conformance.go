@@ -154,6 +154,20 @@ type Fixture struct {
 	// Claims is how Services can ask for load balancers that they were not given.
 	Claims *Claims
 
+	// What tenants, kubelets and others try.
+
+	// Address6 makes an address of IPv6 that Services may ask for, and returns it with what they need for that; nil where none can.
+	Address6 func() (address string, with map[string]string)
+	// Reserve reserves an address that Services may ask for; nil where there are none that outlive load balancers.
+	Reserve func() Reserved
+	// Marks are tags by which the cloud tells whose an object is; nil where Services set no tags.
+	Marks []string
+	// Joined has somebody add to what a Service has, and returns whether that is there still. Each is something that others may share; nil
+	// where nothing is.
+	Joined map[string]func(s *v1.Service) (stays func() bool)
+	// AddInterface gives an instance a second interface in a second subnet; nil where instances have one interface alone.
+	AddInterface func(providerID string)
+
 	// How kind the simulated cloud may be.
 
 	// Lag makes reads show what was before for a while, as the cloud's own may; nil on clouds whose reads show at once what was
@@ -282,6 +296,12 @@ var parts = []part{
 	{name: "Exceptions", applies: (*Fixture).hasSources, run: runExceptions},
 	// nobody gets another's load balancer by asking for it
 	{name: "Ownership", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.Claims != nil }, run: runOwnership},
+	// the address of the family that stays, stays
+	{name: "Families", applies: (*Fixture).hasFamilies, run: runFamilies, firstNetwork: true},
+	// nothing that a Service says takes from another one, or from others
+	{name: "Tenants", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.outside() }, run: runTenants, firstNetwork: true},
+	// nothing that a Node says leads traffic elsewhere
+	{name: "Kubelets", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.hasNodes() }, run: runKubelets, firstNetwork: true},
 	// reads are behind writes
 	{name: "Lag", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.Lag != nil }, run: runLag},
 	// a creation without an answer takes effect later

@@ -1,0 +1,42 @@
+package openstack
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
+)
+
+// tryOthers says what tenants may ask for, and what others make of what Services have.
+func tryOthers(t testing.TB, sim *openstacksim.Sim, f *conformance.Fixture) *conformance.Fixture {
+	t.Helper()
+	find := func(address string) *openstacksim.FloatingIP {
+		for _, a := range sim.FloatingIPs() {
+			if a.Address == address {
+				return &a
+			}
+		}
+		return nil
+	}
+	f.Reserve = func() conformance.Reserved {
+		const theirs = "203.0.113.50"
+		sim.AddFloatingIP(sim.Networks()[0].ID, theirs, "")
+		return conformance.Reserved{
+			Address: theirs, There: func() bool { return find(theirs) != nil }, Claims: []map[string]string{{annotationAddress: theirs}},
+		}
+	}
+	f.Joined = map[string]func(*v1.Service) func() bool{
+		"a floating address to a machine": func(s *v1.Service) func() bool {
+			machine, address := sim.Ports()[0].ID, s.Status.LoadBalancer.Ingress[0].IP
+			require.NoError(t, sim.AttachFloatingIP(find(address).ID, machine))
+			return func() bool {
+				a := find(address)
+				return a != nil && valueOf(a.PortID) == machine
+			}
+		},
+	}
+	return f
+}
