@@ -103,7 +103,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	unmanaged := func() { file = strings.ReplaceAll(file, managedGroups, "") }
 	addTranscripts(f, sim, unmanaged)
 	tryFeatures(f, scopeOf(sim), unmanaged)
-	return tryOthers(sim, f)
+	return tryOthers(t, sim, f)
 }
 
 // tryFeatures says how the suite tries features, and source ranges of both kinds of load balancers, also of those without groups.

@@ -1,12 +1,17 @@
 package aws
 
 import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
 // tryOthers says what tenants may ask for. AWS deletes no security group that others use.
-func tryOthers(sim *awssim.Sim, f *conformance.Fixture) *conformance.Fixture {
+func tryOthers(t testing.TB, sim *awssim.Sim, f *conformance.Fixture) *conformance.Fixture {
+	t.Helper()
 	f.Reserve = func() conformance.Reserved {
 		id := sim.AddElasticIP()
 		return conformance.Reserved{
@@ -15,5 +20,15 @@ func tryOthers(sim *awssim.Sim, f *conformance.Fixture) *conformance.Fixture {
 		}
 	}
 	f.Marks = []string{"kubernetes.io/cluster/" + awssim.ClusterID, "kubernetes.io/cluster/other", serviceTag, "KubernetesCluster", "anyccm.io/x", "AWS:x"}
+	f.AddInterface = func(providerID string) {
+		id, err := parseProviderID(providerID)
+		require.NoError(t, err)
+		sim.Change(id, func(i *awssim.Instance) {
+			second := *i.Interfaces[0]
+			second.ID, second.Index, second.PrivateIPs = "eni-0000000000000second", 1, []string{"10.0.3.77"}
+			second.PrivateDNS, second.Subnet = "", "subnet-00000000000000a3"
+			i.Interfaces = append(i.Interfaces, &second)
+		})
+	}
 	return f
 }

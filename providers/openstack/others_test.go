@@ -38,5 +38,12 @@ func tryOthers(t testing.TB, sim *openstacksim.Sim, f *conformance.Fixture) *con
 			}
 		},
 	}
+	f.AddInterface = func(providerID string) {
+		second := sim.AddNetwork("storage", false)
+		sim.AddPort(openstacksim.Port{
+			DeviceID: serverID(t, providerID), DeviceOwner: "compute:nova", NetworkID: second,
+			FixedIPs: []openstacksim.FixedIP{{SubnetID: sim.AddSubnet(second, "storage", "10.9.0.0/24"), Address: "10.9.0.5"}},
+		})
+	}
 	return f
 }

@@ -165,7 +165,7 @@ type Fixture struct {
 	// Joined has somebody add to what a Service has, and returns whether that is there still. Each is something that others may share; nil
 	// where nothing is.
 	Joined map[string]func(s *v1.Service) (stays func() bool)
-	// AddInterface gives an instance a second interface in a second subnet; nil where instances have one interface alone.
+	// AddInterface gives an instance a second interface in a second subnet; nil where the simulator gives it one alone.
 	AddInterface func(providerID string)
 
 	// How kind the simulated cloud may be.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -84,7 +85,7 @@ func runSecondInterface(t *testing.T, f *Fixture, name string) {
 	w.AddInterface(node.Spec.ProviderID)
 	w.restart()
 	m, err := w.instances().InstanceMetadata(ctx, node)
-	assert.NoError(t, err)
+	require.NoError(t, err)
 	assert.Equal(t, first, internalAddress(m.NodeAddresses), "%v", m.NodeAddresses)
 	node.Status.Addresses = m.NodeAddresses
 	w.Sim.ResetCalls()
