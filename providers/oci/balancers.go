@@ -235,6 +235,21 @@ func (r *balancers) get(ctx context.Context, id string) (*loadBalancer, error) {
 	return lb, nil
 }
 
+// checkProtection refuses a load balancer that is protected from deletion by now: it would outlast the rules for it.
+func (r *balancers) checkProtection(ctx context.Context, id string) error {
+	if !r.kind.protectable {
+		return nil
+	}
+	lb, err := r.known.Get(ctx, id, inventory.Query{MaxAge: protectionMaxAge})
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return nil
+	case err == nil && lb.Protected:
+		return fmt.Errorf("%s %s stays, with the rules for it: its delete protection is enabled; disable it to have it deleted", r.kind.title, lb.Name)
+	}
+	return err
+}
+
 // sees is an error where the user does not see the cluster's network any more: what is not found may exist then.
 func (r *sharedParts) sees(ctx context.Context, maxAge time.Duration) (err error) {
 	q := inventory.Query{MaxAge: maxAge}

@@ -57,6 +57,8 @@ type kind struct {
 	desire   func(*reconciler, context.Context, *v1.Service, settings, *loadBalancer, *spec) error
 	creation func(spec, settings, placement) document
 
+	// protectable is set where somebody may protect load balancers from deletion.
+	protectable bool
 	// normalize is a listener's name by which it is found again, and mergeListener a listener as it should be, with all that is in it besides.
 	normalize     func(string) string
 	mergeListener func(have, want document) (after document, differs bool)
@@ -70,7 +72,7 @@ func balancerKind(c Config) kind {
 		made:  regexp.MustCompile(`^` + regexp.QuoteMeta(ownName(c.Prefix, &v1.Service{})) + `[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`),
 		parse: func(s *v1.Service) (_ settings, warnings, err error) { return parseSettings(s, c.SecurityListMode) },
 
-		internalKey: annotationInternal, subnetKey: annotationSubnet1,
+		internalKey: annotationInternal, subnetKey: annotationSubnet1, protectable: true,
 		listeners: settings.desiredListeners, sets: settings.desiredSets,
 		chooseSubnets: (*reconciler).chooseSubnets, desire: (*reconciler).desireBalancer, creation: spec.balancerCreation,
 		normalize: normalized, mergeListener: mergeListener,

@@ -23,6 +23,8 @@ const (
 	creationShows = 45 * time.Second
 	// observedMaxAge is how old what is known of a load balancer may be. Our own writes are in it at once.
 	observedMaxAge = 10 * time.Second
+	// protectionMaxAge is how old the answer may be that nobody protects a load balancer from deletion: what the same call has read counts.
+	protectionMaxAge = time.Second
 	// unlistedMaxAge lets one listing serve many new Services: nobody else makes what they look for.
 	unlistedMaxAge = 3 * time.Second
 	// proofMaxAge is how old the proof may be that the user sees the network.
@@ -394,11 +396,6 @@ func (r *reconciler) Deletions(
 	if o.lb != nil && !o.deletable {
 		return nil, []services.Finding{services.Notice(eventLeft, "%s %s stays: it was not made for this Service", r.kind.title, o.lb.Name)}, nil
 	}
-	if o.lb != nil && o.lb.Protected { // it would outlast its rules
-		r.known.Invalidate(o.lb.ID)
-		return nil, nil, fmt.Errorf("%s %s stays, with the rules for it: its delete protection is enabled; disable it to have it deleted",
-			r.kind.title, o.lb.Name)
-	}
 	s := r.settings(q.Service)
 	all, missed, err := r.leaveLists(ctx, q.Service, s, o)
 	if err != nil {
@@ -416,6 +413,11 @@ func (r *reconciler) Deletions(
 	}
 	all = services.EachTried(all)
 	if o.lb != nil {
+		if len(all) > 0 {
+			if err := r.checkProtection(ctx, o.lb.ID); err != nil {
+				return nil, nil, err
+			}
+		}
 		all = append(all, r.deleting(o.lb))
 	}
 	if o.group != nil {

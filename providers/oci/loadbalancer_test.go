@@ -461,6 +461,40 @@ func TestProtectedFromDeletion(t *testing.T) {
 	})
 }
 
+// TestProtectionIsReadBeforeRulesClose: one that somebody protected a moment ago keeps the rules by which it serves.
+func TestProtectionIsReadBeforeRulesClose(t *testing.T) {
+	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		s := conformance.Service("web", map[string]string{}, web())
+		w.serving(s)
+		s.Status.LoadBalancer = *w.requireServed(s, nodes)
+		before := w.allRules()
+		time.Sleep(time.Minute)
+		w.requireServed(s, nodes)
+		time.Sleep(2 * time.Second) // less than what is known may be old
+		require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) { lb.Doc["isDeleteProtectionEnabled"] = true }))
+		require.ErrorContains(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s), "delete protection")
+		assert.Equal(w, before, w.allRules())
+	})
+}
+
+// TestProtectedOrphan: a load balancer that somebody protects from deletion goes on serving, also without its Service.
+func TestProtectedOrphan(t *testing.T) {
+	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		s := conformance.Service("web", map[string]string{}, web())
+		w.serving(s)
+		w.requireServed(s, nodes)
+		before := w.allRules()
+		w.serving()
+		time.Sleep(time.Minute)
+		orphans, err := w.cloud.Orphans(w.Context(), nil)
+		require.NoError(w, err)
+		require.Len(w, orphans, 1)
+		require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) { lb.Doc["isDeleteProtectionEnabled"] = true }))
+		require.ErrorContains(w, w.cloud.DeleteOrphan(w.Context(), orphans[0]), "delete protection")
+		assert.Equal(w, before, w.allRules())
+	})
+}
+
 // TestDeletionAfterALostCreation: what a lost creation makes goes with its Service, which the next process deletes at once.
 func TestDeletionAfterALostCreation(t *testing.T) {
 	for _, kind := range []string{typeBalancer, typeNetwork} {

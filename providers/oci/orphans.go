@@ -96,6 +96,9 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 		last = func() error { return r.removeGroup(ctx, g) }
 	} else {
 		lb, err := r.known.Get(ctx, o.ID, inventory.Query{})
+		if err == nil {
+			err = r.checkProtection(ctx, o.ID)
+		}
 		if err != nil {
 			return err
 		}
