@@ -270,15 +270,30 @@ func (c claim) narrowed(list document) claim {
 	return c
 }
 
-// narrowingChanges are the changes that narrowings ask for. Where what is to be opened has no room, the rest closes all the same.
+// addOnly returns a claim that adds openings, and nothing else.
+func (c claim) addOnly(some []opening) claim {
+	c.lets, c.closes, c.closesNothing, c.wanted = nil, nil, true, openings{}
+	for _, o := range some {
+		c.wanted[o] = true
+	}
+	return c
+}
+
+// narrowingChanges are the changes that narrowings ask for. Where what is to be opened has no room, the rest closes all the same, and as
+// much is opened as fits.
 func (r *sharedParts) narrowingChanges(service *v1.Service, plans []listPlan) []change {
 	all := ruleChanges(r.book, service, plans)
 	for i, p := range plans {
 		all[i].Make = func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 			err := r.book.edit(ctx, p.id, p.claim)
 			if err != nil && !services.MayPass(err) && len(p.added) > 0 {
-				p.claim.closesOnly = true
-				return o, errors.Join(err, r.book.edit(ctx, p.id, p.claim))
+				shut := p.claim
+				shut.closesOnly = true
+				closing := r.book.edit(ctx, p.id, shut)
+				if closing == nil && errors.Is(err, cloudapi.ErrQuota) {
+					_, err = services.AddWhatFits(p.added, func(some []opening) error { return r.book.edit(ctx, p.id, p.claim.addOnly(some)) })
+				}
+				return o, errors.Join(err, closing)
 			}
 			if err == nil {
 				now := maps.Clone(p.claim.former)
