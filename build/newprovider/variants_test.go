@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -39,6 +40,9 @@ func TestVariants(t *testing.T) {
 				delete(files, at)
 				deleted++
 				continue
+			}
+			if name == "balancersonly" && strings.HasSuffix(at, ".txt") { // transcripts, which -update writes
+				text = regexp.MustCompile(`(?m)^  \d+ GET /v1/instances.*\n`).ReplaceAllString(text, "")
 			}
 			if files[at] = text; strings.HasSuffix(at, ".go") && path.Dir(at) == "providers/"+name {
 				files[at] = withoutLines(t, text, without.lines)
