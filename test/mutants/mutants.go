@@ -243,7 +243,7 @@ func quoteAssertions(root, output string) string {
 // runTests runs tests of the package in the mutant's tier, with the flags of make test, so that the build cache is shared.
 func (m mutant) runTests(ctx context.Context, root, overlay, tests string) (string, error) {
 	args := []string{
-		"test", "-overlay=" + overlay, "-vet=off", "-trimpath", "-tags", "grpcnotrace", "-failfast", "-timeout", "10m",
+		"test", "-overlay=" + overlay, "-vet=off", "-trimpath", "-tags", "grpcnotrace", "-ldflags=-w", "-failfast", "-timeout", "10m",
 	}
 	if tests != "" {
 		args = append(args, "-run", tests)
