@@ -66,10 +66,11 @@ var ways = map[string]way{
 	"created": {
 		make: kubectl("create", "-f"), apply: kubectl("apply", "-f"), restore: kubectl("replace", "-f"), diff: kubectl("diff", "-f"),
 		stays: []string{"annotation removed", "ranges removed"}, refused: []string{"class", "port changed", "type"},
+		fast: []string{"annotation removed", "class", "ranges removed", "type"},
 	},
 	"replaced": {
 		make: kubectl("create", "-f"), apply: kubectl("replace", "-f"), restore: kubectl("replace", "-f"), plan: []string{"--apply=replace"},
-		refused: []string{"class"},
+		refused: []string{"class"}, fast: []string{"annotation removed", "class", "port changed"},
 	},
 	"migrated-annotation": {
 		make: kubectl("apply", "-f"), apply: kubectl("apply", "--server-side", "--force-conflicts", "-f"),
