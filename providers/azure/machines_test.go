@@ -14,6 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 )
 
 // These tests are about machines that are not as the others: what one of them lacks keeps no other one from being served.
@@ -137,6 +138,9 @@ func TestTimeToAnAddress(t *testing.T) {
 	}{"200 in a scale set": {200, false}, "200 alone": {200, true}, "1000 in a scale set": {1000, false}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if c.nodes > 200 {
+				tier.Full(t)
+			}
 			inWorld(t, func(w *world) {
 				for i := range c.nodes {
 					if name := fmt.Sprintf("n%d", i); c.isAlone {

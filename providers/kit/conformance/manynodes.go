@@ -27,7 +27,11 @@ type EachNode struct {
 // runManyNodes: a Service over many nodes has its address as soon as one over few, but for the pages and batches that they take.
 func runManyNodes(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	for _, number := range []int{200, 1000} {
+	sizes := []int{500}
+	if triesAll(t, newFixture) {
+		sizes = []int{200, 1000}
+	}
+	for _, number := range sizes {
 		virtual(t, fmt.Sprintf("the address of a Service over %d nodes", number), func(t *testing.T) {
 			few, callsFew := newFixture(t).timeAddress(t, fewNodes)
 			f := newFixture(t)
