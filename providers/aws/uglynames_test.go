@@ -1,7 +1,7 @@
 package aws
 
 import (
-	"crypto/sha1" //nolint:gosec // as in names.go
+	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
@@ -28,7 +28,7 @@ func TestUglyNames(t *testing.T) {
 			sum := sha256.Sum256([]byte("one" + s.name + s.namespace + "12-34"))
 			assert.Equal(t, prefix+hex.EncodeToString(sum[:5]), managedGroupName("one", service))
 			of := desiredTargetGroup{protocol: "TCP", targetType: "instance", port: 30080, check: healthCheck{protocol: "TCP", interval: 30}}
-			digest := sha1.Sum([]byte("one" + s.namespace + s.name + "80" + "30080" + "TCP" + "instance" + "TCP" + "30")) //nolint:gosec // as above
+			digest := sha1.Sum([]byte("one" + s.namespace + s.name + "80" + "30080" + "TCP" + "instance" + "TCP" + "30"))
 			group := targetGroupName("one", service, 80, of)
 			assert.Equal(t, prefix+hex.EncodeToString(digest[:5]), group)
 			assert.LessOrEqual(t, len(group), 32)

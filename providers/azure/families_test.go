@@ -15,10 +15,6 @@ import (
 
 // These tests are about the families of addresses, and the ways in which addresses are written.
 
-func fourOnly(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv4Protocol} }
-
-func sixFirst(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol, v1.IPv4Protocol} }
-
 // ipsOfFamily are the addresses of a family that a status shows.
 func ipsOfFamily(s *v1.Service, six bool) (list []string) {
 	for _, i := range s.Status.LoadBalancer.Ingress {

@@ -52,7 +52,7 @@ func joinedClusters(expression string) (joined []string) {
 	}
 	for _, m := range matching.FindAllStringSubmatch(expression, -1) {
 		cluster, namespace := strings.Contains(m[2], "cluster"), strings.Contains(m[2], "namespace")
-		if m[1] == "on" && !(cluster && namespace) || m[1] == "ignoring" && (cluster || namespace) {
+		if m[1] == "on" && (!cluster || !namespace) || m[1] == "ignoring" && (cluster || namespace) {
 			joined = append(joined, m[0])
 		}
 	}

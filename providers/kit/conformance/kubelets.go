@@ -26,8 +26,10 @@ func lies(of *v1.Node) map[string][]v1.NodeAddress {
 	return map[string][]v1.NodeAddress{
 		"none": nil, "another node's": of.Status.Addresses,
 		"a stranger's": {
-			{Type: v1.NodeInternalIP, Address: "10.66.66.66"}, {Type: v1.NodeInternalIP, Address: "2001:db8:6666::66"},
-			{Type: v1.NodeExternalIP, Address: "203.0.113.66"}, {Type: v1.NodeHostName, Address: "stranger"},
+			{Type: v1.NodeInternalIP, Address: "10.66.66.66"},
+			{Type: v1.NodeInternalIP, Address: "2001:db8:6666::66"},
+			{Type: v1.NodeExternalIP, Address: "203.0.113.66"},
+			{Type: v1.NodeHostName, Address: "stranger"},
 		},
 	}
 }

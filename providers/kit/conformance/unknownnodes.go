@@ -57,10 +57,10 @@ func runUnknown(t *testing.T, f *Fixture, name string, change func(number int, n
 	w.shown = w.nodes
 	w.restart()
 	time.Sleep(10 * time.Minute)
-	said := "" // by errors, which the framework makes events of, or by events
+	var said strings.Builder // by errors, which the framework makes events of, or by events
 	for range 2 {
 		_, err := w.tryEnsure(ctx, c.Service) // where nothing is known of any node, that is an error
-		said += fmt.Sprintln(err)
+		fmt.Fprintln(&said, err)
 		assert.Equal(t, served, w.Serves(), "after a look at the Service")
 		_ = w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes) // as above
 		w.waitForUpdates()
@@ -68,6 +68,6 @@ func runUnknown(t *testing.T, f *Fixture, name string, change func(number int, n
 		time.Sleep(10 * time.Minute)
 	}
 	if slices.ContainsFunc(w.nodes, func(n *v1.Node) bool { return strings.HasPrefix(n.Spec.ProviderID, "elsewhere://") }) {
-		assert.Contains(t, said+strings.Join(w.warnings(ctx, c.Service), "\n"), "no node ")
+		assert.Contains(t, said.String()+strings.Join(w.warnings(ctx, c.Service), "\n"), "no node ")
 	}
 }
