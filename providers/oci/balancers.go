@@ -245,6 +245,7 @@ func (r *balancers) checkProtection(ctx context.Context, id string) error {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		return nil
 	case err == nil && lb.Protected:
+		r.known.Invalidate(id)
 		return fmt.Errorf("%s %s stays, with the rules for it: its delete protection is enabled; disable it to have it deleted", r.kind.title, lb.Name)
 	}
 	return err

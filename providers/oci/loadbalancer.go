@@ -413,7 +413,7 @@ func (r *reconciler) Deletions(
 	}
 	all = services.EachTried(all)
 	if o.lb != nil {
-		if len(all) > 0 {
+		if len(all) > 0 || o.lb.Protected {
 			if err := r.checkProtection(ctx, o.lb.ID); err != nil {
 				return nil, nil, err
 			}
