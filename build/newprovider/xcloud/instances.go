@@ -2,7 +2,6 @@ package xcloud
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -77,20 +76,8 @@ func cloudNodes(nodes []*v1.Node) []*v1.Node {
 }
 
 // attest returns the nodes of this cloud that have an instance, with its addresses, because a kubelet can write any on its Node.
-func (i *instances) attest(ctx context.Context, list []*v1.Node) (attested []*v1.Node, err error) {
-	for _, n := range cloudNodes(list) {
-		m, err := i.Describe(ctx, n, inventory.Query{MaxAge: addressMaxAge, MaxMissAge: nodes.MissMaxAge, Expected: i.nodes.Counts().All})
-		if errors.Is(err, cloudapi.ErrNotFound) {
-			continue // the Node may outlive its instance
-		}
-		if err != nil {
-			return nil, fmt.Errorf("finding the addresses of node %s: %w", n.Name, err)
-		}
-		with := *n
-		with.Status.Addresses = nodes.Vouched(n.Status.Addresses, m.NodeAddresses)
-		attested = append(attested, &with)
-	}
-	return attested, nil
+func (i *instances) attest(ctx context.Context, list []*v1.Node) ([]*v1.Node, error) {
+	return i.WithAddresses(ctx, cloudNodes(list), addressMaxAge)
 }
 
 // search finds the instance of a node without a provider ID.
