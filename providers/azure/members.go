@@ -329,15 +329,13 @@ func (m *members) begin(ctx context.Context, work []resourceChange, problems []e
 	waits, starts := make([]func() error, len(work)), make([]func() error, len(work))
 	for i, e := range work {
 		starts[i] = func() error {
-			defer rescue.Into(&problems[i], "changing "+nameOf(e.id))
-			problems[i] = m.changeExclusively(ctx, e.id, func() (err error) {
+			return m.changeExclusively(ctx, e.id, func() (err error) {
 				waits[i], err = e.start(ctx)
 				return err
 			})
-			return nil
 		}
 	}
-	_ = waiting.Together(starts...) // each problem is in its place
+	copy(problems, waiting.EachTogether(starts...))
 	for i, e := range work {
 		if problems[i] != nil || waits[i] == nil {
 			continue

@@ -21,7 +21,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
-	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
 type securityGroup struct {
@@ -365,17 +364,13 @@ func (c *groupChanges) addPorts(
 // portChanges returns the changes of several ports' groups, which the first of them makes side by side: Neutron has no call for several.
 func (l *loadBalancers) portChanges(ports []*port, g securityGroup, action string, groups func(*port, securityGroup) []string) []change {
 	var once sync.Once
-	failures := make([]error, len(ports))
+	var failures []error
 	makeAll := func(ctx context.Context) {
 		work := make([]func() error, len(ports))
 		for i, p := range ports {
-			work[i] = func() error {
-				defer rescue.Into(&failures[i], "changing port "+p.ID)
-				failures[i] = l.setGroups(ctx, p, func(now *port) []string { return groups(now, g) })
-				return nil
-			}
+			work[i] = func() error { return l.setGroups(ctx, p, func(now *port) []string { return groups(now, g) }) }
 		}
-		_ = waiting.Together(work...) // each failure is in its place
+		failures = waiting.EachTogether(work...)
 	}
 	changes := make([]change, len(ports))
 	for i, p := range ports {

@@ -12,6 +12,16 @@ const maxTogether = 4
 // Together runs independent pieces of work concurrently, such as reads, a few at a time, and waits for all of them. It returns the error of
 // the first, in their order, that failed.
 func Together(work ...func() error) error {
+	for _, err := range EachTogether(work...) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// EachTogether is Together with the error of each piece of work in its place.
+func EachTogether(work ...func() error) []error {
 	var group sync.WaitGroup
 	room := make(chan struct{}, maxTogether)
 	failures := make([]error, len(work))
@@ -25,12 +35,7 @@ func Together(work ...func() error) error {
 		})
 	}
 	group.Wait()
-	for _, err := range failures {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return failures
 }
 
 func safely(do func() error) (err error) {
