@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 )
 
@@ -19,7 +20,10 @@ import (
 // them together at most one call in gatherPerCall, and who comes alone waits for nobody.
 func TestUninitializedNodesShareTheirReads(t *testing.T) {
 	t.Parallel()
-	const n, pageSize = 300, 60
+	n, pageSize := 300, 60
+	if tier.All() {
+		n, pageSize = 1000, 200
+	}
 	for _, getCalls := range []int{1, 3} { // 3: a Linode and its addresses in a VPC
 		for _, every := range []time.Duration{
 			0, 10 * time.Millisecond, 60 * time.Millisecond, 250 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second,

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 )
 
 type object struct {
@@ -471,7 +472,11 @@ func TestRandomRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(100) // 1..100 stay for ever
 		inv := newInventory(c)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		long := 2 * time.Minute
+		if tier.All() {
+			long = 10 * time.Minute
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), long)
 		defer cancel()
 		var group sync.WaitGroup
 		group.Go(func() { // 101..200 come and go
