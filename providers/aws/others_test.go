@@ -15,11 +15,11 @@ func tryOthers(t testing.TB, sim *awssim.Sim, f *conformance.Fixture) *conforman
 	f.Reserve = func() conformance.Reserved {
 		id := sim.AddElasticIP()
 		return conformance.Reserved{
-			With:  map[string]string{annotationType: typeNLB, annotationEIPs: id, annotationSubnets: "public-us-east-1a"},
-			There: func() bool { _, there := sim.ElasticIPs()[id]; return there },
+			With:   map[string]string{annotationType: typeNLB, annotationEIPs: id, annotationSubnets: "public-us-east-1a"},
+			Exists: func() bool { _, there := sim.ElasticIPs()[id]; return there },
 		}
 	}
-	f.Marks = []string{"kubernetes.io/cluster/" + awssim.ClusterID, "kubernetes.io/cluster/other", serviceTag, "KubernetesCluster", "anyccm.io/x", "AWS:x"}
+	f.OwnershipTags = []string{"kubernetes.io/cluster/" + awssim.ClusterID, "kubernetes.io/cluster/other", serviceTag, "KubernetesCluster", "anyccm.io/x", "AWS:x"}
 	f.AddInterface = func(providerID string) {
 		id, err := parseProviderID(providerID)
 		require.NoError(t, err)

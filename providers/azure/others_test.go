@@ -16,14 +16,14 @@ func tryOthers(sim *azuresim.Sim, f *conformance.Fixture) *conformance.Fixture {
 	}
 	f.Reserve = func() conformance.Reserved {
 		return conformance.Reserved{
-			Address: sim.AddAddress("idle"), There: func() bool { return sim.Shown(pipID("idle")) != nil },
+			Address: sim.AddAddress("idle"), Exists: func() bool { return sim.Shown(pipID("idle")) != nil },
 			Claims: []map[string]string{{annotationName: "idle"}},
 		}
 	}
-	f.Marks = []string{
+	f.OwnershipTags = []string{
 		"anyccm-cluster", "K8S-Azure-Service", "k8s-azure-cluster-name", "k8s-azure-dns-label-service", "service", "kubernetes-cluster-name",
 	}
-	f.Joined = map[string]func(*v1.Service) func() bool{
+	f.Additions = map[string]func(*v1.Service) func() bool{
 		"an outbound rule to a load balancer": func(*v1.Service) func() bool {
 			sim.AddAddress("users")
 			_ = sim.Change(lbID("kubernetes"), func(lb map[string]any) {

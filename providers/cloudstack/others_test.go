@@ -26,13 +26,13 @@ func tryOthers(t testing.TB, sim *cloudstacksim.Sim, f *conformance.Fixture) *co
 		id, err := sim.Reserve(theirs)
 		require.NoError(t, err)
 		return conformance.Reserved{
-			Address: theirs, There: func() bool { return find(theirs).State != "Free" },
+			Address: theirs, Exists: func() bool { return find(theirs).State != "Free" },
 			Claims: []map[string]string{
 				{annotationAssociated: "true"}, {annotationRecord: id}, {annotationRecord: id + sealMark + strings.Repeat("0", 2*sealLength)},
 			},
 		}
 	}
-	f.Joined = map[string]func(*v1.Service) func() bool{
+	f.Additions = map[string]func(*v1.Service) func() bool{
 		"a port forwarding rule to an address": func(s *v1.Service) func() bool {
 			a := find(s.Status.LoadBalancer.Ingress[0].IP)
 			sim.AddForward(a.ID, 2222)

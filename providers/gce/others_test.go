@@ -12,7 +12,7 @@ func tryOthers(sim *gcesim.Sim, f *conformance.Fixture) *conformance.Fixture {
 	f.Reserve = func() conformance.Reserved {
 		const theirs = "203.0.113.201"
 		sim.Put("regions/us-central1/addresses/idle", map[string]any{"address": theirs})
-		return conformance.Reserved{Address: theirs, There: func() bool {
+		return conformance.Reserved{Address: theirs, Exists: func() bool {
 			return slices.ContainsFunc(sim.Objects("addresses"), func(a map[string]any) bool { return a["address"] == theirs })
 		}}
 	}

@@ -9,10 +9,10 @@ import (
 func tryOthers(sim *linodesim.Sim, f *conformance.Fixture) *conformance.Fixture {
 	f.Reserve = func() conformance.Reserved {
 		return conformance.Reserved{
-			Address: reservedIP, There: func() bool { return sim.Reserved(reservedIP) }, With: map[string]string{annotationReservedIPv4: reservedIP},
-			Claims: []map[string]string{{annotationRetainReservedIPv4: "false"}},
+			Address: reservedIP, With: map[string]string{annotationReservedIPv4: reservedIP},
+			Exists: func() bool { return sim.Reserved(reservedIP) }, Claims: []map[string]string{{annotationRetainReservedIPv4: "false"}},
 		}
 	}
-	f.Marks = []string{"anyccm:other", "anyccm-svc:other", "anyccm-for:other"}
+	f.OwnershipTags = []string{"anyccm:other", "anyccm-svc:other", "anyccm-for:other"}
 	return f
 }

@@ -12,8 +12,8 @@ func tryOthers(sim *ocisim.Sim, f *conformance.Fixture) *conformance.Fixture {
 	f.Reserve = func() conformance.Reserved {
 		const theirs = "192.0.2.60"
 		id := sim.AddReserved(theirs)
-		return conformance.Reserved{Address: theirs, There: func() bool { return strings.Contains(string(sim.State()), id) }}
+		return conformance.Reserved{Address: theirs, Exists: func() bool { return strings.Contains(string(sim.State()), id) }}
 	}
-	f.Marks = []string{tagCluster, "AnyCCM-Cluster"}
+	f.OwnershipTags = []string{tagCluster, "AnyCCM-Cluster"}
 	return f
 }

@@ -25,10 +25,10 @@ func tryOthers(t testing.TB, sim *openstacksim.Sim, f *conformance.Fixture) *con
 		const theirs = "203.0.113.50"
 		sim.AddFloatingIP(sim.Networks()[0].ID, theirs, "")
 		return conformance.Reserved{
-			Address: theirs, There: func() bool { return find(theirs) != nil }, Claims: []map[string]string{{annotationAddress: theirs}},
+			Address: theirs, Exists: func() bool { return find(theirs) != nil }, Claims: []map[string]string{{annotationAddress: theirs}},
 		}
 	}
-	f.Joined = map[string]func(*v1.Service) func() bool{
+	f.Additions = map[string]func(*v1.Service) func() bool{
 		"a floating address to a machine": func(s *v1.Service) func() bool {
 			machine, address := sim.Ports()[0].ID, s.Status.LoadBalancer.Ingress[0].IP
 			require.NoError(t, sim.AttachFloatingIP(find(address).ID, machine))

@@ -160,11 +160,11 @@ type Fixture struct {
 	Address6 func() (address string, with map[string]string)
 	// Reserve reserves an address that Services may ask for; nil where there are none that outlive load balancers.
 	Reserve func() Reserved
-	// Marks are tags by which the cloud tells whose an object is; nil where Services set no tags.
-	Marks []string
-	// Joined has somebody add to what a Service has, and returns whether that is there still. Each is something that others may share; nil
+	// OwnershipTags are tags by which the cloud tells whose an object is; nil where Services set no tags.
+	OwnershipTags []string
+	// Additions have somebody add to what a Service has, and returns whether that is there still. Each is something that others may share; nil
 	// where nothing is.
-	Joined map[string]func(s *v1.Service) (stays func() bool)
+	Additions map[string]func(s *v1.Service) (stays func() bool)
 	// AddInterface gives an instance a second interface in a second subnet; nil where the simulator gives it one alone.
 	AddInterface func(providerID string)
 

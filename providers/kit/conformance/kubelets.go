@@ -12,7 +12,7 @@ import (
 func runKubelets(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	for _, name := range readFixture(t, newFixture, serviceNames) {
-		virtual(t, name+" and addresses that Nodes do not have", func(t *testing.T) { runLies(t, newFixture(t), name) })
+		virtual(t, name+" and addresses that Nodes do not have", func(t *testing.T) { runFalseAddresses(t, newFixture(t), name) })
 	}
 	if readFixture(t, newFixture, func(f *Fixture) bool { return f.AddInterface != nil }) {
 		for _, name := range readFixture(t, newFixture, serviceNames) {
@@ -21,10 +21,10 @@ func runKubelets(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	}
 }
 
-// lies are addresses that a Node tells of and its machine does not have.
-func lies(of *v1.Node) map[string][]v1.NodeAddress {
+// falseAddresses are addresses that a Node tells of and its machine does not have.
+func falseAddresses(other *v1.Node) map[string][]v1.NodeAddress {
 	return map[string][]v1.NodeAddress{
-		"none": nil, "another node's": of.Status.Addresses,
+		"none": nil, "another node's": other.Status.Addresses,
 		"a stranger's": {
 			{Type: v1.NodeInternalIP, Address: "10.66.66.66"},
 			{Type: v1.NodeInternalIP, Address: "2001:db8:6666::66"},
@@ -34,8 +34,8 @@ func lies(of *v1.Node) map[string][]v1.NodeAddress {
 	}
 }
 
-// runLies: what a Node tells in its status becomes neither a backend nor an opening.
-func runLies(t *testing.T, f *Fixture, name string) {
+// runFalseAddresses: what a Node tells in its status becomes neither a backend nor an opening.
+func runFalseAddresses(t *testing.T, f *Fixture, name string) {
 	t.Helper()
 	ctx, w := t.Context(), newWorld(t, f)
 	s := w.Services[name].Service
@@ -55,7 +55,7 @@ func runLies(t *testing.T, f *Fixture, name string) {
 	before := w.Snapshot()
 	w.Sim.ResetCalls()
 	for liar := range honest {
-		for what, addresses := range lies(honest[1-liar]) {
+		for what, addresses := range falseAddresses(honest[1-liar]) {
 			tell(addresses, liar)
 			w.update(ctx, s, func() {})
 			w.ensure(ctx, s, nil)
@@ -69,7 +69,7 @@ func runLies(t *testing.T, f *Fixture, name string) {
 	next := featureService(w.SourceRanges.With)
 	w.forget(ctx, s)
 	w.createService(ctx, next)
-	tell(lies(honest[1])["a stranger's"], 0)
+	tell(falseAddresses(honest[1])["a stranger's"], 0)
 	w.ensure(ctx, next, nil)
 	assert.NotContains(t, w.Snapshot(), ".66.66", "when it is made")
 }

@@ -106,7 +106,7 @@ func runSourceChange(t *testing.T, newFixture func(t testing.TB) *Fixture, had, 
 // ensureToEnd reconciles a Service until that ends, well or not.
 func (w *world) ensureToEnd(ctx context.Context, s *v1.Service) error {
 	return w.untilTried(func() error {
-		_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, s), w.nodes)
+		_, err := w.tryEnsure(ctx, s)
 		return err
 	})
 }

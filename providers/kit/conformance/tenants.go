@@ -23,35 +23,35 @@ type Reserved struct {
 	With map[string]string
 	// Claims are annotations by which a Service says that it was allocated for it, in each of several ways.
 	Claims []map[string]string
-	// There reports whether it is reserved still.
-	There func() bool
+	// Exists reports whether it is reserved still.
+	Exists func() bool
 }
 
 // runTenants is about what the author of a Service may write, and about what others add to what Services have.
 func runTenants(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	for name, pair := range alike() {
+	for name, pair := range similarNames() {
 		for _, both := range []bool{false, true} {
 			if !both || readFixture(t, newFixture, (*Fixture).hasFamilies) {
-				virtual(t, fmt.Sprintf("two names are alike: %s, both families %t", name, both), func(t *testing.T) { runAlike(t, newFixture(t), pair, both) })
+				virtual(t, fmt.Sprintf("two names are alike: %s, both families %t", name, both), func(t *testing.T) { runSimilarNames(t, newFixture(t), pair, both) })
 			}
 		}
 	}
 	if readFixture(t, newFixture, func(f *Fixture) bool { return f.Reserve != nil }) {
 		virtual(t, "a Service claims an address that somebody reserved", func(t *testing.T) { runReserved(t, newFixture(t)) })
 	}
-	if readFixture(t, newFixture, func(f *Fixture) bool { return len(f.Marks) > 0 }) {
-		virtual(t, "tags say whose an object is", func(t *testing.T) { runMarks(t, newFixture(t)) })
+	if readFixture(t, newFixture, func(f *Fixture) bool { return len(f.OwnershipTags) > 0 }) {
+		virtual(t, "tags say whose an object is", func(t *testing.T) { runOwnershipTags(t, newFixture(t)) })
 	}
-	for what := range readFixture(t, newFixture, func(f *Fixture) map[string]func(*v1.Service) func() bool { return f.Joined }) {
+	for what := range readFixture(t, newFixture, func(f *Fixture) map[string]func(*v1.Service) func() bool { return f.Additions }) {
 		for _, restart := range []bool{false, true} {
-			virtual(t, fmt.Sprintf("others add %s, restart %t", what, restart), func(t *testing.T) { runJoined(t, newFixture(t), what, restart) })
+			virtual(t, fmt.Sprintf("others add %s, restart %t", what, restart), func(t *testing.T) { runAdditions(t, newFixture(t), what, restart) })
 		}
 	}
 }
 
-// alike are pairs of Services, by namespace and name, whose names are the same once they are joined, given a suffix or cut.
-func alike() map[string][2]types.NamespacedName {
+// similarNames are pairs of Services, by namespace and name, whose names are the same once they are joined, given a suffix or cut.
+func similarNames() map[string][2]types.NamespacedName {
 	long := strings.Repeat("long-name-", 6)
 	return map[string][2]types.NamespacedName{
 		"joined":               {{Namespace: "a-b", Name: "c"}, {Namespace: "a", Name: "b-c"}},
@@ -62,15 +62,15 @@ func alike() map[string][2]types.NamespacedName {
 	}
 }
 
-// runAlike: two Services whose names are alike have nothing in common: each is served by itself, and one goes without the other.
-func runAlike(t *testing.T, f *Fixture, names [2]types.NamespacedName, both bool) {
+// runSimilarNames: two Services whose names are alike have nothing in common: each is served by itself, and one goes without the other.
+func runSimilarNames(t *testing.T, f *Fixture, names [2]types.NamespacedName, both bool) {
 	t.Helper()
 	if both && f.DualStack.Prepare != nil {
 		f.DualStack.Prepare()
 	}
 	ctx, w := t.Context(), newWorld(t, f)
 	w.addNode(ctx, "worker-1", nil)
-	first, second := w.makeAlike(names[0], both), w.makeAlike(names[1], both)
+	first, second := w.makeNamed(names[0], both), w.makeNamed(names[1], both)
 	second.UID, second.Spec.Ports[0].NodePort = "9d2f6b52-5b66-4b58-8b4b-0a61c1f9e0a2", 30054
 	w.createService(ctx, first)
 	w.createService(ctx, second)
@@ -95,8 +95,8 @@ func runAlike(t *testing.T, f *Fixture, names [2]types.NamespacedName, both bool
 	assert.Empty(t, w.Snapshot(), "nothing is left")
 }
 
-// makeAlike returns a Service of a name, of both families or of the usual one.
-func (f *Fixture) makeAlike(name types.NamespacedName, both bool) *v1.Service {
+// makeNamed returns a Service of a name, of both families or of the usual one.
+func (f *Fixture) makeNamed(name types.NamespacedName, both bool) *v1.Service {
 	s := featureService(nil)
 	if both {
 		s = f.familyService(nil, v1.IPv4Protocol, v1.IPv6Protocol)
@@ -138,12 +138,12 @@ func runReserved(t *testing.T, f *Fixture) {
 			time.Sleep(stepPause)
 			w.restart()
 			if served {
-				_ = w.untilTried(w.once(ctx, s))
+				_ = w.ensureToEnd(ctx, s)
 			}
 			w.goes(ctx, s)
 			w.remove(ctx, s, func() {})
 			w.forget(ctx, s)
-			require.True(t, theirs.There(), "served %t, with %v", served, claim)
+			require.True(t, theirs.Exists(), "served %t, with %v", served, claim)
 		}
 	}
 	assert.Equal(t, before, w.Snapshot(), "nothing else is left")
@@ -152,12 +152,12 @@ func runReserved(t *testing.T, f *Fixture) {
 // foreignMark is a value that no tag of ours has.
 const foreignMark = "somebody-elses"
 
-// runMarks: a Service does not say by its tags whose an object is, neither when it is made nor later; that it does is refused or told of.
-func runMarks(t *testing.T, f *Fixture) {
+// runOwnershipTags: no tag by a Service says whose an object is, neither when it is made nor later; an error or an event says so.
+func runOwnershipTags(t *testing.T, f *Fixture) {
 	t.Helper()
 	ctx, w := t.Context(), newWorld(t, f)
 	w.addNode(ctx, "worker-1", nil)
-	for _, mark := range w.Marks {
+	for _, mark := range w.OwnershipTags {
 		for _, later := range []bool{false, true} {
 			s := featureService(nil)
 			s.Annotations = map[string]string{}
@@ -167,7 +167,7 @@ func runMarks(t *testing.T, f *Fixture) {
 			}
 			before := w.Snapshot()
 			w.changeService(ctx, s, func(s *v1.Service) { s.Annotations[portable.Tags] = mark + "=" + foreignMark })
-			err := w.untilTried(w.once(ctx, s))
+			err := w.ensureToEnd(ctx, s)
 			assert.NotContains(t, w.Snapshot(), foreignMark, mark)
 			assert.True(t, err != nil || w.warned(ctx, s), "%s: nobody is told", mark)
 			if later || err != nil {
@@ -181,8 +181,8 @@ func runMarks(t *testing.T, f *Fixture) {
 	}
 }
 
-// runJoined: what somebody adds to an object that Services made is there after the last of them went, although it came a moment ago.
-func runJoined(t *testing.T, f *Fixture, what string, restart bool) {
+// runAdditions: what somebody adds to an object that Services made is there after the last of them went, although it came a moment ago.
+func runAdditions(t *testing.T, f *Fixture, what string, restart bool) {
 	t.Helper()
 	ctx, w := t.Context(), newWorld(t, f)
 	w.addNode(ctx, "worker-1", nil)
@@ -191,7 +191,7 @@ func runJoined(t *testing.T, f *Fixture, what string, restart bool) {
 	w.ensure(ctx, s, nil)
 	time.Sleep(stepPause)
 	w.ensure(ctx, s, nil) // it has looked
-	stays := w.Joined[what](w.service(ctx, s))
+	stays := w.Additions[what](w.service(ctx, s))
 	require.True(t, stays())
 	time.Sleep(5 * time.Second)
 	if restart {
