@@ -77,19 +77,25 @@ func TestDefaultsAreReadAgain(t *testing.T) {
 	})
 }
 
-// reconciliations is how often the framework reconciled a Service.
-func reconciliations(t *testing.T, c *harness.Cluster, name string) (times int32) {
+// reconciliations is how often the framework reconciled a Service, once the events of all of them have come.
+func reconciliations(t *testing.T, c *harness.Cluster, name string) int32 {
 	t.Helper()
-	about := metav1.ListOptions{FieldSelector: "involvedObject.name=" + name}
-	list, err := c.Kube.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), about)
-	require.NoError(t, err)
-	for _, e := range list.Items {
-		if e.Reason == "EnsuringLoadBalancer" {
-			times += max(e.Count, 1)
+	var times map[string]int32
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the events of "+name, func(ctx context.Context) error {
+		list, err := c.Kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+		if err != nil {
+			return err
 		}
-	}
-	require.Positive(t, times, "%s was reconciled", name)
-	return times
+		times = map[string]int32{}
+		for _, e := range list.Items {
+			times[e.Reason] += max(e.Count, 1)
+		}
+		if begun, ended := times["EnsuringLoadBalancer"], times["EnsuredLoadBalancer"]; begun == 0 || begun != ended {
+			return fmt.Errorf("%d reconciliations began, %d ended", begun, ended)
+		}
+		return nil
+	}))
+	return times["EnsuringLoadBalancer"]
 }
 
 // requireShown waits until the status of a Service has a hostname.
