@@ -112,6 +112,7 @@ func (w *writer) costsOf(p registry.Provider) string {
 		row("a node that joins 20 Services of two ports", s.Join.Reads, s.Join.Writes)
 		row("one of them looked at without a change", s.Unchanged, 0)
 		row("all of them after a restart", s.Restart, 0)
+		b.WriteString(w.transcribedCalls(p))
 	}
 	return b.String()
 }
