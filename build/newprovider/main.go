@@ -65,9 +65,8 @@ func run(name, modulePath, dir string) (next string, err error) {
 		if err == nil {
 			err = write(".", files, "providers/"+name, "registry/linked/"+name+".go")
 		}
-		return fmt.Sprintf("providers/%s and registry/linked/%s.go are written. Go on with:\n\n"+
-			"  make generate\n  go test -vet=off -trimpath -tags grpcnotrace ./providers/%s/...\n  make test-chart TESTFLAGS=-update\n  make demo PROVIDER=%s ONESHOT=1\n\n"+
-			"docs/developing-a-provider.md says what a provider must do.\n", name, name, name, name), err
+		return fmt.Sprintf("providers/%s and registry/linked/%s.go are written. Go on with:\n\n  %s\n\n"+
+			"docs/developing-a-provider.md says what a provider must do.\n", name, name, strings.Join(nextCommands(name), "\n  ")), err
 	}
 	if modulePath == "" || dir == "" {
 		return "", errors.New("MODULE and DIR belong together, such as make new-provider NAME=toy MODULE=example.com/toy-ccm DIR=../toy-ccm")
@@ -77,6 +76,16 @@ func run(name, modulePath, dir string) (next string, err error) {
 		err = write(dir, files, "go.mod", name)
 	}
 	return fmt.Sprintf("The module %s is written to %s. docs/building.md says how it is tested and built.\n", modulePath, dir), err
+}
+
+// nextCommands are the commands for a provider that was just written.
+func nextCommands(name string) []string {
+	return []string{
+		"make generate",
+		"go test -vet=off -trimpath -tags grpcnotrace -ldflags=-w ./providers/" + name + "/...",
+		"make test-chart TESTFLAGS=-update",
+		"make demo PROVIDER=" + name + " ONESHOT=1",
+	}
 }
 
 // Files returns the files of a new provider by their path from the root of the checkout.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -61,6 +62,31 @@ func TestNames(t *testing.T) {
 				require.NoError(t, err, path)
 				assert.Equal(t, string(formatted), text, path)
 			}
+		}
+	}
+}
+
+// TestTheGuideHasTheCommands: what is printed for a new provider stands in the contributors' guide. Each line with tests there is about one
+// cloud, without the race detector, and with the flags of make, so that results are shared.
+func TestTheGuideHasTheCommands(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile(root + "/Makefile")
+	require.NoError(t, err)
+	flags := regexp.MustCompile(`(?m)^GOTEST +:= \$\(GO\) (test .*) -timeout`).FindSubmatch(makefile)
+	tags := regexp.MustCompile(`(?m)^TAGS +:= (\S+)$`).FindSubmatch(makefile)
+	require.NotNil(t, flags)
+	require.NotNil(t, tags)
+	tests := "go " + strings.ReplaceAll(string(flags[1]), "$(TAGS)", string(tags[1])) + " ./providers/"
+	for _, page := range []string{"docs/developing-a-provider.md", "docs/developing.md", "CONTRIBUTING.md"} {
+		text, err := os.ReadFile(filepath.Join(root, page))
+		require.NoError(t, err)
+		lines := regexp.MustCompile(`(?m)^go test .*$`).FindAllString(string(text), -1)
+		require.NotEmpty(t, lines, page)
+		for _, line := range lines {
+			assert.True(t, strings.HasPrefix(line, tests), "%s: %s", page, line)
+		}
+		if page == "docs/developing-a-provider.md" {
+			assert.Contains(t, string(text), "```\nmake new-provider NAME=toy\n"+strings.Join(nextCommands("toy"), "\n")+"\n```\n")
 		}
 	}
 }
