@@ -80,7 +80,13 @@ func secretOf(i registry.Installation, namespace string) (commands, set []string
 
 // helmInstall are the lines that install a release with these values.
 func helmInstall(p registry.Provider, release, namespace string, set []string) []string {
-	values := " --set " + strings.Join(slices.Concat([]string{"cloudProvider=" + p.Name}, set, []string{"clusterName=production"}), " --set ")
+	values := ""
+	for _, one := range slices.Concat([]string{"cloudProvider=" + p.Name}, set, []string{"clusterName=production"}) {
+		if strings.Contains(one, "[") { // zsh refuses what looks like a pattern and matches nothing
+			one = "'" + one + "'"
+		}
+		values += " --set " + one
+	}
 	if c := p.Installation.Config; c.Required && !c.HoldsCredentials {
 		values += " --set-file extraCloudConfig=" + c.File
 	}

@@ -148,7 +148,7 @@ func TestInstallationPage(t *testing.T) {
 func installed(t *testing.T, p registry.Provider, release, command string) string {
 	t.Helper()
 	command, _, _ = strings.Cut(command, "\n```")
-	args := strings.Fields(strings.ReplaceAll(command, "\\\n", " "))
+	args := strings.Fields(strings.NewReplacer("\\\n", " ", "'", "").Replace(command))
 	if file := p.Installation.Config.File; slices.Contains(args, "extraCloudConfig="+file) {
 		path := filepath.Join(t.TempDir(), file)
 		require.NoError(t, os.WriteFile(path, []byte("[global]\n"), 0o600))

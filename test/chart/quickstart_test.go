@@ -56,7 +56,7 @@ func TestQuickStart(t *testing.T) {
 
 	command := regexp.MustCompile(`(?s)\nhelm install (.*?[^\\])\n`).FindSubmatch(page)
 	require.NotNil(t, command)
-	args := strings.Fields(strings.ReplaceAll(string(command[1]), "\\\n", " "))
+	args := strings.Fields(strings.NewReplacer("\\\n", " ", "'", "").Replace(string(command[1])))
 	for i := range args {
 		args[i] = strings.Replace(args[i], "charts/cloud-controller-manager", folder, 1)
 	}
