@@ -58,7 +58,7 @@ func (l *objectsCommand) ask(question string) error {
 	}
 	fmt.Fprint(l.cmd.ErrOrStderr(), question)
 	line, err := bufio.NewReader(l.cmd.InOrStdin()).ReadString('\n')
-	if strings.TrimSpace(line) == l.clusterName {
+	if name := strings.TrimSpace(line); name != "" && name == l.clusterName { // nobody agrees by saying nothing
 		return nil
 	}
 	if errors.Is(err, io.EOF) {

@@ -46,6 +46,7 @@ func TestOrphans(t *testing.T) {
 		"listed":    {found: two, says: "lb-1", status: exitFailed},
 		"typed":     {args: "--delete --cluster-name=prod", input: "prod\n", found: two[:1], deleted: []string{"lb-1"}, says: "Type the name of the cluster, prod, to delete 1 object: "},
 		"mistyped":  {args: "--delete --cluster-name=prod", input: "test\n", found: two, says: "to delete 2 objects: ", status: exitFailed},
+		"unnamed":   {args: "--delete --cluster-name=", input: "\n", found: two, says: "to delete 2 objects: ", status: exitFailed},
 		"not asked": {args: "--delete --yes", found: two, deleted: []string{"lb-1", "ip-1"}, says: "Deleted address ip-1."},
 	} {
 		t.Run(name, func(t *testing.T) {
