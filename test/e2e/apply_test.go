@@ -32,9 +32,16 @@ var edits = map[string]func(*v1.Service){
 	"annotation removed": func(s *v1.Service) { delete(s.Annotations, interval) },
 	"port added":         func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "https", Port: 443}) },
 	"port changed":       func(s *v1.Service) { s.Spec.Ports[0].Port = 8080 },
+	"port removed":       func(s *v1.Service) { s.Spec.Ports = s.Spec.Ports[:1] },
+	"ranges changed":     func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8", "192.0.2.0/24"} },
 	"ranges removed":     func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = nil },
 	"class":              func(s *v1.Service) { s.Spec.LoadBalancerClass = new("example.com/other") },
 	"type":               func(s *v1.Service) { s.Spec.Type, s.Spec.LoadBalancerSourceRanges = v1.ServiceTypeClusterIP, nil },
+}
+
+// usualEdits are those that the fast tier tries of the ways in which most manifests are applied.
+var usualEdits = []string{
+	"annotation added", "annotation changed", "annotation removed", "class", "port added", "port changed", "ranges removed", "type",
 }
 
 // way is one in which a manifest gets into a cluster.
@@ -54,18 +61,18 @@ func kubectl(args ...string) []string { return append([]string{"kubectl"}, args.
 var ways = map[string]way{
 	"client-side": {
 		make: kubectl("apply", "-f"), apply: kubectl("apply", "-f"), restore: kubectl("apply", "-f"), diff: kubectl("diff", "-f"),
-		refused: []string{"class"},
+		refused: []string{"class"}, fast: usualEdits,
 	},
 	"server-side": {
 		make:    kubectl("apply", "--server-side", "--field-manager=kustomize-controller", "-f"),
 		apply:   kubectl("apply", "--server-side", "--field-manager=kustomize-controller", "-f"),
 		restore: kubectl("apply", "--server-side", "--field-manager=kustomize-controller", "-f"),
 		diff:    kubectl("diff", "--server-side", "--field-manager=kustomize-controller", "-f"),
-		refused: []string{"class"},
+		refused: []string{"class"}, fast: usualEdits,
 	},
 	"created": {
 		make: kubectl("create", "-f"), apply: kubectl("apply", "-f"), restore: kubectl("replace", "-f"), diff: kubectl("diff", "-f"),
-		stays: []string{"annotation removed", "ranges removed"}, refused: []string{"class", "port changed", "type"},
+		stays: []string{"annotation removed", "port removed", "ranges removed"}, refused: []string{"class", "port changed", "type"},
 		fast: []string{"annotation removed", "class", "ranges removed", "type"},
 	},
 	"replaced": {
@@ -171,7 +178,7 @@ func (h *applyHands) write(name string, edit func(*v1.Service)) string {
 	s := serviceOf(name, v1.ServiceTypeLoadBalancer, map[string]string{interval: "7"})
 	s.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
 	s.Namespace = "default"
-	s.Spec.Ports = []v1.ServicePort{{Name: "http", Port: 80}}
+	s.Spec.Ports = []v1.ServicePort{{Name: "http", Port: 80}, {Name: "metrics", Port: 9090}}
 	s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"}
 	if edit != nil {
 		edit(s)
