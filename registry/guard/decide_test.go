@@ -2,6 +2,7 @@ package guard
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,6 +103,9 @@ func TestDecide(t *testing.T) {
 		if got == holdAll || got == holdShare || got == holdContradiction {
 			assert.Contains(t, message, "kubectl delete node", name)
 			assert.Contains(t, message, "--node-deletion-max-share", name)
+		}
+		if got == holdShare {
+			assert.Equal(t, p.HoldTime == 0, strings.Contains(message, "They are kept until a person acts"), message)
 		}
 	}
 }

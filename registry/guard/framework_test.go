@@ -147,6 +147,7 @@ func TestHoldsHaveTwoEnds(t *testing.T) {
 				held := c.drainEvents()
 				assert.Contains(t, held, EventNodeDeletionHeld)
 				assert.Contains(t, held, s.foretold)
+				assert.Contains(t, held, "the instances of 30 of 100 Nodes vanished within 10m0s without being announced, more than the 20 that are allowed")
 				s.change(c)
 				c.run(s.after)
 				assert.Equal(t, s.ended, strings.Count(c.drainEvents(), "Normal "+EventNodeDeletionHoldEnded+" "+s.how))

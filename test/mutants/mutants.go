@@ -132,6 +132,9 @@ func (m mutant) checkTest(root string) error {
 	case says.MatchString(anyFailure), says.MatchString("--- FAIL: " + strings.NewReplacer("^", "", "$", "").Replace(m.Run) + " (0.00s)"):
 		return fmt.Errorf("says %q: any failure of the test satisfies it; quote a value, a message or the assertion", m.Says)
 	}
+	if err := m.checkAssertion(root, says); err != nil {
+		return err
+	}
 	top, err := m.topLevel()
 	if err != nil {
 		return err
@@ -152,6 +155,27 @@ func (m mutant) checkTest(root string) error {
 		}
 	}
 	return fmt.Errorf("%s has no test %s", m.Package, m.Run)
+}
+
+var assertion = regexp.MustCompile(`\b(assert|require)\\?\.`)
+
+// checkAssertion sees that an assertion whose source the row quotes is still there, in the package or in the conformance suite.
+func (m mutant) checkAssertion(root string, says *regexp.Regexp) error {
+	if !assertion.MatchString(m.Says) {
+		return nil
+	}
+	for _, pattern := range []string{filepath.Join(m.Package, "*_test.go"), "providers/kit/conformance/*.go"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			if text, err := os.ReadFile(file); err != nil || says.Match(text) {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("says %q: no test has this assertion", m.Says)
 }
 
 // topLevel matches the name of the test without its parts.

@@ -69,6 +69,7 @@ func TestProblems(t *testing.T) {
 		"are needed":        func(m *mutant) { m.Says = "" },
 		"any failure":       func(m *mutant) { m.Says = "Not equal" },
 		"with the reason":   func(m *mutant) { m.Tier = "all" },
+		"this assertion":    func(m *mutant) { m.Says = `assert.Len\(t, calls, 2\)` },
 	} {
 		wrong := good
 		change(&wrong)
