@@ -84,6 +84,8 @@ export GOGC ?= 400
 export GOMEMLIMIT ?= 3GiB
 # Worlds of virtual time start goroutines by the thousand, whose stacks would else grow step by step.
 export GODEBUG ?= adaptivestackstart=1
+# The race detector needs everything compiled once more: without inlining and debug data that takes two thirds of the time.
+RACE      := -race "-gcflags=all=-l -dwarf=false"
 # What all clouds are made of runs with the race detector: the template cloud's tests are those of kit and guard. The rest runs without;
 # APART has targets of its own, for it starts programs or builds what is no part of this module.
 in_module  = $(addprefix $(MODULE_PATH)/,$(1))
@@ -100,7 +102,7 @@ test: tools-for-tests ## Run the tests that every change passes
 .PHONY: test-shared
 test-shared: ## Registry, kit, program and the template cloud, with the race detector where there is a C compiler
 	@$(if $(CC_FOUND),,echo "No C compiler here: these tests run without the race detector.")
-	@CGO_ENABLED=$(if $(CC_FOUND),1,0) $(GOTEST) $(if $(CC_FOUND),-race) $(RACED)
+	@CGO_ENABLED=$(if $(CC_FOUND),1,0) $(GOTEST) $(if $(CC_FOUND),$(RACE)) $(RACED)
 
 .PHONY: test-unit
 test-unit: ## Each cloud, and the tools: all that has no target of its own
@@ -135,7 +137,7 @@ test-cloud: ## All tests of one cloud, and those of make test with the race dete
 	$(if $(CLOUD),,$(error CLOUD is empty; name one: make test-cloud CLOUD=aws))
 	$(call check-names,$(CLOUD))
 	$(FULL) CGO_ENABLED=0 $(GOTEST) ./providers/$(CLOUD)/...
-	$(if $(CC_FOUND),CGO_ENABLED=1 $(GOTEST) -race ./providers/$(CLOUD)/...)
+	$(if $(CC_FOUND),CGO_ENABLED=1 $(GOTEST) $(RACE) ./providers/$(CLOUD)/...)
 
 FULL      := ANYCCM_TIER=all
 
@@ -161,7 +163,7 @@ test-builds: build ## Images, releases, a provider in a module of its own, Prome
 # Some hours on 2 cores.
 .PHONY: test-all
 test-all: tools-for-tests test-chart test-builds ## Everything: every cloud, every call, the race detector, random schedules, a release
-	$(FULL) CGO_ENABLED=$(if $(CC_FOUND),1,0) $(GO) test -vet=off -trimpath -tags $(TAGS) -timeout 6h $(if $(CC_FOUND),-race) $(filter-out $(APART),$(PACKAGES))
+	$(FULL) CGO_ENABLED=$(if $(CC_FOUND),1,0) $(GO) test -vet=off -trimpath -tags $(TAGS) -timeout 6h $(if $(CC_FOUND),$(RACE)) $(filter-out $(APART),$(PACKAGES))
 	$(FRAMEWORK)
 	$(FULL) ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -timeout 4h -parallel 8 ./test/e2e ./test/acceptance
 	$(MAKE) soak release-check test-oldest
