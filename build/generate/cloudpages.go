@@ -58,7 +58,7 @@ func configCell(p registry.Provider) string {
 // example shows the installation of a release on a cloud.
 func example(p registry.Provider) string {
 	lines, set := secretOf(p.Installation, "kube-system")
-	return block(append(lines, helmInstall(p, "cloud-controller-manager", "kube-system", append(set, p.Installation.Set...))...)...)
+	return block(append(lines, helmInstall(p, "cloud-controller-manager", "kube-system", "production", append(set, p.Installation.Set...))...)...)
 }
 
 // secretOf is the command that makes the Secret of a release, and the value that names it; nothing where none is needed.
@@ -79,9 +79,9 @@ func secretOf(i registry.Installation, namespace string) (commands, set []string
 }
 
 // helmInstall are the lines that install a release with these values.
-func helmInstall(p registry.Provider, release, namespace string, set []string) []string {
+func helmInstall(p registry.Provider, release, namespace, cluster string, set []string) []string {
 	values := ""
-	for _, one := range slices.Concat([]string{"cloudProvider=" + p.Name}, set, []string{"clusterName=production"}) {
+	for _, one := range slices.Concat([]string{"cloudProvider=" + p.Name}, set, []string{"clusterName=" + cluster}) {
 		if strings.Contains(one, "[") { // zsh refuses what looks like a pattern and matches nothing
 			one = "'" + one + "'"
 		}

@@ -11,6 +11,9 @@ import (
 // migratedRelease is a name that leaves the objects of clouds' own manifests alone: theirs are often called cloud-controller-manager.
 const migratedRelease = "anyccm"
 
+// usualCluster is the name of a cluster whose controllers are given none.
+const usualCluster = "kubernetes"
+
 // keptOff is a label that no node has, by which a DaemonSet that stays has no pods.
 const keptOff = "anyccm.io/migrated"
 
@@ -44,7 +47,8 @@ func migration(p registry.Provider) string {
 	}
 	b.WriteString("\nLook at the flags of the controller, and at what its Services ask for. [Migrating](../migrating.md) says where flags go in the chart:\n\n" +
 		block(checkSteps(p)...))
-	install := "Install ours as another release, so that no object has the name of an old one."
+	install := "Install ours as another release, so that no object has the name of an old one. " +
+		"`clusterName` is the old one's `--cluster-name`, which is " + code(usualCluster) + " where it has none."
 	if from.Lease == "" {
 		b.WriteString("\nStop the old controller, which takes no lease that ours could wait for. Nodes and load balancers go on working:\n\n" + block(stopSteps(from)...))
 		fmt.Fprintf(&b, "\n%s It leads at once:\n\n%s", install, block(installBeside(p)...))
@@ -148,5 +152,5 @@ func installBeside(p registry.Provider) []string {
 	if from.Lease != "" {
 		given = append(given, "leaderElection.leaseName="+from.Lease)
 	}
-	return append(lines, helmInstall(p, migratedRelease, from.Namespace, given)...)
+	return append(lines, helmInstall(p, migratedRelease, from.Namespace, usualCluster, given)...)
 }

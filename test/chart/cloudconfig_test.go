@@ -181,6 +181,7 @@ func TestMigrationPages(t *testing.T) {
 		all := objects(t, installed(t, p, "anyccm", command))
 		pod, container := container(t, all)
 		assert.Contains(t, container.Args, "--cloud-provider="+p.Name)
+		assert.Contains(t, container.Args, "--cluster-name=kubernetes", "%s: names in the cloud are made of it", p.Name)
 		assert.Contains(t, container.Args, "--leader-elect-resource-namespace="+from.Namespace, p.Name)
 		assert.Contains(t, container.Args, "--leader-elect-resource-name="+cmp.Or(from.Lease, "anyccm-cloud-controller-manager"), p.Name)
 		if from.Secret != "" {

@@ -78,7 +78,7 @@ type migration struct {
 
 func (m *migration) types(n int) string {
 	m.t.Helper()
-	return m.must(strings.ReplaceAll(m.find(m.page, "Migrating", n), "clusterName="+clusterOnThePages, "clusterName=kubernetes"))
+	return m.must(m.find(m.page, "Migrating", n))
 }
 
 func (m *migration) specs() string {
