@@ -98,7 +98,7 @@ func (w *writer) costsOf(p registry.Provider) string {
 	costs := expectations.ReadForDocs(w.root, p.Name).Costs
 	var b strings.Builder
 	b.WriteString("| measured on a simulated cloud | reads at most | writes |\n| --- | --- | --- |\n")
-	row := func(what string, reads, writes int) { fmt.Fprintf(&b, "| %s | %d | %d |\n", what, reads, writes) }
+	row := func(what string, reads any, writes int) { fmt.Fprintf(&b, "| %s | %v | %d |\n", what, reads, writes) }
 	for _, name := range slices.Sorted(maps.Keys(costs.Nodes)) {
 		kind := ""
 		if name != "plain" {
@@ -109,7 +109,7 @@ func (w *writer) costsOf(p registry.Provider) string {
 		row("a minute with all their addresses looked at, and 50 of them not ready"+kind, n.Minute+n.Once, 0)
 	}
 	if s := costs.Services; p.Features.LoadBalancers == registry.Done {
-		row("a node that joins 20 Services of two ports", s.Join.Reads, s.Join.Writes)
+		row("a node that joins 20 Services of two ports", s.Join.MostReads(), s.Join.Writes)
 		row("one of them looked at without a change", s.Unchanged, 0)
 		row("all of them after a restart", s.Restart, 0)
 		b.WriteString(w.transcribedCalls(p))

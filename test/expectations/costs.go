@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -76,6 +77,14 @@ type Cost struct {
 	Reads     int     `json:"reads"`
 	Writes    int     `json:"writes"`
 	PerSecond float64 `json:"perSecond"`
+}
+
+// MostReads writes the reads, and what each second that the cloud works adds to them.
+func (c Cost) MostReads() string {
+	if c.PerSecond == 0 {
+		return strconv.Itoa(c.Reads)
+	}
+	return fmt.Sprintf("%d and %g a second", c.Reads, c.PerSecond)
 }
 
 // PodRanges is one way in which nodes get ranges for their pods.

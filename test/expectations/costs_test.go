@@ -17,3 +17,10 @@ func TestStartWithin(t *testing.T) {
 		assert.Equal(t, want, costs.StartWithin(took), took)
 	}
 }
+
+// TestMostReads: reads that grow with time are told with what they grow by.
+func TestMostReads(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, "44", Cost{Reads: 44}.MostReads())
+	assert.Equal(t, "24 and 1.5 a second", Cost{Reads: 24, PerSecond: 1.5}.MostReads())
+}
