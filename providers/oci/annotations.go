@@ -118,7 +118,8 @@ type settings struct {
 	mode string
 	// addressPlace is the origin of Address: an annotation, or a field of the Service.
 	addressPlace string
-	// What follows is of network load balancers alone.
+	// network is set for network load balancers, and what follows is of them alone.
+	network                bool
 	Preserve, ExternalOnly bool
 	PPv2                   string
 	PrivateIPv4, IPv6      string

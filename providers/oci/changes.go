@@ -257,7 +257,7 @@ func (r *balancers) versionChanges(lb *loadBalancer, version string) (first, las
 
 // changesOfParts are those of listeners and backend sets.
 func (r *balancers) changesOfParts(lb *loadBalancer, d spec) (all []change) {
-	listeners, extra := matchListeners(lb.Listeners, d.listeners, r.kind.normalize)
+	listeners, extra := matchListeners(lb.Listeners, d.listeners)
 	for _, name := range extra {
 		all = append(all, r.deletingPart("listener", "/listeners/", name, lb.Listeners[name]))
 	}
@@ -279,7 +279,7 @@ func (r *balancers) changesOfParts(lb *loadBalancer, d spec) (all []change) {
 			continue
 		}
 		have := lb.Listeners[is]
-		if after, differs := r.kind.mergeListener(have, d.listeners[name]); differs {
+		if after, differs := mergeListener(have, d.listeners[name]); differs {
 			all = append(all, r.updatingListener(is, have, after))
 		}
 	}

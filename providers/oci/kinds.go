@@ -46,9 +46,6 @@ type kind struct {
 	parse                  func(*v1.Service) (s settings, warnings, err error)
 	internalKey, subnetKey string
 
-	// listeners and sets return the desired listeners and backend sets, by name.
-	listeners func(settings, *v1.Service) map[string]document
-	sets      func(settings, *v1.Service, []*v1.Node) map[string]document
 	// versions are the settings with the versions of IP that there can be; nil changes nothing.
 	versions func(*reconciler, context.Context, *v1.Service, settings, *loadBalancer) (settings, error)
 	// chooseSubnets says where a new load balancer is to be.
@@ -59,9 +56,6 @@ type kind struct {
 
 	// protectable is set where somebody may protect load balancers from deletion.
 	protectable bool
-	// normalize is a listener's name by which it is found again, and mergeListener a listener as it should be, with all that is in it besides.
-	normalize     func(string) string
-	mergeListener func(have, want document) (after document, differs bool)
 }
 
 // balancerKind are load balancers.
@@ -73,9 +67,7 @@ func balancerKind(c Config) kind {
 		parse: func(s *v1.Service) (_ settings, warnings, err error) { return parseSettings(s, c.SecurityListMode) },
 
 		internalKey: annotationInternal, subnetKey: annotationSubnet1, protectable: true,
-		listeners: settings.desiredListeners, sets: settings.desiredSets,
 		chooseSubnets: (*reconciler).chooseSubnets, desire: (*reconciler).desireBalancer, creation: spec.balancerCreation,
-		normalize: normalized, mergeListener: mergeListener,
 	}
 }
 
@@ -86,9 +78,7 @@ func networkKind() kind {
 		statesWork: true, showsCreated: true, errorsApart: true,
 		name: networkName, made: regexp.MustCompile(`^[a-z0-9-]+/[a-z0-9.-]+/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`),
 		parse: parseNetwork, internalKey: networkInternal, subnetKey: networkSubnet,
-		listeners: settings.networkListeners, sets: settings.networkSets, versions: (*reconciler).networkVersions,
-		chooseSubnets: (*reconciler).chooseNetworkSubnet, creation: spec.networkCreation,
-		normalize: normalizedNetwork, mergeListener: mergeNetworkListener,
+		versions: (*reconciler).networkVersions, chooseSubnets: (*reconciler).chooseNetworkSubnet, creation: spec.networkCreation,
 	}
 }
 

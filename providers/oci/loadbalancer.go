@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -260,7 +261,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 		return d, findings, err
 	}
 	d = spec{
-		name: r.kind.name(q.Service), version: s.version(), listeners: r.kind.listeners(s, q.Service), sets: r.kind.sets(s, q.Service, q.Nodes),
+		name: r.kind.name(q.Service), version: s.version(), listeners: s.desiredListeners(q.Service), sets: s.desiredSets(q.Service, q.Nodes),
 		groups: s.groups(), ruleSets: s.ruleSets,
 	}
 	if d.noNodes = reachNobody(d.sets); d.noNodes {
@@ -350,6 +351,52 @@ func (r *reconciler) Status(q services.Request, o observation, _ spec) (*v1.Load
 	return status, nil
 }
 
+// status is the status that a load balancer gives: public addresses alone where that is asked for.
+func (s settings) status(service *v1.Service, lb *loadBalancer) *v1.LoadBalancerStatus {
+	shown := *lb
+	if s.ExternalOnly && !lb.Private {
+		shown.Addresses = slices.DeleteFunc(slices.Clone(shown.Addresses), func(a address) bool { return !a.Public })
+	}
+	return inOrderOf(service, statusOf(&shown, s.IPMode))
+}
+
+// inOrderOf is a status in the order that the Service shows already, where it is the same: an order is no news.
+func inOrderOf(service *v1.Service, status *v1.LoadBalancerStatus) *v1.LoadBalancerStatus {
+	is := service.Status.LoadBalancer.Ingress
+	text := func(list []v1.LoadBalancerIngress) (all []string) {
+		for _, in := range list {
+			mode := ""
+			if in.IPMode != nil {
+				mode = string(*in.IPMode)
+			}
+			all = append(all, in.IP+" "+mode)
+		}
+		return all
+	}
+	if services.SameSet(text(is), text(status.Ingress)) && len(is) == len(status.Ingress) {
+		status.Ingress = slices.Clone(is)
+	}
+	return status
+}
+
+// statusOf is the status that a load balancer gives.
+func statusOf(lb *loadBalancer, mode string) *v1.LoadBalancerStatus {
+	status := &v1.LoadBalancerStatus{}
+	for _, a := range lb.Addresses {
+		if a.IP == "" {
+			continue
+		}
+		in := v1.LoadBalancerIngress{IP: a.IP}
+		modes := map[string]v1.LoadBalancerIPMode{"proxy": v1.LoadBalancerIPModeProxy, "vip": v1.LoadBalancerIPModeVIP}
+		if known, ok := modes[strings.ToLower(mode)]; ok {
+			in.IPMode = &known
+		}
+		status.Ingress = append(status.Ingress, in)
+	}
+	slices.SortFunc(status.Ingress, func(a, b v1.LoadBalancerIngress) int { return strings.Compare(a.IP, b.IP) })
+	return status
+}
+
 // Exists implements services.Reconciler. No fault in an annotation keeps a load balancer from being deleted.
 func (r *reconciler) Exists(_ context.Context, q services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
 	if o.lb == nil {
@@ -369,7 +416,7 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o obse
 	if err != nil {
 		return nil, nil, err
 	}
-	want := r.kind.sets(s.inVersions(true, true), q.Service, reached)
+	want := s.inVersions(true, true).desiredSets(q.Service, reached)
 	if reachNobody(want) {
 		return nil, append(findings, r.withoutNodes(o.lb.Name)), nil
 	}

@@ -87,11 +87,41 @@ func (s settings) listenerName(p v1.ServicePort) string {
 
 func setName(p v1.ServicePort) string { return protocolTCP + "-" + strconv.Itoa(int(p.Port)) }
 
+// version is the word for the versions of IP that there are.
+func (s settings) version() string {
+	switch {
+	case s.sixAlone:
+		return versionIPv6
+	case s.six:
+		return versionBoth
+	}
+	return versionIPv4
+}
+
+// servedPort is a port of a Service with its listener and its backend set. The protocol is in the words of the API.
+type servedPort struct {
+	listener, set, protocol string
+	port, node              int32
+	// version is that of IP; network load balancers alone have a listener for each.
+	version string
+}
+
+// servedPorts are the ports of a Service that have a listener.
+func (s settings) servedPorts(service *v1.Service) (all []servedPort) {
+	if s.network {
+		return s.networkPorts(service)
+	}
+	for _, p := range service.Spec.Ports {
+		all = append(all, servedPort{listener: s.listenerName(p), set: setName(p), protocol: s.protocol(), port: p.Port, node: p.NodePort})
+	}
+	return all
+}
+
 // desiredListeners are the listeners by name.
 func (s settings) desiredListeners(service *v1.Service) map[string]document {
 	all := map[string]document{}
-	for _, p := range service.Spec.Ports {
-		l := document{"defaultBackendSetName": setName(p), "port": p.Port, "protocol": s.protocol()}
+	for _, p := range s.servedPorts(service) {
+		l := document{"defaultBackendSetName": p.set, "port": p.port, "protocol": p.protocol}
 		connection := document{}
 		if s.Proxy != 0 {
 			connection["backendTcpProxyProtocolVersion"] = s.Proxy
@@ -106,21 +136,65 @@ func (s settings) desiredListeners(service *v1.Service) map[string]document {
 		if s.ruleSets != nil {
 			l["ruleSetNames"] = sortedKeys(s.ruleSets)
 		}
-		all[s.listenerName(p)] = jsondoc.Clone(l)
+		if s.network {
+			l["name"], l["ipVersion"] = p.listener, p.version
+		}
+		if header := strings.ToLower(s.PPv2); header == "true" || header == "false" {
+			l["isPpv2Enabled"] = header == "true"
+		}
+		all[p.listener] = jsondoc.Clone(l)
 	}
 	return all
 }
 
 // desiredSets are the backend sets by name.
 func (s settings) desiredSets(service *v1.Service, nodes []*v1.Node) map[string]document {
-	all := map[string]document{}
-	addresses := s.addressesOf(nodes)
-	for _, p := range service.Spec.Ports {
-		backends := make([]any, len(addresses))
-		for n, ip := range addresses {
-			backends[n] = document{"ipAddress": ip, "port": p.NodePort, "weight": 1}
+	all, targets := map[string]document{}, s.targetsOf(nodes)
+	for _, p := range s.servedPorts(service) {
+		set := document{"policy": cmp.Or(s.Policy, roundRobin), "backends": p.backends(targets), "healthChecker": s.checker(service)}
+		if s.network {
+			set["policy"], set["isPreserveSource"], set["ipVersion"] = cmp.Or(s.Policy, fiveTuple), s.preserve, p.version
 		}
-		all[setName(p)] = jsondoc.Clone(document{"policy": cmp.Or(s.Policy, roundRobin), "backends": backends, "healthChecker": s.checker(service)})
+		all[p.set] = jsondoc.Clone(set)
+	}
+	return all
+}
+
+// target is a node that receives traffic.
+type target struct {
+	instance, four, six string
+}
+
+// targetsOf are the nodes that receive traffic.
+func (s settings) targetsOf(nodes []*v1.Node) (all []target) {
+	for _, n := range s.eligible(nodes) {
+		id, _ := parseProviderID(n.Spec.ProviderID) // which has one
+		all = append(all, target{instance: id, four: addressOf(n), six: sixOf(n)})
+	}
+	slices.SortFunc(all, func(a, b target) int {
+		return cmp.Or(strings.Compare(a.four, b.four), strings.Compare(a.six, b.six), strings.Compare(a.instance, b.instance))
+	})
+	return all
+}
+
+// backends are those of a port. Of several nodes with one address the first counts, because the cloud refuses a second. Network load
+// balancers name them by their instances as well, but for IPv6, where that is not possible.
+func (p servedPort) backends(targets []target) []any {
+	all, seen := []any{}, map[string]bool{"": true}
+	for _, t := range targets {
+		ip, named := t.four, p.version == versionIPv4
+		if p.version == versionIPv6 {
+			ip = t.six
+		}
+		if seen[ip] || named && seen[t.instance] {
+			continue
+		}
+		b := document{"ipAddress": ip, "port": p.node, "weight": 1}
+		if named {
+			b["targetId"] = t.instance
+		}
+		seen[ip], seen[t.instance] = true, true
+		all = append(all, b)
 	}
 	return all
 }
@@ -137,22 +211,14 @@ func reachNobody(sets map[string]document) bool {
 
 // checker is the health check of all ports: it asks kube-proxy.
 func (s settings) checker(service *v1.Service) document {
-	return document{
+	d := document{
 		"protocol": protocolHTTP, "urlPath": healthPath, "port": healthPort(service), "returnCode": okay, "retries": orUsual(s.Retries, usualRetries),
-		"timeoutInMillis": orUsual(s.Timeout, usualTimeout), "intervalInMillis": orUsual(s.Interval, usualInterval), "isForcePlainText": s.BackSecret != "",
+		"timeoutInMillis": orUsual(s.Timeout, usualTimeout), "intervalInMillis": orUsual(s.Interval, usualInterval),
 	}
-}
-
-// addressesOf are the addresses of the nodes that receive traffic.
-func (s settings) addressesOf(nodes []*v1.Node) []string {
-	var all []string
-	for _, n := range s.eligible(nodes) {
-		if ip := addressOf(n); ip != "" {
-			all = append(all, ip)
-		}
+	if !s.network {
+		d["isForcePlainText"] = s.BackSecret != ""
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return d
 }
 
 // eligible are the nodes that the selector chooses.
@@ -177,6 +243,17 @@ func addressOf(n *v1.Node) (last string) {
 		}
 	}
 	return last
+}
+
+// sixOf is the last internal address of IPv6, or else the last external one; "" is none.
+func sixOf(n *v1.Node) string {
+	last := map[v1.NodeAddressType]string{}
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && ip.Is6() && !ip.Is4In6() {
+			last[a.Type] = a.Address
+		}
+	}
+	return cmp.Or(last[v1.NodeInternalIP], last[v1.NodeExternalIP])
 }
 
 // shapeFor is the shape that a load balancer is to have; lb is nil where there is none.
@@ -329,30 +406,32 @@ func (s settings) chooseSubnets(first, second string, regional func(string) (boo
 	return chosen, nil
 }
 
-// normalized is a listener's name by which it is found again: its protocol can be changed in place, and what follows the port does
-// not count.
+// normalized is a listener's name by which it is found again: its protocol can be changed in place, and what follows the port, but for
+// the version of IP, does not count.
 func normalized(name string) string {
+	name, six := strings.CutSuffix(name, twinSuffix)
 	parts := strings.Split(name, "-")
-	if len(parts) > 2 { //nolint:mnd // a protocol and a port
-		parts = parts[:2]
-	}
+	parts = parts[:min(len(parts), 2)] //nolint:mnd // a protocol and a port
 	switch strings.ToUpper(parts[0]) {
 	case protocolTCP, protocolHTTP, protocolGRPC:
 		parts[0] = protocolTCP
 	}
-	return strings.Join(parts, "-")
+	if name = strings.Join(parts, "-"); six {
+		name += twinSuffix
+	}
+	return name
 }
 
 // matchListeners finds the listener of each that there should be, by their names, and those that belong to none. A name that is the same
 // counts before one that is the same when normalized.
-func matchListeners(have, want map[string]document, normalize func(string) string) (found map[string]string, extra []string) {
+func matchListeners(have, want map[string]document) (found map[string]string, extra []string) {
 	found = map[string]string{}
 	wanted := map[string]string{}
 	for name := range want {
-		wanted[normalize(name)] = name
+		wanted[normalized(name)] = name
 	}
 	for _, is := range sortedKeys(have) {
-		name := wanted[normalize(is)]
+		name := wanted[normalized(is)]
 		if _, exact := want[is]; exact {
 			name = is
 		}
@@ -471,7 +550,7 @@ func mergeSet(have, want document, keepBackends bool) (after document, what []st
 	return after, what
 }
 
-// mergeSetTLS is mergeSet with how TLS is spoken, which it never is by network load balancers.
+// mergeSetTLS is mergeSet with how TLS is spoken.
 func mergeSetTLS(have, want document, keepBackends bool) (after document, what []string) {
 	after, what = mergeSet(have, want, keepBackends)
 	if mergeTLS(after, want) {
@@ -480,15 +559,19 @@ func mergeSetTLS(have, want document, keepBackends bool) (after document, what [
 	return after, what
 }
 
-// mergeListener is a listener as it should be, with all that is in it besides.
+// mergeListener is a listener as it should be, with all that is in it besides. The case of protocols does not count. Without the annotation
+// the nodes get no header of the PROXY protocol, version 2.
 func mergeListener(have, want document) (after document, differs bool) {
 	after = withoutShown(have)
 	for _, key := range []string{"defaultBackendSetName", "port", "protocol"} {
 		text, _ := have[key].(string)
 		wanted, _ := want[key].(string)
-		if !equalField(have[key], want[key]) && (wanted == "" || !strings.EqualFold(text, wanted)) {
+		if !equalField(have[key], want[key]) && (key != "protocol" || !strings.EqualFold(text, wanted)) {
 			after[key], differs = want[key], true
 		}
+	}
+	if header, _ := want["isPpv2Enabled"].(bool); !equalField(have["isPpv2Enabled"], header) {
+		after["isPpv2Enabled"], differs = header, true
 	}
 	differs = mergeTLS(after, want) || differs
 	if names, given := want["ruleSetNames"]; given && !sameTexts(listOf(have["ruleSetNames"]), listOf(names)) {
@@ -509,52 +592,6 @@ func mergeListener(have, want document) (after document, differs bool) {
 		}
 	}
 	return after, differs
-}
-
-// statusOf is the status that a load balancer gives.
-func statusOf(lb *loadBalancer, mode string) *v1.LoadBalancerStatus {
-	status := &v1.LoadBalancerStatus{}
-	for _, a := range lb.Addresses {
-		if a.IP == "" {
-			continue
-		}
-		in := v1.LoadBalancerIngress{IP: a.IP}
-		modes := map[string]v1.LoadBalancerIPMode{"proxy": v1.LoadBalancerIPModeProxy, "vip": v1.LoadBalancerIPModeVIP}
-		if known, ok := modes[strings.ToLower(mode)]; ok {
-			in.IPMode = &known
-		}
-		status.Ingress = append(status.Ingress, in)
-	}
-	slices.SortFunc(status.Ingress, func(a, b v1.LoadBalancerIngress) int { return strings.Compare(a.IP, b.IP) })
-	return status
-}
-
-// early are the changes of security lists that come before all others: what is needed is opened, and what is not is closed, but for the
-// ports of nodes that the load balancer still uses.
-func early(plans []listPlan, former []int) (all []listPlan) {
-	for _, p := range plans {
-		p.claim.keep = former
-		if p.after, p.added, p.removed = p.claim.apply(p.before); p.after != nil {
-			all = append(all, p)
-		}
-	}
-	return all
-}
-
-// late are those that come after: what early has left open is closed.
-func late(plans []listPlan, former []int) (all []listPlan) {
-	if len(former) == 0 {
-		return nil
-	}
-	for i, p := range plans {
-		for _, first := range early(plans[i:i+1], former) {
-			p.before = first.after
-		}
-		if p.after, p.added, p.removed = p.claim.apply(p.before); p.after != nil {
-			all = append(all, p)
-		}
-	}
-	return all
 }
 
 // sameItems reports whether rules of a rule set are there: each as it is asked for, with what the cloud fills in, and no others.

@@ -5,14 +5,83 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 )
 
-// This file has what is read for network load balancers alone.
+// This file has what network load balancers alone have.
+
+const (
+	protocolUDP  = "UDP"
+	protocolBoth = "TCP_AND_UDP"
+	twinSuffix   = "-IPv6"
+)
+
+// networkName is the name that Oracle's own controller gives.
+func networkName(service *v1.Service) string {
+	name := service.Namespace + "/" + service.Name + "/" + string(service.UID)
+	return ocilimits.Title.Cut(name)
+}
+
+// families are the versions of IP that a Service asks for.
+func families(service *v1.Service) (four, six bool) {
+	list := service.Spec.IPFamilies
+	six = slices.Contains(list, v1.IPv6Protocol)
+	return !six || slices.Contains(list, v1.IPv4Protocol), six
+}
+
+// networkPorts are the ports of a network load balancer: TCP and UDP of one number have one listener, and each version of IP has its own.
+// Two node ports of one number are refused beforehand, and the first counts.
+func (s settings) networkPorts(service *v1.Service) (all []servedPort) {
+	var numbers []servedPort
+	for _, p := range service.Spec.Ports {
+		protocol := cmp.Or(string(p.Protocol), protocolTCP)
+		at := slices.IndexFunc(numbers, func(o servedPort) bool { return o.port == p.Port })
+		switch {
+		case at < 0:
+			numbers = append(numbers, servedPort{protocol: protocol, port: p.Port, node: p.NodePort})
+		case numbers[at].protocol != protocol:
+			numbers[at].protocol = protocolBoth
+		}
+	}
+	for _, p := range numbers {
+		name := p.protocol + "-" + strconv.Itoa(int(p.port))
+		if p.listener, p.set, p.version = name, name, versionIPv4; !s.sixAlone {
+			all = append(all, p)
+		}
+		if p.listener, p.set, p.version = name+twinSuffix, name+twinSuffix, versionIPv6; s.six {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// seesClients reports whether the nodes of a Service see the addresses of clients.
+func seesClients(service *v1.Service) bool {
+	if !isNetworkService(service) {
+		return false
+	}
+	s, _, _ := parseNetwork(service) // what else is wrong does not matter here
+	return s.preserve
+}
+
+// networkCreation returns the further fields of the request that creates a network load balancer.
+func (d spec) networkCreation(s settings, p placement) document {
+	all := document{"subnetId": p.subnets[0], "nlbIpVersion": d.version}
+	if s.PrivateIPv4 != "" && d.version != versionIPv6 {
+		all["assignedPrivateIpv4"] = s.PrivateIPv4
+	}
+	if s.IPv6 != "" && d.version != versionIPv4 {
+		all["assignedIpv6"] = s.IPv6
+	}
+	return all
+}
 
 // chooseNetworkSubnet is where a new network load balancer is to be.
 func (r *reconciler) chooseNetworkSubnet(_ context.Context, _ *v1.Service, s settings, p *placement) error {

@@ -192,6 +192,7 @@ func networkNotServed() []string { return []string{annotationAccount} }
 
 // completeNetwork fills in what follows from the annotations.
 func (s *settings) completeNetwork(service *v1.Service) {
+	s.network = true
 	s.Address, s.addressPlace = requestedAddress(s.Address, service)
 	s.Freeform, s.Defined = cmp.Or(s.Freeform, s.OldFreeform), cmp.Or(s.Defined, s.OldDefined)
 	s.mode = s.modeOf(modeNone)

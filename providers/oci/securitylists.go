@@ -175,6 +175,34 @@ func (c claim) plan(l securityList) (p listPlan, due bool) {
 	return p, p.after != nil
 }
 
+// early are the changes of security lists that come before all others: what is needed is opened, and what is not is closed, but for the
+// ports of nodes that the load balancer still uses.
+func early(plans []listPlan, former []int) (all []listPlan) {
+	for _, p := range plans {
+		p.claim.keep = former
+		if p.after, p.added, p.removed = p.claim.apply(p.before); p.after != nil {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// late are those that come after: what early has left open is closed.
+func late(plans []listPlan, former []int) (all []listPlan) {
+	if len(former) == 0 {
+		return nil
+	}
+	for i, p := range plans {
+		for _, first := range early(plans[i:i+1], former) {
+			p.before = first.after
+		}
+		if p.after, p.added, p.removed = p.claim.apply(p.before); p.after != nil {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
 // unreachable reports whether something is not there, or not for us.
 func unreachable(err error) bool {
 	return errors.Is(err, cloudapi.ErrNotFound) || errors.Is(err, cloudapi.ErrUnauthorized)

@@ -341,7 +341,7 @@ func (r *reconciler) rotation(ctx context.Context, s *v1.Service, set settings, 
 			all = append(all, r.updatingSet(name, have, after, []string{"certificate"}))
 		}
 	}
-	listeners, _ := matchListeners(o.lb.Listeners, d.listeners, r.kind.normalize)
+	listeners, _ := matchListeners(o.lb.Listeners, d.listeners)
 	for _, name := range sortedKeys(d.listeners) {
 		is, there := listeners[name]
 		have := o.lb.Listeners[is]
