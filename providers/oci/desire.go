@@ -60,13 +60,13 @@ func judgeKept(lb *loadBalancer, s settings) (notice string, err error) {
 }
 
 // fixed lists settings that count only at creation, for an existing load balancer.
-func (k kind) fixed(s settings, lb *loadBalancer) []services.Fixed {
+func (s settings) fixed(lb *loadBalancer) []services.Fixed {
 	if lb == nil {
 		return nil
 	}
-	own, free, defined := s.ownTags(), annotationFreeform, annotationDefined
-	if k.word == typeNetwork {
-		free, defined = networkNewFreeform, networkNewDefined
+	own, internal, subnet, free, defined := s.ownTags(), annotationInternal, annotationSubnet1, annotationFreeform, annotationDefined
+	if s.network {
+		internal, subnet, free, defined = networkInternal, networkSubnet, networkNewFreeform, networkNewDefined
 	}
 	if s.OldFreeform != "" && s.Freeform == s.OldFreeform {
 		free = networkFreeform
@@ -76,13 +76,13 @@ func (k kind) fixed(s settings, lb *loadBalancer) []services.Fixed {
 	}
 	all := []services.Fixed{
 		services.Single(annotationCompartment, s.OwnCompartment, cmp.Or(lb.Compartment, s.OwnCompartment)),
-		lb.fixedSubnet(k.subnetKey, s.Subnet1), lb.fixedSubnet(annotationSubnet2, s.Subnet2),
+		lb.fixedSubnet(subnet, s.Subnet1), lb.fixedSubnet(annotationSubnet2, s.Subnet2),
 		fixedTags(free, own.Freeform, lb.Tags), fixedTags(defined, flatTags(own.Defined), flatTags(lb.Defined)),
 		lb.fixedAddress(networkPrivateIPv4, s.PrivateIPv4, netip.Addr.Is4), lb.fixedAddress(networkIPv6, s.IPv6, netip.Addr.Is6),
 	}
 	if len(lb.Addresses) > 0 {
 		private := !slices.ContainsFunc(lb.Addresses, func(a address) bool { return a.Public })
-		all = append(all, services.Single(k.internalKey, strconv.FormatBool(s.Internal), strconv.FormatBool(private)))
+		all = append(all, services.Single(internal, strconv.FormatBool(s.Internal), strconv.FormatBool(private)))
 	}
 	return all
 }
@@ -162,7 +162,7 @@ func (r *reconciler) placeFor(ctx context.Context, service *v1.Service, s settin
 		return p, err
 	}
 	if lb != nil {
-		p.subnets, p.compartment, p.six = lb.Subnets, lb.Compartment, lb.IPMode == modeSix
+		p.subnets, p.compartment, p.six = lb.Subnets, lb.Compartment, lb.IPMode == versionIPv6
 	} else if err := r.choosePlace(ctx, service, s, &p); err != nil {
 		return p, cloudapi.NotAbsence(err)
 	}
@@ -178,7 +178,7 @@ func (r *reconciler) placeFor(ctx context.Context, service *v1.Service, s settin
 
 // choosePlace is where a new load balancer is to be.
 func (r *reconciler) choosePlace(ctx context.Context, service *v1.Service, s settings, p *placement) (err error) {
-	if err := r.kind.chooseSubnets(r, ctx, service, s, p); err != nil || s.Address == "" {
+	if err := r.chooseSubnets(ctx, service, s, p); err != nil || s.Address == "" {
 		return err // "not found" is told apart where it matters
 	}
 	p.reserved, err = r.reservedAddress(ctx, s)
@@ -193,8 +193,12 @@ func (r *reconciler) subnetsOf(ctx context.Context, s settings) ([]string, error
 	})
 }
 
-// chooseSubnets is where a new load balancer is to be that is no network load balancer.
+// chooseSubnets is where a new load balancer is to be, and whether it has addresses of IPv6 as well.
 func (r *reconciler) chooseSubnets(ctx context.Context, service *v1.Service, s settings, p *placement) (err error) {
+	if s.network {
+		p.subnets = []string{cmp.Or(s.Subnet1, r.config.Subnet1)}
+		return nil
+	}
 	p.subnets, err = r.subnetsOf(ctx, s)
 	if errors.Is(err, errNoSubnet) {
 		return misplaced(err)
@@ -440,23 +444,18 @@ func (r *reconciler) leftRules(ctx context.Context, service *v1.Service) ([]list
 		return nil, nil
 	}
 	s, where := r.settings(service), placement{}
-	if err := r.kind.chooseSubnets(r, ctx, service, s, &where); err != nil {
+	if err := r.chooseSubnets(ctx, service, s, &where); err != nil {
 		if !unreachable(err) && !errors.Is(err, errPlace) {
 			return nil, err
 		}
 		where.subnets = nil
 	}
-	return r.leftRulesIn(ctx, service, s, where.subnets)
-}
-
-// leftRulesIn is the same where the subnets of the load balancer are known.
-func (r *sharedParts) leftRulesIn(ctx context.Context, service *v1.Service, s settings, subnets []string) ([]listPlan, error) {
 	// Whatever the mode: rules that others made stay as long as a Service has their port.
 	if mark, err := r.cluster.Mark(ctx); err != nil || mark == "" && !r.book.holds(service.UID) {
 		return nil, err
 	}
 	plans, _, err := r.book.plan(ctx, ruleRequest{
-		service: service, balancers: subnets, nodes: r.instances.nodes.Nodes(), four: !s.sixAlone, six: s.six, leaving: true,
+		service: service, balancers: where.subnets, nodes: r.instances.nodes.Nodes(), four: !s.sixAlone, six: s.six, leaving: true,
 		frontend: s.mode == modeFrontend,
 	})
 	return plans, err

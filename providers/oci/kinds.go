@@ -42,18 +42,8 @@ type kind struct {
 	name func(*v1.Service) string
 	made *regexp.Regexp
 
-	// parse reads the annotations of a Service. internalKey and subnetKey are those that count when a load balancer is made.
-	parse                  func(*v1.Service) (s settings, warnings, err error)
-	internalKey, subnetKey string
-
-	// versions are the settings with the versions of IP that there can be; nil changes nothing.
-	versions func(*reconciler, context.Context, *v1.Service, settings, *loadBalancer) (settings, error)
-	// chooseSubnets says where a new load balancer is to be.
-	chooseSubnets func(*reconciler, context.Context, *v1.Service, settings, *placement) error
-	// desire adds what load balancers of this kind have alone, and creation what the request for one has; nil adds nothing.
-	desire   func(*reconciler, context.Context, *v1.Service, settings, *loadBalancer, *spec) error
-	creation func(spec, settings, placement) document
-
+	// parse reads the annotations of a Service.
+	parse func(*v1.Service) (s settings, warnings, err error)
 	// protectable is set where somebody may protect load balancers from deletion.
 	protectable bool
 }
@@ -62,12 +52,10 @@ type kind struct {
 func balancerKind(c Config) kind {
 	return kind{
 		title: titleBalancer, word: typeBalancer, path: balancerPaths, workPath: "/loadBalancerWorkRequests",
-		name:  func(s *v1.Service) string { return ownName(c.Prefix, s) },
-		made:  regexp.MustCompile(`^` + regexp.QuoteMeta(ownName(c.Prefix, &v1.Service{})) + `[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`),
-		parse: func(s *v1.Service) (_ settings, warnings, err error) { return parseSettings(s, c.SecurityListMode) },
-
-		internalKey: annotationInternal, subnetKey: annotationSubnet1, protectable: true,
-		chooseSubnets: (*reconciler).chooseSubnets, desire: (*reconciler).desireBalancer, creation: spec.balancerCreation,
+		name:        func(s *v1.Service) string { return ownName(c.Prefix, s) },
+		made:        regexp.MustCompile(`^` + regexp.QuoteMeta(ownName(c.Prefix, &v1.Service{})) + `[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`),
+		parse:       func(s *v1.Service) (_ settings, warnings, err error) { return parseSettings(s, c.SecurityListMode) },
+		protectable: true,
 	}
 }
 
@@ -77,8 +65,7 @@ func networkKind() kind {
 		title: titleNetwork, word: typeNetwork, path: networkPaths, workPath: "/workRequests",
 		statesWork: true, showsCreated: true, errorsApart: true,
 		name: networkName, made: regexp.MustCompile(`^[a-z0-9-]+/[a-z0-9.-]+/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`),
-		parse: parseNetwork, internalKey: networkInternal, subnetKey: networkSubnet,
-		versions: (*reconciler).networkVersions, chooseSubnets: (*reconciler).chooseNetworkSubnet, creation: spec.networkCreation,
+		parse: parseNetwork,
 	}
 }
 

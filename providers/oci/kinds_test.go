@@ -93,6 +93,29 @@ func TestNetworkOrphans(t *testing.T) {
 	})
 }
 
+// TestRulesOfNetworkOrphans: the rules for a network load balancer without a Service go before it, which stays until they are gone.
+func TestRulesOfNetworkOrphans(t *testing.T) {
+	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		before := w.allRules()
+		s := conformance.Service("web", ofNetwork(networkListMode, modeAll), web())
+		w.serving(s)
+		w.requireServed(s, nodes)
+		require.NotEqual(w, before, w.allRules())
+		w.serving()
+		time.Sleep(time.Minute)
+		orphans, err := w.cloud.Orphans(w.Context(), nil)
+		require.NoError(w, err)
+		require.Len(w, orphans, 1)
+		w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: "PUT /securityLists/{id}"})
+		require.Error(w, w.cloud.DeleteOrphan(w.Context(), orphans[0]))
+		assert.Len(w, w.sim.NetworkLoadBalancers(), 1, "what is left is found by it")
+		w.Server.ClearFaults()
+		require.NoError(w, w.cloud.DeleteOrphan(w.Context(), orphans[0]))
+		assert.Empty(w, w.sim.NetworkLoadBalancers())
+		assert.Equal(w, before, w.allRules())
+	})
+}
+
 // mark gives the cluster an identity, which load balancers are marked with.
 func (w *testWorld) mark() {
 	w.Helper()

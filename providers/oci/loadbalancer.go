@@ -254,7 +254,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 	refuse := func(err error) (spec, []services.Finding, error) {
 		return d, append(findings, services.Warning(eventConfigError, "%v", err)), err
 	}
-	if s, err = r.chooseVersion(ctx, q.Service, s, o.lb); err != nil {
+	if s, err = r.chooseVersions(ctx, q.Service, s, o.lb); err != nil {
 		return refuse(err)
 	}
 	if q.Nodes, findings, err = r.instances.reached(ctx, q.Nodes, backendAddresses(o.lb)); err != nil {
@@ -279,7 +279,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 		return d, findings, err
 	}
 	findings = append(findings, singleStack(q.Service, place.six || d.version == versionBoth)...)
-	d.fixed = r.kind.fixed(s, o.lb)
+	d.fixed = s.fixed(o.lb)
 	if d.record = place.record(o.lb); o.lb == nil {
 		if err := place.lostSight(q.Service, r.places.saw(d.name)); err != nil {
 			return refuse(err)
@@ -290,25 +290,17 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 		return d, findings, err
 	}
 	if o.lb == nil {
-		d.create = d.creation(s, place, s.tagsOf(r.config.tags).withMark(place.mark), r.kind.creation(d, s, place))
+		d.create = d.creation(s, place, s.tagsOf(r.config.tags).withMark(place.mark))
 	}
 	return d, findings, nil
-}
-
-// chooseVersion settles the versions of IP, where the kind has several.
-func (r *reconciler) chooseVersion(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer) (settings, error) {
-	if r.kind.versions == nil {
-		return s, nil
-	}
-	return r.kind.versions(r, ctx, service, s, lb)
 }
 
 // desireOfKind adds what one kind alone has, and judges what a load balancer keeps from its creation.
 func (r *reconciler) desireOfKind(
 	ctx context.Context, service *v1.Service, s settings, lb *loadBalancer, d *spec,
 ) ([]services.Finding, error) {
-	if r.kind.desire != nil {
-		if err := r.kind.desire(r, ctx, service, s, lb, d); err != nil {
+	if !s.network {
+		if err := r.desireBalancer(ctx, service, s, lb, d); err != nil {
 			return nil, err
 		}
 	}

@@ -26,8 +26,6 @@ const (
 	healthPath = "/healthz"
 	kubeProxy  = 10256
 	okay       = 200
-	modeFour   = "IPV4"
-	modeSix    = "IPV6"
 )
 
 // ownName is the name that Oracle's own controller gives.
@@ -286,8 +284,12 @@ func (s settings) shapeFor(lb *loadBalancer) (string, *shapeDetails, error) {
 	return shapeFlexible, &d, nil
 }
 
-// creation is the request for the whole load balancer, as Oracle's own controller makes it; more is what load balancers of the kind have.
-func (d spec) creation(s settings, p placement, t tags, more document) document {
+// creation is the request for the whole load balancer, as Oracle's own controller makes it.
+func (d spec) creation(s settings, p placement, t tags) document {
+	more := d.balancerCreation(p)
+	if s.network {
+		more = d.networkCreation(s, p)
+	}
 	reserved := []any{}
 	if p.reserved != "" {
 		reserved = append(reserved, document{"id": p.reserved})
@@ -307,8 +309,8 @@ func (d spec) creation(s settings, p placement, t tags, more document) document 
 }
 
 // balancerCreation returns the further fields of the request that creates a load balancer.
-func (d spec) balancerCreation(_ settings, p placement) document {
-	all := document{"shapeName": d.shape, "subnetIds": p.subnets, "certificates": d.certificates, "ipMode": modeFour}
+func (d spec) balancerCreation(p placement) document {
+	all := document{"shapeName": d.shape, "subnetIds": p.subnets, "certificates": d.certificates, "ipMode": versionIPv4}
 	if d.details != nil {
 		all["shapeDetails"] = d.details
 	}
@@ -316,7 +318,7 @@ func (d spec) balancerCreation(_ settings, p placement) document {
 		all["ruleSets"] = d.ruleSets
 	}
 	if p.six {
-		all["ipMode"] = modeSix
+		all["ipMode"] = versionIPv6
 	}
 	return all
 }

@@ -83,17 +83,14 @@ func (d spec) networkCreation(s settings, p placement) document {
 	return all
 }
 
-// chooseNetworkSubnet is where a new network load balancer is to be.
-func (r *reconciler) chooseNetworkSubnet(_ context.Context, _ *v1.Service, s settings, p *placement) error {
-	p.subnets = []string{cmp.Or(s.Subnet1, r.config.Subnet1)}
-	return nil
-}
-
 var errNoNetworkSubnet = errors.New("a network load balancer needs a subnet; set loadBalancer.subnet1, or the annotation " + networkSubnet)
 
-// networkVersions are the settings with the versions of IP that a network load balancer is to have: those of the Service that its subnet
-// has. A subnet is read only where the Service asks for more than IPv4.
-func (r *reconciler) networkVersions(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer) (settings, error) {
+// chooseVersions settles the versions of IP that a network load balancer is to have: those of the Service that its subnet has. A subnet is
+// read only where the Service asks for more than IPv4.
+func (r *reconciler) chooseVersions(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer) (settings, error) {
+	if !s.network {
+		return s, nil
+	}
 	four, six := families(service)
 	id := cmp.Or(s.Subnet1, r.config.Subnet1)
 	if lb != nil {

@@ -167,10 +167,8 @@ func parseNetwork(service *v1.Service) (s settings, warnings, err error) {
 	if v, has := service.Annotations[annotationRuleSets]; has {
 		problems = append(problems, refuseFor(annotationRuleSets, v, "is for load balancers of the other kind: a network load balancer has no rule sets"))
 	}
-	for _, key := range networkNotServed() {
-		if v, has := service.Annotations[key]; has {
-			problems = append(problems, refuseFor(key, v, "is not served yet"))
-		}
+	if v, has := service.Annotations[annotationAccount]; has { // one without it would not be what was asked for
+		problems = append(problems, refuseFor(annotationAccount, v, "is not served yet"))
 	}
 	for _, of := range []struct {
 		key, value string
@@ -186,9 +184,6 @@ func parseNetwork(service *v1.Service) (s settings, warnings, err error) {
 	warnings = errors.Join(warnings, s.warnOfSources(service), services.WarnOfPorts(service, ocilimits.NetworkListeners))
 	return s, warnings, errors.Join(problems...)
 }
-
-// networkNotServed are annotations that ask for what is not served: a network load balancer without it would not be what was asked for.
-func networkNotServed() []string { return []string{annotationAccount} }
 
 // completeNetwork fills in what follows from the annotations.
 func (s *settings) completeNetwork(service *v1.Service) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,7 +52,11 @@ func (r *reconciler) orphans(ctx context.Context, list []*v1.Service, mark strin
 	return orphans, nil
 }
 
-const kindGroup = "network security group"
+const (
+	kindGroup = "network security group"
+	// uidLength is that of the UID of a Service, at the end of the names of load balancers of both kinds.
+	uidLength = 36
+)
 
 // groupOrphans adds the network security groups that were made for Services which are gone.
 func (c *cloud) groupOrphans(ctx context.Context, list []*v1.Service, mark string, orphans []contract.Orphan) ([]contract.Orphan, error) {
@@ -74,15 +77,15 @@ func (c *cloud) groupOrphans(ctx context.Context, list []*v1.Service, mark strin
 }
 
 // DeleteOrphan implements contract.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. Rules
-// go with what they were made for.
+// go before what they were made for: what is left of them is found by that.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err := c.reconciler.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
 		return err
 	}
-	if o.Kind == titleNetwork {
-		return c.network.deleteNetworkOrphan(ctx, o)
-	}
 	r, q := c.reconciler, &services.Request{}
+	if o.Kind == titleNetwork {
+		r = c.network
+	}
 	var all []change
 	var last func() error
 	if o.Kind == kindGroup {
@@ -102,8 +105,9 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 		if err != nil {
 			return err
 		}
-		gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: types.UID(strings.TrimPrefix(lb.Name, ownName(r.config.Prefix, &v1.Service{})))}}
-		plans, _, err := r.book.plan(ctx, r.leaving(gone, access{sources: []string{everybody, everybodySix}}, settings{mode: modeAll}, lb))
+		gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: types.UID(lb.Name[len(lb.Name)-uidLength:])}}
+		everyone := access{sources: []string{everybody, everybodySix}}
+		plans, _, err := r.book.plan(ctx, r.leaving(gone, everyone, settings{mode: modeAll, six: true}, lb))
 		if err != nil {
 			return err
 		}
@@ -119,23 +123,4 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 		return err
 	}
 	return last()
-}
-
-// deleteNetworkOrphan removes a network load balancer, and the rules of security lists that were marked for it and that nobody needs.
-func (r *reconciler) deleteNetworkOrphan(ctx context.Context, o contract.Orphan) error {
-	lb, err := r.known.Get(ctx, o.ID, inventory.Query{})
-	if err != nil {
-		return err
-	}
-	if err := r.remove(ctx, &services.Request{}, lb); err != nil {
-		return err
-	}
-	gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: types.UID(lb.Name[strings.LastIndex(lb.Name, "/")+1:])}}
-	plans, err := r.leftRulesIn(ctx, gone, settings{mode: modeAll, six: true}, lb.Subnets)
-	for _, c := range ruleChanges(r.book, gone, plans) {
-		if err == nil {
-			_, err = c.Make(ctx, &services.Request{}, observation{})
-		}
-	}
-	return err
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -230,8 +229,7 @@ func (r *balancers) certificateChanges(lb *loadBalancer, d spec) (first, last []
 		if wanted || !d.obsolete(name) {
 			continue
 		}
-		last = append(last, r.change(contract.PlanDelete, "certificate "+name, "", func() (any, any) { return lb.Certificates[name], nil },
-			write{what: "deleting certificate " + name, method: http.MethodDelete, path: "/certificates/" + url.PathEscape(name)}))
+		last = append(last, r.deletingPart("certificate", "/certificates/", name, lb.Certificates[name]))
 	}
 	return first, last
 }
