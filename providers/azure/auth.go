@@ -54,11 +54,9 @@ type identity struct {
 	config Config
 	do     *authority
 	lock   keylock.Locks
-	// credential and token are those in use.
-	credential azcore.TokenCredential
-	audience   string
-	token      azcore.AccessToken
-	secret     string
+	// token is the one in use, for audience.
+	audience string
+	token    azcore.AccessToken
 }
 
 // authority carries the calls for tokens. A described cloud without TLS, as on a loopback address, is spoken to as it says, although
@@ -102,18 +100,15 @@ func (i *identity) get(ctx context.Context, refused string) (string, error) {
 
 func (i *identity) fetch(ctx context.Context) (azcore.AccessToken, error) {
 	ctx, last := cloudapi.RecordLastResponse(ctx)
-	secret := i.config.currentSecret()
-	if i.credential == nil || secret != i.secret || i.token.Token != "" {
-		if err := i.prepare(ctx, secret); err != nil {
-			return azcore.AccessToken{}, err
-		}
+	credential, err := i.prepare(ctx)
+	if err != nil {
+		return azcore.AccessToken{}, err
 	}
-	token, err := i.credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{i.audience + "/.default"}})
-	if err == nil {
-		return token, nil
+	token, err := credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{i.audience + "/.default"}})
+	if err != nil {
+		return token, tokenError(err, last)
 	}
-	i.credential = nil
-	return token, tokenError(err, last)
+	return token, nil
 }
 
 // tokenError maps a failure to get a token.
@@ -161,20 +156,20 @@ func firstLine(err error) string {
 }
 
 // prepare makes the credential, after it has asked a described cloud where tokens come from.
-func (i *identity) prepare(ctx context.Context, secret string) error {
+func (i *identity) prepare(ctx context.Context) (azcore.TokenCredential, error) {
 	at := i.config.cloud
 	if at.described {
 		var err error
 		if at, err = i.describe(ctx, at); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	base, err := url.Parse(at.authority)
 	if err != nil || base.Host == "" {
-		return fmt.Errorf("the address %q for tokens is not legal", at.authority)
+		return nil, fmt.Errorf("the address %q for tokens is not legal", at.authority)
 	}
 	if err := schema.InsecureURL(at.authority, i.config.Insecure); err != nil {
-		return fmt.Errorf("the address %q for tokens: %w", at.authority, err)
+		return nil, fmt.Errorf("the address %q for tokens: %w", at.authority, err)
 	}
 	i.do.plain = ""
 	if base.Scheme == "http" {
@@ -184,9 +179,8 @@ func (i *identity) prepare(ctx context.Context, secret string) error {
 		Cloud:     azcloud.Configuration{ActiveDirectoryAuthorityHost: base.String()},
 		Transport: i.do, Retry: policy.RetryOptions{MaxRetries: -1}, Telemetry: policy.TelemetryOptions{Disabled: true},
 	}
-	i.credential, err = i.config.credential(options, at.described, secret)
-	i.audience, i.secret = strings.TrimSuffix(at.audience, "/"), secret
-	return err
+	i.audience = strings.TrimSuffix(at.audience, "/")
+	return i.config.credential(options, at.described, i.config.currentSecret())
 }
 
 // describe asks for the description of a cloud.

@@ -215,3 +215,14 @@ func TestConfigInYAML(t *testing.T) {
 	assert.Equal(t, "rg", c.Group)
 	assert.Equal(t, map[string]string{"a": "b"}, c.tags)
 }
+
+// TestTenantThatCannotBe: a login that cannot even be made is told with each call, not the first alone.
+func TestTenantThatCannotBe(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		w.set(map[string]any{"tenantId": "my_tenant"})
+		for range 2 {
+			require.ErrorContains(w, w.cloud.CheckAPI(w.Context()), "tenant")
+		}
+	})
+}
