@@ -367,7 +367,7 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 		}
 		return list, err
 	}
-	list = append(r.unlink(q, o, d), r.removalFromOthers(q, o, d)...)
+	list = append(r.unlink(q, o, d), r.removals(q, o, d, true)...)
 	if c, ok, err := r.loadBalancerChange(o, d); err != nil || ok {
 		return append(list, c), err
 	}
@@ -386,22 +386,18 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 	if due {
 		list = append(list, c)
 	}
-	// The other side serves until this one does.
-	for _, lb := range o.lbs {
-		if !strings.EqualFold(str(lb, "name"), d.LB) && hasPart(lb, d.Base) {
-			list = append(list, r.removal(q, lb, o.otherParts()))
-		}
-	}
+	list = append(list, r.removals(q, o, d, false)...) // the other side serves until this one does
 	list = append(list, r.releases(q, o, d)...)
 	return append(list, r.linkChanges(d)...), nil
 }
 
-// removalFromOthers removes a Service from other load balancers of its kind, because an address can only be on one.
-func (r *reconciler) removalFromOthers(q services.Request, o *observed, d *spec) (list []services.Change[*observed]) {
+// removals take a Service out of the other load balancers of its kind, because an address can only be on one, or out of those of the other.
+func (r *reconciler) removals(q services.Request, o *observed, d *spec, sameKind bool) (list []services.Change[*observed]) {
 	for _, lb := range o.lbs {
-		if name := str(lb, "name"); isInternal(name) == d.Internal && !strings.EqualFold(name, d.LB) && hasPart(lb, d.Base) {
+		name := str(lb, "name")
+		if (isInternal(name) == d.Internal) == sameKind && !strings.EqualFold(name, d.LB) && hasPart(lb, d.Base) {
 			c := r.removal(q, lb, o.otherParts())
-			c.Replan = true
+			c.Replan = sameKind
 			list = append(list, c)
 		}
 	}

@@ -520,3 +520,25 @@ func TestLoadBalancerThatServesIsNotEmptied(t *testing.T) {
 		assert.Contains(w, strings.Join(w.Events(), "\n"), "no node is behind load balancer lb2")
 	})
 }
+
+// TestPlanTellsARemovalOnce: a part that a Service left on another load balancer of its kind goes by one change, and first of all.
+func TestPlanTellsARemovalOnce(t *testing.T) {
+	t.Parallel()
+	severalWorld(t, lb2(), func(w *world) {
+		s := webService(map[string]string{annotationInternal: "true", annotationConfigs: "kubernetes"})
+		w.Apply(s)
+		s = w.ensure(s)
+		front := w.parts("kubernetes-internal", "frontendIPConfigurations")[0]
+		second := doc{"location": azuresim.Location, "sku": doc{"name": "Standard"}, "properties": doc{"frontendIPConfigurations": []any{doc{
+			"name": str(front, "name"), "properties": doc{"subnet": value(front, "properties", "subnet"), "privateIPAllocationMethod": "Dynamic"},
+		}}}}
+		require.NoError(w, w.cloud.reconciler.api.put(w.Context(), "lb2", lbID("lb2-internal"), networkVersion, second, ""))
+		w.restart()
+		plan, err := w.cloud.loadBalancers.PlanLoadBalancer(w.Context(), clusterName, s, w.nodes)
+		require.NoError(w, err)
+		require.Len(w, plan.Changes, 1)
+		assert.Equal(w, "load balancer lb2-internal", plan.Changes[0].Object)
+		w.ensure(s)
+		assert.Equal(w, []string{"kubernetes-internal"}, w.onLB(s))
+	})
+}
