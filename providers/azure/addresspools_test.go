@@ -187,3 +187,20 @@ func TestLyingKubelet(t *testing.T) {
 		})
 	}
 }
+
+// TestLoadBalancerInUpperCase: of which kind a load balancer is, its name says in any case.
+func TestLoadBalancerInUpperCase(t *testing.T) {
+	t.Parallel()
+	s := webService(map[string]string{annotationInternal: "true"})
+	withNode(t, s, func(w *world) {
+		w.set(map[string]any{"preConfiguredBackendPoolLoadBalancerTypes": "internal"})
+		lb := doc{"location": azuresim.Location, "sku": doc{"name": "Standard"}, "properties": doc{}}
+		require.NoError(w, w.cloud.reconciler.api.put(w.Context(), "lb", lbID("KUBERNETES-INTERNAL"), networkVersion, lb, ""))
+		w.ensure(s)
+		w.join("n2")
+		w.update(s)
+		pool := byName(w.parts("kubernetes-internal", "backendAddressPools"), "kubernetes")
+		assert.NotNil(w, pool)
+		assert.Empty(w, docs(pool, "properties", "backendIPConfigurations"), "somebody else fills it")
+	})
+}

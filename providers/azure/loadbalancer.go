@@ -529,7 +529,7 @@ func hasPart(lb doc, base string) bool {
 // memberChange brings nodes into pools by network interface, and takes those out that are none any more.
 func (r *reconciler) memberChange(q services.Request, o *observed, name string, fronts []front) (c services.Change[*observed], due bool) {
 	lb := o.balancerNamed(name)
-	if lb == nil || r.config.PoolType != poolNIC || !r.fillsPools(strings.HasSuffix(name, internalSuffix)) {
+	if lb == nil || r.config.PoolType != poolNIC || !r.fillsPools(isInternal(name)) {
 		return c, false
 	}
 	nodes := r.config.eligible(q.Nodes)
@@ -621,17 +621,14 @@ func (r *reconciler) Deletions(
 		if !hasPart(lb, base) && !isEmpty(lb) {
 			continue
 		}
-		kept := 0
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
 			if why := o.otherParts().userOf(lb, f, base); ownedBy(base, str(f, "name")) && why != "" {
-				kept++
 				findings = append(findings, services.Warning(eventFrontendKept, "frontend %s of load balancer %s is used by %s and stays", str(f, "name"), str(lb, "name"), why))
 			}
 		}
 		draft := jsondoc.Clone(lb)
-		internal := strings.HasSuffix(strings.ToLower(str(lb, "name")), internalSuffix)
 		changed, err := applyService(draft, base, nil, r.config, o.otherParts())
-		if err == nil && (changed || isEmpty(draft) && r.fillsPools(internal)) {
+		if err == nil && (changed || isEmpty(draft) && r.fillsPools(isInternal(str(lb, "name")))) {
 			list = append(list, r.removal(q, lb, o.otherParts()))
 		}
 	}

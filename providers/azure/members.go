@@ -586,7 +586,7 @@ func changePool(cards []doc, at memberAt, in bool) bool {
 
 // isOnOtherLB reports whether a configuration is in a pool of another load balancer of the same kind.
 func isOnOtherLB(pools []doc, pool string) bool {
-	kind := func(id string) bool { return strings.HasSuffix(strings.ToLower(nameOf(ownerOf(id))), internalSuffix) }
+	kind := func(id string) bool { return isInternal(nameOf(ownerOf(id))) }
 	return slices.ContainsFunc(pools, func(p doc) bool {
 		other := str(p, "id")
 		return !sameID(ownerOf(other), ownerOf(pool)) && kind(other) == kind(pool)

@@ -2,7 +2,6 @@ package azure
 
 import (
 	"context"
-	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
@@ -26,7 +25,7 @@ func (r *reconciler) NodeChanges(
 		for _, six := range families {
 			fronts = append(fronts, front{six: six, pool: o.poolOf(r.config, q.Service, six)})
 		}
-		if r.fillsPools(strings.HasSuffix(strings.ToLower(name), internalSuffix)) {
+		if r.fillsPools(isInternal(name)) {
 			if err := unlikePool(lb, fronts, r.config.PoolType == poolIP); err != nil {
 				return nil, nil, err
 			}
@@ -34,7 +33,7 @@ func (r *reconciler) NodeChanges(
 		if c, ok := r.memberChange(q, o, name, fronts); ok {
 			list = append(list, c)
 		}
-		if r.config.PoolType != poolIP || !r.fillsPools(strings.HasSuffix(strings.ToLower(name), internalSuffix)) {
+		if r.config.PoolType != poolIP || !r.fillsPools(isInternal(name)) {
 			continue
 		}
 		members, told, err := r.poolMembers(q, o, name, fronts)

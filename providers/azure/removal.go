@@ -2,7 +2,6 @@ package azure
 
 import (
 	"context"
-	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
@@ -49,7 +48,7 @@ func (r *reconciler) withoutService(name, base string, a otherParts) edit {
 		switch {
 		case err != nil:
 			return err
-		case isEmpty(d) && r.fillsPools(strings.HasSuffix(strings.ToLower(name), internalSuffix)):
+		case isEmpty(d) && r.fillsPools(isInternal(name)):
 			return errRemove
 		case !changed:
 			return errKeep
