@@ -655,10 +655,8 @@ func (r *reconciler) Exists(_ context.Context, q services.Request, o *observed) 
 	slices.SortStableFunc(status.Ingress, func(a, b v1.LoadBalancerIngress) int {
 		return slices.Index(list, strings.Contains(a.IP, ":")) - slices.Index(list, strings.Contains(b.IP, ":"))
 	})
-	for ip := range strings.SplitSeq(q.Service.Annotations[annotationAdditional], ",") {
-		if ip != "" {
-			status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: ip})
-		}
+	for _, ip := range additionalAddresses(q.Service) {
+		status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: ip})
 	}
 	keepOrder(status.Ingress, q.Service.Status.LoadBalancer.Ingress)
 	return status, true, nil

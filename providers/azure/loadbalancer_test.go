@@ -104,3 +104,16 @@ func TestPlanLeavesOutWhatAzureAdds(t *testing.T) {
 		assert.NotRegexp(t, `(?m)etag|provisioningState|backendAddressPools\[|\]\.(id|type)$`, names)
 	})
 }
+
+// TestAdditionalAddressesWithSpaces: the status is the same by whatever call it is asked for.
+func TestAdditionalAddressesWithSpaces(t *testing.T) {
+	t.Parallel()
+	s := webService(map[string]string{annotationAdditional: "203.0.113.7, 2001:DB8::7"})
+	withNode(t, s, func(w *world) {
+		want := w.ensure(s).Status.LoadBalancer
+		got, exists, err := w.cloud.loadBalancers.GetLoadBalancer(w.Context(), clusterName, w.Current(s))
+		require.NoError(w, err)
+		assert.True(w, exists)
+		assert.Equal(w, &want, got)
+	})
+}
