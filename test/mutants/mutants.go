@@ -264,10 +264,12 @@ func quoteAssertions(root, output string) string {
 	return output + "\n" + strings.Join(slices.Compact(quoted), "\n")
 }
 
-// runTests runs tests of the package in the mutant's tier, with the flags of make test, so that the build cache is shared.
+// runTests runs tests of the package in the mutant's tier. All but that package is compiled with the flags of make test, so that the build
+// cache is shared.
 func (m mutant) runTests(ctx context.Context, root, overlay, tests string) (string, error) {
 	args := []string{
-		"test", "-overlay=" + overlay, "-vet=off", "-trimpath", "-tags", "grpcnotrace", "-ldflags=-w", "-failfast", "-timeout", "10m",
+		"test", "-overlay=" + overlay, "-vet=off", "-trimpath", "-tags", "grpcnotrace", "-gcflags=-l -dwarf=false", "-ldflags=-w", "-failfast",
+		"-timeout", "10m",
 	}
 	if tests != "" {
 		args = append(args, "-run", tests)
