@@ -133,11 +133,7 @@ func newBackends(a *api) *store[*compute.BackendService] {
 			return a.sdk.RegionBackendServices.Get(at.project, at.region, name)
 		},
 		page: func(l *compute.BackendServiceList) page[*compute.BackendService] {
-			p := page[*compute.BackendService]{items: l.Items, next: l.NextPageToken, kind: l.Kind}
-			if l.Warning != nil {
-				p.warning = l.Warning.Code
-			}
-			return p
+			return newPage(l.Items, l.NextPageToken, l.Kind, l.Warning)
 		},
 		name: func(v *compute.BackendService) string { return v.Name },
 		indexes: map[string]func(*compute.BackendService) []string{
@@ -162,11 +158,7 @@ func newNodeChecks(a *api) *store[*compute.HealthCheck] {
 			return a.sdk.HealthChecks.Get(at.project, name)
 		},
 		page: func(l *compute.HealthCheckList) page[*compute.HealthCheck] {
-			p := page[*compute.HealthCheck]{items: l.Items, next: l.NextPageToken, kind: l.Kind}
-			if l.Warning != nil {
-				p.warning = l.Warning.Code
-			}
-			return p
+			return newPage(l.Items, l.NextPageToken, l.Kind, l.Warning)
 		},
 		name: func(v *compute.HealthCheck) string { return v.Name },
 	})

@@ -3,6 +3,7 @@ package gce
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -40,6 +41,14 @@ type page[T any] struct {
 	items         []T
 	next          string
 	kind, warning string
+}
+
+// newPage takes the warning of any listing: the SDK has a type for each.
+func newPage[T any](items []T, next, kind string, warning any) page[T] {
+	var w struct{ Code string }
+	text, _ := json.Marshal(warning) // it came from JSON
+	_ = json.Unmarshal(text, &w)     // likewise
+	return page[T]{items: items, next: next, kind: kind, warning: w.Code}
 }
 
 // listCall and getCall are the common methods of the SDK's calls.
@@ -178,11 +187,7 @@ func newRules(a *api) *store[*compute.ForwardingRule] {
 			return a.sdk.ForwardingRules.Get(at.project, at.region, name)
 		},
 		page: func(l *compute.ForwardingRuleList) page[*compute.ForwardingRule] {
-			p := page[*compute.ForwardingRule]{items: l.Items, next: l.NextPageToken, kind: l.Kind}
-			if l.Warning != nil {
-				p.warning = l.Warning.Code
-			}
-			return p
+			return newPage(l.Items, l.NextPageToken, l.Kind, l.Warning)
 		},
 		name: func(v *compute.ForwardingRule) string { return v.Name },
 		indexes: map[string]func(*compute.ForwardingRule) []string{
@@ -215,11 +220,7 @@ func newPools(a *api) *store[*compute.TargetPool] {
 			return a.sdk.TargetPools.Get(at.project, at.region, name)
 		},
 		page: func(l *compute.TargetPoolList) page[*compute.TargetPool] {
-			p := page[*compute.TargetPool]{items: l.Items, next: l.NextPageToken, kind: l.Kind}
-			if l.Warning != nil {
-				p.warning = l.Warning.Code
-			}
-			return p
+			return newPage(l.Items, l.NextPageToken, l.Kind, l.Warning)
 		},
 		name:    func(v *compute.TargetPool) string { return v.Name },
 		perPage: poolsPerPage, keep: keepPool(),
@@ -239,11 +240,7 @@ func newChecks(a *api) *store[*compute.HttpHealthCheck] {
 			return a.sdk.HttpHealthChecks.Get(at.project, name)
 		},
 		page: func(l *compute.HttpHealthCheckList) page[*compute.HttpHealthCheck] {
-			p := page[*compute.HttpHealthCheck]{items: l.Items, next: l.NextPageToken, kind: l.Kind}
-			if l.Warning != nil {
-				p.warning = l.Warning.Code
-			}
-			return p
+			return newPage(l.Items, l.NextPageToken, l.Kind, l.Warning)
 		},
 		name: func(v *compute.HttpHealthCheck) string { return v.Name },
 	})
@@ -259,11 +256,7 @@ func newFirewalls(a *api) *store[*compute.Firewall] {
 			return a.sdk.Firewalls.Get(at.networkProject, name)
 		},
 		page: func(l *compute.FirewallList) page[*compute.Firewall] {
-			p := page[*compute.Firewall]{items: l.Items, next: l.NextPageToken, kind: l.Kind}
-			if l.Warning != nil {
-				p.warning = l.Warning.Code
-			}
-			return p
+			return newPage(l.Items, l.NextPageToken, l.Kind, l.Warning)
 		},
 		name: func(v *compute.Firewall) string { return v.Name },
 	})
@@ -279,11 +272,7 @@ func newAddresses(a *api) *store[*compute.Address] {
 			return a.sdk.Addresses.Get(at.project, at.region, name)
 		},
 		page: func(l *compute.AddressList) page[*compute.Address] {
-			p := page[*compute.Address]{items: l.Items, next: l.NextPageToken, kind: l.Kind}
-			if l.Warning != nil {
-				p.warning = l.Warning.Code
-			}
-			return p
+			return newPage(l.Items, l.NextPageToken, l.Kind, l.Warning)
 		},
 		name:    func(v *compute.Address) string { return v.Name },
 		indexes: map[string]func(*compute.Address) []string{indexIP: func(v *compute.Address) []string { return []string{v.Address} }},

@@ -74,11 +74,7 @@ func newRouteStore(a *api) *store[*compute.Route] {
 			return a.sdk.Routes.Get(at.networkProject, name)
 		},
 		page: func(l *compute.RouteList) page[*compute.Route] {
-			p := page[*compute.Route]{items: l.Items, next: l.NextPageToken, kind: l.Kind}
-			if l.Warning != nil {
-				p.warning = l.Warning.Code
-			}
-			return p
+			return newPage(l.Items, l.NextPageToken, l.Kind, l.Warning)
 		},
 		name: func(v *compute.Route) string { return v.Name },
 	})
