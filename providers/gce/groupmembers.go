@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/gce/gcelimits"
@@ -15,33 +14,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// knownNodes remembers the instances that were nodes of this cluster since the program started.
-type knownNodes struct {
-	mu    sync.Mutex
-	paths map[string]bool
-}
-
-func (s *knownNodes) add(paths ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.paths == nil {
-		s.paths = map[string]bool{}
-	}
-	for _, p := range paths {
-		s.paths[p] = true
-	}
-}
-
-func (s *knownNodes) contains(path string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.paths[path]
-}
-
 // recordNodes records all nodes of the cluster, including those without load balancer traffic.
 func (b *reconciler) recordNodes(ctx context.Context, list []instance) error {
 	for _, i := range list {
-		b.seen.add(i.id.path())
+		b.onceNodes.Store(i.id.path(), true)
 	}
 	all, err := b.instances.nodes.KnownIn(ctx)
 	if err != nil {
@@ -49,7 +25,7 @@ func (b *reconciler) recordNodes(ctx context.Context, list []instance) error {
 	}
 	for _, n := range all {
 		if id, err := parseProviderID(n.Spec.ProviderID); err == nil {
-			b.seen.add(id.path())
+			b.onceNodes.Store(id.path(), true)
 		}
 	}
 	return nil
@@ -62,7 +38,7 @@ func (b *reconciler) unknownMembers(ctx context.Context, g desiredGroup) (list [
 		return nil, nil
 	}
 	for _, m := range g.have.members {
-		if slices.Contains(g.want, m) || b.seen.contains(m) {
+		if _, once := b.onceNodes.Load(m); once || slices.Contains(g.want, m) {
 			continue
 		}
 		parts := strings.Split(m, "/") // projects/p/zones/z/instances/i

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -80,8 +81,8 @@ type reconciler struct {
 	unmarked atomic.Bool
 	networks networks
 	told     reportedMessages
-	// seen are the instances that were nodes: this program may remove them from instance groups.
-	seen knownNodes
+	// onceNodes are the paths of the instances that were nodes: this program may remove them from instance groups.
+	onceNodes sync.Map
 }
 
 type change = services.Change[observation]

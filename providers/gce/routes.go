@@ -54,16 +54,14 @@ type routes struct {
 	events record.EventRecorder
 	// locks has a lock per route: the framework creates and deletes concurrently, and a creation may delete other routes.
 	locks keylock.Locks
-
-	mu sync.Mutex
-	// known are the names of routes that once led to a node.
-	known map[string]bool
+	// onceOurs are the names of routes that once led to a node.
+	onceOurs sync.Map
 }
 
 var _ cloudprovider.Routes = (*routes)(nil)
 
 func newRoutes(a *api, i *instances) *routes {
-	return &routes{api: a, instances: i, all: newRouteStore(a), known: map[string]bool{}}
+	return &routes{api: a, instances: i, all: newRouteStore(a)}
 }
 
 func newRouteStore(a *api) *store[*compute.Route] {
@@ -165,7 +163,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 		}
 		shown := &cloudprovider.Route{Name: route.Name, DestinationCIDR: route.DestRange}
 		if n := nodes.nodeOf(route); n != nil {
-			r.remember(route.Name)
+			r.onceOurs.Store(route.Name, true)
 			shown.TargetNode = types.NodeName(n.Name)
 			if i := slices.IndexFunc(n.Spec.PodCIDRs, func(c string) bool { return sameNetwork(c, route.DestRange) }); i >= 0 {
 				shown.DestinationCIDR = n.Spec.PodCIDRs[i] // the framework compares texts
@@ -207,25 +205,10 @@ func (r *routes) read(ctx context.Context) (place, []*compute.Route, hops, error
 	return at, all, nodes, nil
 }
 
-func (r *routes) remember(name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.known[name] = true
-}
-
-func (r *routes) forget(name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.known, name)
-}
-
 // isForeign reports whether a route may be another cluster's: it never led to a node of this one, and its instance exists or is in another
 // project.
 func (r *routes) isForeign(ctx context.Context, route *compute.Route) (bool, error) {
-	r.mu.Lock()
-	known := r.known[route.Name]
-	r.mu.Unlock()
-	if known {
+	if _, once := r.onceOurs.Load(route.Name); once {
 		return false, nil
 	}
 	parts := strings.Split(resource(route.NextHopInstance), "/") // projects/p/zones/z/instances/i
@@ -430,7 +413,7 @@ func (r *routes) createRoute(ctx context.Context, route *compute.Route, at place
 		return cloudapi.NotAbsence(err)
 	}
 	r.all.Put(route)
-	r.remember(route.Name)
+	r.onceOurs.Store(route.Name, true)
 	return nil
 }
 
@@ -449,7 +432,7 @@ func (r *routes) remove(ctx context.Context, at place, name string) error {
 		return r.api.sdk.Routes.Delete(at.networkProject, name).RequestId(id).Context(ctx).Do()
 	})
 	if err == nil {
-		r.forget(name)
+		r.onceOurs.Delete(name)
 	}
 	return err
 }
