@@ -220,14 +220,10 @@ func hasMixedProtocols(service *v1.Service) bool {
 func checkService(_ registry.Inputs, service *v1.Service) (warnings, err error) {
 	_, warnings, err = parseSettings(service)
 	if class := defaults.ClassOf(service); class == classExternal && strings.EqualFold(service.Annotations[annotationType], typeInternal) {
-		warnings = errors.Join(warnings, typeIgnored(service))
+		warnings = errors.Join(warnings, &schema.Problem{
+			Place: "annotation " + annotationType, Value: service.Annotations[annotationType], Warning: true,
+			Reason: fmt.Sprintf("has no effect with the load balancer class %s; remove it", classExternal),
+		})
 	}
 	return warnings, err
-}
-
-func typeIgnored(service *v1.Service) error {
-	return &schema.Problem{
-		Place: "annotation " + annotationType, Value: service.Annotations[annotationType], Warning: true,
-		Reason: fmt.Sprintf("has no effect with the load balancer class %s; remove it", classExternal),
-	}
 }

@@ -19,8 +19,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-func compareText(a, b string) int { return strings.Compare(a, b) }
-
 func (p place) regional(collection, name string) string {
 	return "projects/" + p.project + "/regions/" + p.region + "/" + collection + "/" + name
 }
@@ -84,11 +82,7 @@ func planFields(object any) any {
 
 // namedLinks returns a field with the names of the linked objects, for plan.
 func namedLinks(name string, links []string) map[string]any {
-	parts := make([]string, len(links))
-	for i, l := range links {
-		parts[i] = lastPart(l)
-	}
-	return field(name, parts)
+	return field(name, lastParts(links))
 }
 
 // ruleToCreate and poolToCreate return the objects to create, with names instead of links, for plan.
@@ -380,7 +374,7 @@ func (b *reconciler) setTarget(pool string) writeFunc {
 
 // memberChanges update the instances of a pool, 1,000 per call.
 func (b *reconciler) memberChanges(pool *compute.TargetPool, members []string) (list []change) {
-	add, remove := membersDiff(pool, members)
+	add, remove := membersDiff(membersOf(pool), members)
 	object := "target pool " + pool.Name
 	for chunk := range slices.Chunk(add, gcelimits.PoolChange.Max) {
 		list = append(list, withCompare(b.step(contract.PlanChange, object, fmt.Sprint("add ", len(chunk), " instances"),
@@ -407,12 +401,16 @@ func links(paths []string) []string {
 	return all
 }
 
+func references(paths []string) (list []*compute.InstanceReference) {
+	for _, l := range links(paths) {
+		list = append(list, &compute.InstanceReference{Instance: l})
+	}
+	return list
+}
+
 // addMembers adds instances to a pool, and returns the result without a read.
 func (b *reconciler) addMembers(ctx context.Context, at place, pool *compute.TargetPool, paths []string) (*compute.TargetPool, error) {
-	body := &compute.TargetPoolsAddInstanceRequest{}
-	for _, l := range links(paths) {
-		body.Instances = append(body.Instances, &compute.InstanceReference{Instance: l})
-	}
+	body := &compute.TargetPoolsAddInstanceRequest{Instances: references(paths)}
 	after := *pool
 	after.Instances = append(slices.Clone(pool.Instances), links(paths)...)
 	return b.changedPool(ctx, at, &after, fmt.Sprintf("adding %d instances to target pool %s", len(paths), pool.Name), func(id string) (*compute.Operation, error) {
@@ -421,10 +419,7 @@ func (b *reconciler) addMembers(ctx context.Context, at place, pool *compute.Tar
 }
 
 func (b *reconciler) removeMembers(ctx context.Context, at place, pool *compute.TargetPool, paths []string) (*compute.TargetPool, error) {
-	body := &compute.TargetPoolsRemoveInstanceRequest{}
-	for _, l := range links(paths) {
-		body.Instances = append(body.Instances, &compute.InstanceReference{Instance: l})
-	}
+	body := &compute.TargetPoolsRemoveInstanceRequest{Instances: references(paths)}
 	after := *pool
 	after.Instances = slices.DeleteFunc(slices.Clone(pool.Instances), func(l string) bool { return slices.Contains(paths, resource(l)) })
 	return b.changedPool(ctx, at, &after, fmt.Sprintf("removing %d instances from target pool %s", len(paths), pool.Name), func(id string) (*compute.Operation, error) {

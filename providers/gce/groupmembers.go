@@ -41,13 +41,13 @@ func (b *reconciler) unknownMembers(ctx context.Context, g desiredGroup) (list [
 		if _, once := b.onceNodes.Load(m); once || slices.Contains(g.want, m) {
 			continue
 		}
-		parts := strings.Split(m, "/") // projects/p/zones/z/instances/i
-		if len(parts) != 6 {
+		id, ok := instanceAt(m)
+		if !ok {
 			list = append(list, m)
 			continue
 		}
 		q := inventory.Query{MaxAge: 10 * time.Minute, MaxMissAge: time.Minute}
-		_, err := b.instances.all.Get(ctx, instanceID{parts[1], parts[3], parts[5]}, q)
+		_, err := b.instances.all.Get(ctx, id, q)
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound): // it leaves the group by itself
 		case err == nil, errors.Is(err, cloudapi.ErrInvalid):
@@ -73,13 +73,9 @@ func groupFindings(groups []desiredGroup) (list []services.Finding) {
 	for _, g := range groups {
 		where := "instance group " + g.id.name + " in " + g.id.zone
 		if len(g.strangers) > 0 {
-			names := make([]string, len(g.strangers))
-			for i, m := range g.strangers {
-				names[i] = lastPart(m)
-			}
 			list = append(list, services.Warning(eventGroupShared,
 				"%s has members that are no nodes of this cluster, and that stay: %s; if they are another cluster's, give that one another ID "+
-					"(ConfigMap kube-system/%s), else remove them", where, shortList(names), idConfigMap))
+					"(ConfigMap kube-system/%s), else remove them", where, shortList(lastParts(g.strangers)), idConfigMap))
 		}
 		if g.leftOut > 0 {
 			list = append(list, services.Warning(eventGroupFull,

@@ -72,24 +72,15 @@ type desiredGroup struct {
 	waits, stays bool
 }
 
-// diff returns the instances that join and leave.
+// diff returns the instances that join and leave. Strangers do neither.
 func (g desiredGroup) diff() (add, remove []string) {
-	has := map[string]bool{}
+	var have []string
 	if g.have != nil {
-		for _, m := range g.have.members {
-			has[m] = true
-		}
+		have = g.have.members
 	}
-	for _, m := range g.want {
-		if !has[m] {
-			add = append(add, m)
-		}
-		delete(has, m)
-	}
-	for _, m := range g.strangers {
-		delete(has, m)
-	}
-	return add, slices.Sorted(maps.Keys(has))
+	add, _ = membersDiff(have, g.want)
+	_, remove = membersDiff(have, slices.Concat(g.want, g.strangers))
+	return add, remove
 }
 
 // desiredGroups returns the instance groups of the zones with nodes. The instance determines the zone, not the node's labels. A zone is
@@ -224,16 +215,10 @@ func (b *reconciler) createGroup(ctx context.Context, at place, id groupID) erro
 }
 
 func (b *reconciler) fillGroup(ctx context.Context, at place, g desiredGroup) error {
-	refs := func(paths []string) (list []*compute.InstanceReference) {
-		for _, l := range links(paths) {
-			list = append(list, &compute.InstanceReference{Instance: l})
-		}
-		return list
-	}
 	sdk, path := b.api.sdk.InstanceGroups, at.group(g.id)
 	add, remove := g.diff()
 	if len(remove) > 0 {
-		body := &compute.InstanceGroupsRemoveInstancesRequest{Instances: refs(remove)}
+		body := &compute.InstanceGroupsRemoveInstancesRequest{Instances: references(remove)}
 		err := b.api.change(ctx, path, fmt.Sprintf("removing %d instances from instance group %s in %s", len(remove), g.id.name, g.id.zone),
 			func(id string) (*compute.Operation, error) {
 				return sdk.RemoveInstances(at.project, g.id.zone, g.id.name, body).RequestId(id).Context(ctx).Do()
@@ -245,7 +230,7 @@ func (b *reconciler) fillGroup(ctx context.Context, at place, g desiredGroup) er
 	if len(add) == 0 {
 		return nil
 	}
-	body := &compute.InstanceGroupsAddInstancesRequest{Instances: refs(add)}
+	body := &compute.InstanceGroupsAddInstancesRequest{Instances: references(add)}
 	return b.api.change(ctx, path, fmt.Sprintf("adding %d instances to instance group %s in %s", len(add), g.id.name, g.id.zone),
 		func(id string) (*compute.Operation, error) {
 			return sdk.AddInstances(at.project, g.id.zone, g.id.name, body).RequestId(id).Context(ctx).Do()

@@ -1,6 +1,7 @@
 package gce
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -67,9 +68,7 @@ func (p *places) find(ctx context.Context) (found place, err error) {
 		}
 	}
 	found.region = regionOf(found.zone)
-	if found.networkProject == "" {
-		found.networkProject = found.project
-	}
+	found.networkProject = cmp.Or(found.networkProject, found.project)
 	for _, project := range []*string{&found.project, &found.networkProject} {
 		if *project, err = p.projectName(ctx, *project); err != nil {
 			return found, err

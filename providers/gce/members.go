@@ -135,7 +135,7 @@ func (b *reconciler) members(ctx context.Context, nodes []*v1.Node, at place) (m
 	if unknown != nil && len(m.known) == 0 {
 		return m, unknown
 	}
-	slices.SortFunc(m.known, func(x, y instance) int { return compareText(x.id.path(), y.id.path()) })
+	slices.SortFunc(m.known, func(x, y instance) int { return strings.Compare(x.id.path(), y.id.path()) })
 	return m, nil
 }
 

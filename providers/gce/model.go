@@ -1,7 +1,9 @@
 package gce
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -62,10 +64,7 @@ type spec struct {
 // desirePorts sets the fields that follow from the Service's ports.
 func (d *spec) desirePorts(service *v1.Service) {
 	d.ports, d.service = service.Spec.Ports, fullName(service)
-	d.protocol = string(service.Spec.Ports[0].Protocol)
-	if d.protocol == "" {
-		d.protocol = "TCP"
-	}
+	d.protocol = cmp.Or(string(service.Spec.Ports[0].Protocol), "TCP")
 	low, high := d.ports[0].Port, d.ports[0].Port
 	for _, p := range d.ports {
 		low, high = min(low, p.Port), max(high, p.Port)
@@ -232,23 +231,19 @@ func membersOf(pool *compute.TargetPool) (paths []string) {
 	return paths
 }
 
-// membersDiff returns the paths of the instances to add to a pool and to remove.
-func membersDiff(pool *compute.TargetPool, want []string) (add, remove []string) {
-	have := map[string]bool{}
-	for _, m := range membersOf(pool) {
-		have[m] = true
+// membersDiff returns the paths of the instances to add and to remove.
+func membersDiff(have, want []string) (add, remove []string) {
+	has := map[string]bool{}
+	for _, m := range have {
+		has[m] = true
 	}
 	for _, m := range want {
-		if !have[m] {
+		if !has[m] {
 			add = append(add, m)
 		}
-		delete(have, m)
+		delete(has, m)
 	}
-	for m := range have {
-		remove = append(remove, m)
-	}
-	slices.Sort(remove)
-	return add, remove
+	return add, slices.Sorted(maps.Keys(has))
 }
 
 // tagsOf returns the tags by which firewall rules select the nodes: of each instance the longest tag that is a prefix of its name.

@@ -3,8 +3,6 @@
 package gce
 
 import (
-	"context"
-
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -77,9 +75,6 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 
 // needsRoutes reports whether routes are needed. Without cluster networks the framework requests none.
 func needsRoutes(in registry.Inputs) bool { return in.ClusterCIDR != "" }
-
-// CheckAPI implements registry.CloudAPI. The nodes' first queries use its listing.
-func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAPI(ctx) }
 
 // begin starts the parts that need the client and events of the leader.
 func (c *cloud) begin(b cloudbase.Begun) {

@@ -211,11 +211,11 @@ func (r *routes) isForeign(ctx context.Context, route *compute.Route) (bool, err
 	if _, once := r.onceOurs.Load(route.Name); once {
 		return false, nil
 	}
-	parts := strings.Split(resource(route.NextHopInstance), "/") // projects/p/zones/z/instances/i
-	if len(parts) != 6 {
+	id, ok := instanceAt(resource(route.NextHopInstance))
+	if !ok {
 		return true, nil
 	}
-	_, err := r.instances.all.Get(ctx, instanceID{parts[1], parts[3], parts[5]}, queryHops())
+	_, err := r.instances.all.Get(ctx, id, queryHops())
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		return false, nil
