@@ -105,8 +105,8 @@ func (b *reconciler) keepReserved(ctx context.Context, service *v1.Service, o ob
 	} else if list := service.Status.LoadBalancer.Ingress; len(list) > 0 {
 		ip = list[0].IP
 	}
-	if o.rule == nil && o.former != "" {
-		ip = o.former
+	if o.rule == nil && o.replacedIP != "" {
+		ip = o.replacedIP
 	}
 	if ip == "" {
 		return nil

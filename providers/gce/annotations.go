@@ -187,8 +187,8 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	if hasMixedProtocols(service) {
 		problems = append(problems, &schema.Problem{Place: "spec.ports", Reason: "are of TCP and of UDP, which one load balancer cannot serve; use TCP or UDP for all ports, and two Services for both"})
 	}
-	told, refused := serviceFields.Judge(service, nil)
-	return s, errors.Join(warnings, told), errors.Join(append(problems, refused)...)
+	warned, refused := serviceFields.Judge(service, nil)
+	return s, errors.Join(warnings, warned), errors.Join(append(problems, refused)...)
 }
 
 // sourceRanges returns the networks without host bits, sorted and without duplicates.

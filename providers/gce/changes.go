@@ -245,7 +245,7 @@ func (b *reconciler) deleteRule(ctx context.Context, _ *services.Request, at pla
 			return b.api.sdk.ForwardingRules.Delete(at.project, at.region, o.name).RequestId(id).Context(ctx).Do()
 		})
 	if err == nil && o.rule != nil {
-		o.former, o.rule = o.rule.IPAddress, nil
+		o.replacedIP, o.rule = o.rule.IPAddress, nil
 	}
 	return err
 }
@@ -304,7 +304,7 @@ func (b *reconciler) poolChanges(o observation, d spec) []change {
 		switch {
 		case onNext:
 			return list[2:]
-		case o.next != nil:
+		case o.nextPool != nil:
 			return list[1:]
 		}
 		return list
@@ -314,7 +314,7 @@ func (b *reconciler) poolChanges(o observation, d spec) []change {
 	if o.rule != nil && lastPart(o.rule.Target) != d.name {
 		list = append(list, point(d.name))
 	}
-	if o.next != nil && !onNext {
+	if o.nextPool != nil && !onNext {
 		list = append(list, unneeded)
 	}
 	return list
@@ -339,7 +339,7 @@ func (b *reconciler) createPool(d spec, name string) writeFunc {
 		if name == d.name {
 			o.pool = have
 		} else {
-			o.next = have
+			o.nextPool = have
 		}
 		return err
 	}
@@ -355,7 +355,7 @@ func (b *reconciler) deletePool(name string) writeFunc {
 		case name == o.name:
 			o.pool = nil
 		default:
-			o.next = nil
+			o.nextPool = nil
 		}
 		return err
 	}
@@ -623,7 +623,7 @@ func (b *reconciler) externalDeletions(r services.Request, o observation) (list 
 	if is {
 		list = append(list, b.step(contract.PlanDelete, "forwarding rule "+o.name, "", b.deleteRule))
 	}
-	if o.next != nil {
+	if o.nextPool != nil {
 		list = append(list, b.step(contract.PlanDelete, "target pool "+nextPoolName(o.name), "", b.deletePool(nextPoolName(o.name))))
 	}
 	shared := b.isSharedCheckUnused(o)

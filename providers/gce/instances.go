@@ -306,7 +306,7 @@ func parseProviderID(text string) (instanceID, error) {
 // parseProviderID also rejects projects other than the configured one.
 func (c Config) parseProviderID(text string) (instanceID, error) {
 	id, err := parseProviderID(text)
-	if err == nil && c.Project != "" && !numeric.MatchString(c.Project) && id.project != c.Project {
+	if err == nil && c.Project != "" && !projectNumber.MatchString(c.Project) && id.project != c.Project {
 		return id, fmt.Errorf("provider ID %q is of another project than %s, which this program manages", text, c.Project)
 	}
 	return id, err

@@ -40,7 +40,7 @@ func (b *reconciler) observeInternal(ctx context.Context, r services.Request, q 
 		return err
 	}
 	if o.rule != nil {
-		o.usedBackend, _ = s.backends.Peek(lastPart(o.rule.BackendService))
+		o.ruleBackend, _ = s.backends.Peek(lastPart(o.rule.BackendService))
 	}
 	goes := r.Purpose == services.Delete || r.Purpose == services.Lookup || !isInternal(r.Service)
 	if !goes || r.Purpose == services.UpdateNodes {
@@ -170,7 +170,7 @@ func (b *reconciler) internalChanges(r services.Request, o observation, d spec) 
 		list = append(list, opening...)
 	}
 	list = append(list, b.addressRelease(o, d, replace && !d.legacy)...)
-	list = append(append(list, b.backendDeletions(o, o.leftBackends...)...), b.obsoleteNodeChecks(o, d)...)
+	list = append(append(list, b.backendDeletions(o, o.obsoleteBackends...)...), b.obsoleteNodeChecks(o, d)...)
 	if made {
 		return list
 	}
@@ -330,7 +330,7 @@ func backendsOf(have *compute.BackendService, cluster string, zones []string, at
 
 func (d *spec) zones() (zones []string) {
 	for _, g := range d.groups {
-		if len(g.want) > 0 || g.stays {
+		if len(g.want) > 0 || g.kept {
 			zones = append(zones, g.id.zone)
 		}
 	}
@@ -439,7 +439,7 @@ func (b *reconciler) internalDeletions(r services.Request, o observation) (list 
 		}
 		list = append(list, withCompare(b.step(contract.PlanDelete, "forwarding rule "+o.name, "", b.deleteRule), planFields(o.rule), nil))
 	}
-	list = append(list, b.backendDeletions(o, append(o.leftBackends, o.backend)...)...)
+	list = append(list, b.backendDeletions(o, append(o.obsoleteBackends, o.backend)...)...)
 	list = append(list, b.ownCheckDeletions(o)...)
 	if o.identified && !b.hasOtherUser(o, indexCheck, sharedCheckName(o.cluster)) {
 		list = append(list, b.nodeCheckDeletions(o)...)
@@ -464,7 +464,7 @@ func (b *reconciler) hasInternalParts(r services.Request, o observation) bool {
 	if shared && o.identified && !b.hasOtherUser(o, indexCheck, sharedCheckName(o.cluster)) {
 		return true
 	}
-	backends := b.backendDeletions(o, append(o.leftBackends, o.backend)...)
+	backends := b.backendDeletions(o, append(o.obsoleteBackends, o.backend)...)
 	return len(backends) > 0 || o.ownCheck != nil || o.ownCheckFirewall != nil || len(o.groupZones) > 0 ||
 		slices.Contains(r.Service.Finalizers, finalizerILB)
 }

@@ -68,8 +68,8 @@ type desiredGroup struct {
 	// strangers: members that stay although they are not nodes. leftOut: the number of nodes beyond the group's maximum.
 	strangers []string
 	leftOut   int
-	// waits: the zone's instances are unknown, so the group is not changed. stays: the backend service keeps the group meanwhile.
-	waits, stays bool
+	// zoneUnknown: the zone's instances are unknown, so the group is not changed. kept: the backend service keeps the group meanwhile.
+	zoneUnknown, kept bool
 }
 
 // diff returns the instances that join and leave. Strangers do neither.
@@ -96,18 +96,18 @@ func (b *reconciler) desiredGroups(
 		zones[i.id.zone] = append(zones[i.id.zone], i.id.path())
 	}
 	var served []string
-	for _, v := range append([]*compute.BackendService{o.backend, o.usedBackend}, o.leftBackends...) {
+	for _, v := range append([]*compute.BackendService{o.backend, o.ruleBackend}, o.obsoleteBackends...) {
 		served = append(served, zonesOf(v, name)...)
 	}
 	for _, zone := range served {
-		if err := m.lacks(instanceID{project: at.project, zone: zone}); err != nil && zones[zone] == nil && !m.isWaiting(zone) {
-			m.waits[zone] = err // without nodes, and the cloud does not say whether its instances still exist
+		if err := m.whyUnknown(instanceID{project: at.project, zone: zone}); err != nil && zones[zone] == nil && !m.isWaiting(zone) {
+			m.unknownZones[zone] = err // without nodes, and the cloud does not say whether its instances still exist
 		}
 	}
 	for _, zone := range slices.Sorted(maps.Keys(zones)) {
 		g, err := b.desiredGroup(ctx, groupID{zone, name}, zones[zone])
 		if b.isUnreachable(ctx, instanceID{project: at.project, zone: zone}, err) {
-			m.waits[zone] = err
+			m.unknownZones[zone] = err
 			continue
 		}
 		if err != nil {
@@ -116,12 +116,12 @@ func (b *reconciler) desiredGroups(
 		groups = append(groups, g)
 	}
 	if len(groups) == 0 {
-		for _, zone := range slices.Sorted(maps.Keys(m.waits)) {
-			return nil, m.waits[zone]
+		for _, zone := range slices.Sorted(maps.Keys(m.unknownZones)) {
+			return nil, m.unknownZones[zone]
 		}
 	}
-	for _, zone := range slices.Sorted(maps.Keys(m.waits)) {
-		g := desiredGroup{id: groupID{zone, name}, waits: true, stays: slices.Contains(served, zone)}
+	for _, zone := range slices.Sorted(maps.Keys(m.unknownZones)) {
+		g := desiredGroup{id: groupID{zone, name}, zoneUnknown: true, kept: slices.Contains(served, zone)}
 		groups = append(groups, g)
 	}
 	return groups, nil
@@ -160,7 +160,7 @@ func (b *reconciler) groupChanges(groups []desiredGroup) (list []change) {
 		object := "instance group " + g.id.name + " in " + g.id.zone
 		add, remove := g.diff()
 		switch {
-		case g.waits:
+		case g.zoneUnknown:
 		case g.have == nil:
 			put := b.step(contract.PlanCreate, object, fmt.Sprint(len(g.want), " instances"), b.putGroup(g))
 			list = append(list, withCompare(put, nil, namedLinks("instances", g.want)))

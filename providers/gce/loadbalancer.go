@@ -43,27 +43,30 @@ type observation struct {
 	// identified: the cluster's ID is known. It may be empty.
 	identified bool
 	rule       *compute.ForwardingRule
-	pool, next *compute.TargetPool
-	firewall   *compute.Firewall
+	pool       *compute.TargetPool
+	// nextPool serves while the pool is made again.
+	nextPool *compute.TargetPool
+	firewall *compute.Firewall
 	// narrowed: this reconciliation has narrowed the firewall rule.
 	narrowed bool
 	// local and shared are the health checks, with their firewall rules.
 	local, shared                 *compute.HttpHealthCheck
 	localFirewall, sharedFirewall *compute.Firewall
 	// Internal load balancers only.
-	// backend is the backend service named backendName, usedBackend the one in the present forwarding rule. leftBackends are to be deleted;
-	// freeBackends are the names of shared ones that no other Service needs.
-	backend, usedBackend                *compute.BackendService
-	leftBackends                        []*compute.BackendService
+	// backend is the backend service named backendName, ruleBackend the one in the present forwarding rule. obsoleteBackends are to be
+	// deleted; unneededNames are those of shared ones that no other Service needs. ownCheck and nodeCheck are what local and shared are to
+	// external load balancers.
+	backend, ruleBackend                *compute.BackendService
+	obsoleteBackends                    []*compute.BackendService
 	backendName                         string
-	freeBackends                        []string
+	unneededNames                       []string
 	ownCheck, nodeCheck                 *compute.HealthCheck
 	ownCheckFirewall, nodeCheckFirewall *compute.Firewall
 	// groupZones are the zones whose instance group only this Service needs, if it is deleted.
 	groupZones []string
-	// address has the load balancer's name; former is the address of a forwarding rule that is being replaced.
-	address *compute.Address
-	former  string
+	// address has the load balancer's name; replacedIP is that of a forwarding rule that was deleted to be made again.
+	address    *compute.Address
+	replacedIP string
 	// deny is the firewall rule of Google's own controller that denies everything else.
 	deny *compute.Firewall
 }
@@ -149,11 +152,11 @@ func (b *reconciler) Observe(ctx context.Context, r services.Request) (o observa
 	if err := readAll(reads); err != nil || r.Purpose == services.Narrow {
 		return o, err
 	}
-	external, private := kinds(r, o)
+	external, internal := wantedOrPresent(r, o)
 	if external {
 		err = b.observeExternal(ctx, r, q, &o)
 	}
-	if err == nil && private {
+	if err == nil && internal {
 		err = b.observeInternal(ctx, r, q, &o)
 	}
 	return o, err
@@ -173,20 +176,20 @@ func readAll(reads []func() error) error {
 	return nil
 }
 
-// kinds returns the kinds of load balancer that a Service wants or may still have: its annotation may have changed, and older releases
-// wrote no finalizer.
-func kinds(r services.Request, o observation) (external, private bool) {
+// wantedOrPresent returns the kinds of load balancer that a Service wants or may still have: its annotation may have changed, and older
+// releases wrote no finalizer.
+func wantedOrPresent(r services.Request, o observation) (external, internal bool) {
 	has := func(f string) bool { return slices.Contains(r.Service.Finalizers, f) }
-	external, private = has(finalizerNetLB), has(finalizerILB)
+	external, internal = has(finalizerNetLB), has(finalizerILB)
 	if o.rule != nil {
 		is := o.rule.LoadBalancingScheme == schemeInternal
-		external, private = external || !is, private || is
+		external, internal = external || !is, internal || is
 	}
-	if r.Purpose == services.Ensure || r.Purpose == services.Plan || (!external && !private) {
+	if r.Purpose == services.Ensure || r.Purpose == services.Plan || (!external && !internal) {
 		is := isInternal(r.Service)
-		external, private = external || !is, private || is
+		external, internal = external || !is, internal || is
 	}
-	return external, private
+	return external, internal
 }
 
 func (b *reconciler) observeExternal(ctx context.Context, r services.Request, q inventory.Query, o *observation) error {
@@ -194,7 +197,7 @@ func (b *reconciler) observeExternal(ctx context.Context, r services.Request, q 
 	reads := []func() error{readInto(ctx, s.pools, o.name, q, &o.pool)}
 	if r.Purpose != services.UpdateNodes {
 		reads = append(reads,
-			readInto(ctx, s.pools, nextPoolName(o.name), q, &o.next), readInto(ctx, s.checks, o.name, q, &o.local),
+			readInto(ctx, s.pools, nextPoolName(o.name), q, &o.nextPool), readInto(ctx, s.checks, o.name, q, &o.local),
 			readInto(ctx, s.firewalls, denyFirewallName(o.name), q, &o.deny))
 		if o.identified {
 			reads = append(reads, readInto(ctx, s.checks, sharedCheckName(o.cluster), q, &o.shared))
@@ -347,11 +350,11 @@ func (b *reconciler) Desire(ctx context.Context, r services.Request, o observati
 		}
 	}
 	found, err := b.desireAddress(ctx, r.Service, o, &d)
-	return d, append(append(findings, found...), planEnd(r, o)...), err
+	return d, append(append(findings, found...), planFindings(r, o)...), err
 }
 
-// planEnd reports what a plan cannot show: the objects deleted and created by a change of kind have the same names.
-func planEnd(r services.Request, o observation) []services.Finding {
+// planFindings reports what a plan cannot show: the objects deleted and created by a change of kind have the same names.
+func planFindings(r services.Request, o observation) []services.Finding {
 	isInternal := isInternal(r.Service)
 	if r.Purpose != services.Plan || o.rule == nil || (o.rule.LoadBalancingScheme == schemeInternal) == isInternal {
 		return nil
@@ -382,7 +385,8 @@ func statusOf(rule *compute.ForwardingRule) *v1.LoadBalancerStatus {
 
 // Exists implements services.Reconciler. Shared objects are ignored if no load balancer uses them.
 func (b *reconciler) Exists(_ context.Context, r services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
-	left := o.name != "" && (o.rule != nil || o.pool != nil || o.next != nil || o.firewall != nil || o.localFirewall != nil || o.deny != nil ||
-		o.local != nil || slices.Contains(r.Service.Finalizers, finalizerNetLB) || b.isSharedCheckUnused(o) || b.hasInternalParts(r, o))
+	left := o.name != "" && (o.rule != nil || o.pool != nil || o.nextPool != nil || o.firewall != nil || o.localFirewall != nil ||
+		o.deny != nil || o.local != nil || slices.Contains(r.Service.Finalizers, finalizerNetLB) || b.isSharedCheckUnused(o) ||
+		b.hasInternalParts(r, o))
 	return statusOf(o.rule), left, nil
 }

@@ -52,7 +52,7 @@ func (p *places) get(ctx context.Context) (place, error) {
 	return found, nil
 }
 
-var numeric = regexp.MustCompile(`^[0-9]+$`)
+var projectNumber = regexp.MustCompile(`^[0-9]+$`)
 
 func (p *places) find(ctx context.Context) (found place, err error) {
 	c, m := p.config, p.api.metadata
@@ -89,7 +89,7 @@ func (p *places) find(ctx context.Context) (found place, err error) {
 
 // projectName returns the name of a project given by number.
 func (p *places) projectName(ctx context.Context, project string) (string, error) {
-	if !numeric.MatchString(project) {
+	if !projectNumber.MatchString(project) {
 		return project, nil
 	}
 	found, err := p.api.sdk.Projects.Get(project).Context(ctx).Fields("name").Do()

@@ -47,6 +47,7 @@ func (b *reconciler) markRule(d spec) writeFunc {
 // Google's own controller, which does not mark, are not written.
 func (b *reconciler) addMarkChange(o observation, d spec, list []change) []change {
 	inCloud := func(c change) bool { return !strings.HasPrefix(c.Object, objectService) }
+	// Narrowing was a change too, though it is not in the list any more.
 	if !o.narrowed && !slices.ContainsFunc(list, inCloud) || !d.lacksMark(o.rule) || b.unmarked.Load() {
 		return list
 	}

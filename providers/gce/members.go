@@ -25,18 +25,18 @@ const goneAgain = time.Hour
 type membership struct {
 	// known are the existing instances in the region of the load balancer.
 	known []instance
-	// waits are the zones whose instances are unknown, with the reason: their members neither join nor leave.
-	waits map[string]error
-	// lacks explains why the latest listing says nothing about an instance.
-	lacks func(instanceID) error
-	// gone are the instances of nodes that do not exist now.
-	gone []instanceID
+	// unknownZones are the zones whose instances are unknown, with the reason: their members neither join nor leave.
+	unknownZones map[string]error
+	// whyUnknown explains why the latest listing says nothing about an instance.
+	whyUnknown func(instanceID) error
+	// missing are the instances of nodes that do not exist now.
+	missing []instanceID
 }
 
 // isWaiting reports whether the members of a zone are left unchanged.
-func (m *membership) isWaiting(zone string) bool { return m.waits[zone] != nil }
+func (m *membership) isWaiting(zone string) bool { return m.unknownZones[zone] != nil }
 
-// keep returns the wanted members outside waiting zones, and the present ones in them. It adds zones to waits.
+// keep returns the wanted members outside waiting zones, and the present ones in them. It adds zones to unknownZones.
 func (m *membership) keep(want, have []string) []string {
 	all := slices.DeleteFunc(slices.Clone(want), func(path string) bool {
 		id, ok := instanceAt(path)
@@ -47,8 +47,8 @@ func (m *membership) keep(want, have []string) []string {
 		if !ok {
 			continue
 		}
-		if err := m.lacks(id); err != nil && !m.isWaiting(id.zone) && !slices.Contains(want, path) {
-			m.waits[id.zone] = err // without nodes, and the cloud does not say whether its instances still exist
+		if err := m.whyUnknown(id); err != nil && !m.isWaiting(id.zone) && !slices.Contains(want, path) {
+			m.unknownZones[id.zone] = err // without nodes, and the cloud does not say whether its instances still exist
 		}
 		if m.isWaiting(id.zone) {
 			all = append(all, path)
@@ -78,7 +78,7 @@ func instanceAt(path string) (id instanceID, ok bool) {
 // waitFindings report the waiting zones, once while they stay the same, and schedule the next try.
 func (b *reconciler) waitFindings(r services.Request, m membership) []services.Finding {
 	var zones, why []string
-	for zone, err := range m.waits {
+	for zone, err := range m.unknownZones {
 		zones, why = append(zones, zone), append(why, err.Error())
 	}
 	slices.Sort(zones)
@@ -86,8 +86,8 @@ func (b *reconciler) waitFindings(r services.Request, m membership) []services.F
 	text := strings.Join(zones, ", ")
 	first := r.Purpose == services.Plan || b.told.isNew(r.Service.UID, eventZoneWaits, text)
 	var list []services.Finding
-	if len(m.gone) > 0 {
-		list = append(list, services.Finding{Again: goneAgain, When: b.instances.arrivals.await(m.gone)})
+	if len(m.missing) > 0 {
+		list = append(list, services.Finding{Again: goneAgain, When: b.instances.arrivals.await(m.missing)})
 	}
 	if len(zones) == 0 {
 		return list
@@ -105,7 +105,7 @@ func (b *reconciler) waitFindings(r services.Request, m membership) []services.F
 // no instance is known and a zone is unknown.
 func (b *reconciler) members(ctx context.Context, nodes []*v1.Node, at place) (m membership, err error) {
 	q := inventory.Query{MaxAge: memberMaxAge, MaxMissAge: memberMaxAge, Expected: len(nodes)}
-	m = membership{waits: map[string]error{}, lacks: func(id instanceID) error { return b.explainMissing(ctx, id) }}
+	m = membership{unknownZones: map[string]error{}, whyUnknown: func(id instanceID) error { return b.explainMissing(ctx, id) }}
 	var unknown error
 	for _, n := range nodes {
 		id, err := b.config.parseProviderID(n.Spec.ProviderID)
@@ -117,13 +117,13 @@ func (b *reconciler) members(ctx context.Context, nodes []*v1.Node, at place) (m
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound), !named && errors.Is(err, cloudapi.ErrConflict):
 			if named {
-				m.gone = append(m.gone, id) // the instance may be created again while its Node stays
+				m.missing = append(m.missing, id) // the instance may be created again while its Node stays
 			}
 			continue // it does not exist, or its name is ambiguous
 		case b.isUnreachable(ctx, id, err):
 			unknown = err
 			if zone := zoneOfNode(n, id); zone == unknownZone || regionOf(zone) == at.region {
-				m.waits[zone] = err
+				m.unknownZones[zone] = err
 			}
 			continue
 		case err != nil:

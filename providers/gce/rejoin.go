@@ -108,8 +108,8 @@ func (a *arrivals) takeRecreated() map[string]instanceID {
 	return paths
 }
 
-// giveBack records them again after a failure.
-func (a *arrivals) giveBack(paths map[string]instanceID) {
+// putBack records them again after a failure.
+func (a *arrivals) putBack(paths map[string]instanceID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, id := range paths {
@@ -135,7 +135,7 @@ func (b *reconciler) rejoin(ctx context.Context) error {
 	}
 	err := b.rejoinAll(ctx, again)
 	if err != nil {
-		b.instances.arrivals.giveBack(again)
+		b.instances.arrivals.putBack(again)
 	}
 	return err
 }

@@ -365,9 +365,9 @@ func (c creation) decide(all []*compute.Route) (to choice) {
 
 // refusalReason explains why a route may not be created beside another one to the same network.
 func (c creation) refusalReason(have *compute.Route, ours bool) string {
-	switch holder := c.holder(have); {
-	case ours && holder != "":
-		return "node " + holder + " has the same network; delete one of the two Nodes"
+	switch other := c.otherNode(have); {
+	case ours && other != "":
+		return "node " + other + " has the same network; delete one of the two Nodes"
 	case !ours && have.Priority == routePriority && len(have.Tags) == 0:
 		return "route " + have.Name + ", which this controller did not make, is there for it with the same priority, so " +
 			"that a part of the packets would go elsewhere; remove that route, or give the pods other networks"
@@ -385,8 +385,8 @@ func (c creation) name(taken map[string]*compute.Route) string {
 	return usual
 }
 
-// holder returns another node whose network the route serves, or "".
-func (c creation) holder(route *compute.Route) string {
+// otherNode returns another node whose network the route serves, or "".
+func (c creation) otherNode(route *compute.Route) string {
 	n := c.nodes.nodeOf(route)
 	wanted := func(cidr string) bool { return sameNetwork(cidr, route.DestRange) }
 	if n == nil || n.Name == c.node.Name || !slices.ContainsFunc(n.Spec.PodCIDRs, wanted) {

@@ -59,7 +59,7 @@ func (o *observation) nameBackend(r services.Request) {
 // findObsoleteBackends records backend services to delete: the Service's own if it now shares one, and shared ones without a user. It
 // searches all names, because an interrupted change left no record.
 func (b *reconciler) findObsoleteBackends(ctx context.Context, q inventory.Query, o *observation) (err error) {
-	if o.freeBackends, err = b.findFreeBackends(ctx, *o); err != nil {
+	if o.unneededNames, err = b.findUnneededNames(ctx, *o); err != nil {
 		return err
 	}
 	for _, name := range append(sharedBackendNames(o.cluster), o.name) {
@@ -71,15 +71,15 @@ func (b *reconciler) findObsoleteBackends(ctx context.Context, q inventory.Query
 			return err
 		}
 		if v != nil {
-			o.leftBackends = append(o.leftBackends, v)
+			o.obsoleteBackends = append(o.obsoleteBackends, v)
 		}
 	}
 	return nil
 }
 
-// findFreeBackends returns the shared backend services that no other living Service requests. One that does may have no forwarding rule
+// findUnneededNames returns the shared backend services that no other living Service requests. One that does may have no forwarding rule
 // yet.
-func (b *reconciler) findFreeBackends(ctx context.Context, o observation) ([]string, error) {
+func (b *reconciler) findUnneededNames(ctx context.Context, o observation) ([]string, error) {
 	names := slices.DeleteFunc(sharedBackendNames(o.cluster), func(name string) bool {
 		_, ok := b.api.stores.backends.Peek(name)
 		return !ok
@@ -120,9 +120,10 @@ func (b *reconciler) isOnlyUser(o observation, v *compute.BackendService) bool {
 	if v.Name == o.name {
 		return true
 	}
-	return slices.Contains(o.freeBackends, v.Name) && !slices.ContainsFunc(b.api.stores.rules.PeekAll(), func(r *compute.ForwardingRule) bool {
+	isUser := func(r *compute.ForwardingRule) bool {
 		return r.Name != o.name && lastPart(r.BackendService) == v.Name
-	})
+	}
+	return slices.Contains(o.unneededNames, v.Name) && !slices.ContainsFunc(b.api.stores.rules.PeekAll(), isUser)
 }
 
 // backendDeletions delete backend services that no other load balancer uses.
@@ -142,7 +143,7 @@ func (b *reconciler) deleteBackend(v *compute.BackendService) writeFunc {
 			return err
 		}
 		defer unlock()
-		if o.freeBackends, err = b.findFreeBackends(ctx, *o); err != nil {
+		if o.unneededNames, err = b.findUnneededNames(ctx, *o); err != nil {
 			return err
 		}
 		if !b.isOnlyUser(*o, v) {
@@ -160,7 +161,7 @@ func (b *reconciler) deleteBackend(v *compute.BackendService) writeFunc {
 		if o.backend != nil && o.backend.Name == v.Name {
 			o.backend, o.backendName = nil, o.name
 		}
-		o.leftBackends = slices.DeleteFunc(slices.Clone(o.leftBackends), func(l *compute.BackendService) bool { return l.Name == v.Name })
+		o.obsoleteBackends = slices.DeleteFunc(slices.Clone(o.obsoleteBackends), func(l *compute.BackendService) bool { return l.Name == v.Name })
 		unused := func(g *compute.Backend) bool { return !b.hasOtherUser(*o, indexGroup, resource(g.Group)) }
 		if kept || o.backend != nil || len(o.groupZones) > 0 || !slices.ContainsFunc(v.Backends, unused) {
 			return nil
