@@ -15,6 +15,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
@@ -365,7 +366,7 @@ func (r *reconciler) handOver(ctx context.Context, gone *v1.Service, a address) 
 		return false, err
 	}
 	heir := heirs[0]
-	if at := slices.IndexFunc(heirs, func(s *v1.Service) bool { return !isLeaving(s) }); at >= 0 {
+	if at := slices.IndexFunc(heirs, func(s *v1.Service) bool { return !ownership.Leaves(s) }); at >= 0 {
 		heir = heirs[at]
 		if err := r.note(ctx, &services.Request{Purpose: services.Delete, Service: heir}, a, false); err != nil {
 			return false, err
@@ -373,17 +374,12 @@ func (r *reconciler) handOver(ctx context.Context, gone *v1.Service, a address) 
 		if heirs, err = r.ownersOf(ctx, rules, gone); err != nil {
 			return false, err
 		}
-		if slices.ContainsFunc(heirs, func(s *v1.Service) bool { return s.UID == heir.UID && !isLeaving(s) }) {
+		if slices.ContainsFunc(heirs, func(s *v1.Service) bool { return s.UID == heir.UID && !ownership.Leaves(s) }) {
 			return true, nil
 		}
 	}
 	text := fmt.Sprintf("address %s waits for Service %s/%s, which goes as well and has rules at it", a.IP, heir.Namespace, heir.Name)
 	return false, cloudproviderapi.NewRetryError(text, lookAgain)
-}
-
-// isLeaving reports whether a Service no longer needs a load balancer.
-func isLeaving(s *v1.Service) bool {
-	return s.DeletionTimestamp != nil || s.Spec.Type != v1.ServiceTypeLoadBalancer
 }
 
 // ownersOf returns the other Services, of any type, that own the rules, as read from the API server.

@@ -46,9 +46,10 @@ func recordedID(service *v1.Service) string {
 }
 
 // find returns the Service's load balancer by recorded ID, by name or by mark. Names and marks also count after a stale ID, because an
-// interrupted creation is not recorded yet. The result may be refused. nodes are nodes of this cluster besides the known ones.
+// interrupted creation is not recorded yet, and after the ID of another one's where the Service goes. The result may be refused. nodes are
+// nodes of this cluster besides the known ones.
 func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (finding, error) {
-	asked := time.Now()
+	asked, refused := time.Now(), finding{}
 	if id := recordedID(service); id != "" {
 		lb, err := l.observed.Get(ctx, id, q)
 		if err == nil && lb.Status != statusActive {
@@ -56,9 +57,10 @@ func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*
 			lb, err = l.observed.Get(ctx, id, inventory.Query{MaxAge: time.Since(asked)})
 		}
 		if err == nil {
-			return l.judge(ctx, service, lb, nodes)
-		}
-		if !errors.Is(err, cloudapi.ErrNotFound) {
+			if refused, err = l.judge(ctx, service, lb, nodes); err != nil || refused.Verdict != ownership.Refused || !ownership.Leaves(service) {
+				return refused, err
+			}
+		} else if !errors.Is(err, cloudapi.ErrNotFound) {
 			return finding{}, err
 		}
 	}
@@ -75,7 +77,7 @@ func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*
 	if custom := service.Annotations[annotationName]; custom != "" {
 		return l.oldestOf(ctx, service, indexName, custom, nodes, q)
 	}
-	return finding{}, nil
+	return refused, nil
 }
 
 // oldestOf returns the oldest load balancer with the key that the Service owns, otherwise the oldest refused one.

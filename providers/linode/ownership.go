@@ -38,7 +38,8 @@ type finding struct {
 }
 
 // find returns the NodeBalancer of a Service: the named one, else the recorded one, else the one with the address in the status, else the
-// one with the Service's label. The Service may be refused its use. nodes are further nodes of this cluster.
+// one with the Service's label. The Service may be refused its use; where it goes, its own one is found all the same. nodes are further
+// nodes of this cluster.
 func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (finding, error) {
 	id := idOf(service.Annotations[annotationID])
 	if id == 0 {
@@ -47,7 +48,7 @@ func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*
 	nb, err := l.observed.Get(ctx, id, q)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		problem := &schema.Problem{Place: "annotation " + annotationID, Value: strconv.Itoa(id), Reason: "is not the ID of a NodeBalancer that the token may read; correct or remove it"}
-		if service.DeletionTimestamp != nil || service.Spec.Type != v1.ServiceTypeLoadBalancer {
+		if ownership.Leaves(service) {
 			return l.findByRecords(ctx, service, nodes, q)
 		}
 		return finding{unknown: problem}, nil
@@ -55,7 +56,14 @@ func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*
 	if err != nil {
 		return finding{}, err
 	}
-	return l.judge(ctx, service, nb, nodes)
+	f, err := l.judge(ctx, service, nb, nodes)
+	if err != nil || f.Verdict != ownership.Refused || !ownership.Leaves(service) {
+		return f, err
+	}
+	if own, err := l.findByRecords(ctx, service, nodes, q); err != nil || own.nb != nil {
+		return own, err
+	}
+	return f, nil
 }
 
 // findByRecords searches for traces of a controller. Another owner's NodeBalancer in a record or a status does not prevent finding the

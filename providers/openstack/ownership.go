@@ -15,6 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacklimits"
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -41,17 +42,31 @@ func (l *loadBalancers) find(ctx context.Context, cluster string, service *v1.Se
 	switch {
 	case err == nil && lb.isLeaving():
 		return lb, nil
+	case err == nil && ownership.Leaves(service):
+		return l.findInstead(ctx, cluster, service, lb)
 	case !errors.Is(err, cloudapi.ErrNotFound):
 		return lb, err
 	}
 	l.forget(id)
-	if id == service.Annotations[annotationMade] || service.DeletionTimestamp != nil || service.Spec.Type != v1.ServiceTypeLoadBalancer {
+	if id == service.Annotations[annotationMade] || ownership.Leaves(service) {
 		return l.findByName(ctx, cluster, service, fresh) // the load balancer that we created was removed, and is created again
 	}
 	return nil, &schema.Problem{
 		Place: "annotation " + annotationID, Value: id,
 		Reason: "is not the ID of a load balancer of the project; correct it, or remove it to have a new load balancer made",
 	}
+}
+
+// findInstead returns the load balancer that a Service names when it goes, or its own where it names one that it does not use.
+func (l *loadBalancers) findInstead(ctx context.Context, cluster string, service *v1.Service, named *loadBalancer) (*loadBalancer, error) {
+	if _, uses, err := l.roleIn(ctx, cluster, service, named); err != nil || uses {
+		return named, err
+	}
+	own, err := l.findByName(ctx, cluster, service, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge})
+	if own == nil {
+		own = named
+	}
+	return own, err
 }
 
 func (l *loadBalancers) findByName(ctx context.Context, cluster string, service *v1.Service, q inventory.Query) (*loadBalancer, error) {
@@ -137,7 +152,7 @@ func (l *loadBalancers) roleOf(
 		slices.Contains(lb.Tags, r.serviceMark)
 	moved := clusterDiffers(lb.Name, r.name) && !slices.Contains(lb.Tags, r.name)
 	if !own && !moved {
-		r.apart, err = l.belongsToOtherCluster(ctx, lb, r)
+		r.apart, err = l.belongsToOtherCluster(ctx, service, lb, r)
 		return r, ownership.Decision{}, err
 	}
 	d, err := l.judge(ctx, service, lb, l.rules(cluster, lb, mark), nil)
@@ -156,10 +171,13 @@ func (l *loadBalancers) roleOf(
 }
 
 // belongsToOtherCluster reports whether the tag with the Service's name belongs to another cluster of the same name: no listener with the
-// tag is this cluster's.
-func (l *loadBalancers) belongsToOtherCluster(ctx context.Context, lb *loadBalancer, r role) (bool, error) {
-	if l.config.LoadBalancer.ShareAcross || !slices.Contains(lb.Tags, r.name) || ownership.Check("", r.mark, lb.Tags) == nil {
+// tag is this cluster's, or nothing has a mark, and neither an address nor a node tells of this cluster.
+func (l *loadBalancers) belongsToOtherCluster(ctx context.Context, service *v1.Service, lb *loadBalancer, r role) (bool, error) {
+	if l.config.LoadBalancer.ShareAcross || !slices.Contains(lb.Tags, r.name) {
 		return false, nil
+	}
+	if ownership.Check("", r.mark, lb.Tags) == nil {
+		return l.isUnprovedGuest(ctx, service, lb, r)
 	}
 	d, err := l.readWholeParts(ctx, lb.ID)
 	if err != nil {
@@ -169,6 +187,24 @@ func (l *loadBalancers) belongsToOtherCluster(ctx context.Context, lb *loadBalan
 	return slices.ContainsFunc(d.listeners, tagged) && !slices.ContainsFunc(
 		d.listeners, func(l listener) bool { return tagged(l) && r.isOwn(l) },
 	), nil
+}
+
+// isUnprovedGuest reports whether the Service's name alone tells that it uses a load balancer without marks.
+func (l *loadBalancers) isUnprovedGuest(ctx context.Context, service *v1.Service, lb *loadBalancer, r role) (bool, error) {
+	if r.mark == "" || slices.Contains(lb.Tags, r.mark) || l.adopt == registry.AdoptAny {
+		return false, nil
+	}
+	addresses, err := l.addressesOf(ctx, lb)
+	if err != nil || slices.ContainsFunc(addresses, func(a string) bool { return showsAddress(service, a) }) {
+		return false, err
+	}
+	d, err := l.readWholeParts(ctx, lb.ID)
+	marked := func(l listener) bool { return slices.Contains(l.Tags, r.name) && slices.Contains(l.Tags, r.mark) }
+	if err != nil || slices.ContainsFunc(d.listeners, marked) {
+		return false, err
+	}
+	t, err := l.targets(ctx, lb, nil)
+	return t.All > 0 && t.Ours == 0, err
 }
 
 // judge decides who owns a load balancer.
@@ -207,8 +243,7 @@ func (l *loadBalancers) judge(
 func records(s *v1.Service, lb *loadBalancer, addresses []string) bool {
 	address, portID := s.Annotations[annotationAddress], s.Annotations[annotationPortID]
 	more := (address != "" && slices.Contains(addresses, address)) || (portID != "" && portID == lb.VIPPortID) ||
-		s.Annotations[annotationMade] == lb.ID ||
-		s.DeletionTimestamp != nil || s.Spec.Type != v1.ServiceTypeLoadBalancer
+		s.Annotations[annotationMade] == lb.ID || ownership.Leaves(s)
 	return s.Annotations[annotationID] == lb.ID && more
 }
 

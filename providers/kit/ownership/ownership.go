@@ -148,6 +148,11 @@ func MayHave(service *v1.Service) bool {
 	return service.Spec.Type == v1.ServiceTypeLoadBalancer || len(service.Finalizers) > 0
 }
 
+// Leaves reports whether a Service gives up the load balancer that it has.
+func Leaves(service *v1.Service) bool {
+	return service.DeletionTimestamp != nil || service.Spec.Type != v1.ServiceTypeLoadBalancer
+}
+
 // ClusterMark returns the mark of the cluster whose namespace kube-system has the UID.
 func ClusterMark(uid string) string { return markPrefix + uid }
 
