@@ -56,6 +56,21 @@ func (r *reconciler) servedBy(a doc, s *v1.Service, cluster string) bool {
 		slices.ContainsFunc(list, func(n string) bool { return strings.EqualFold(n, serviceName(s)) })
 }
 
+// serves reports whether an address is the Service's. Without a mark it may be that of a Service of the same name in a cluster called alike:
+// then it is at a frontend that this Service does not use.
+func (r *reconciler) serves(q services.Request, o *observed, a doc) bool {
+	if !r.servedBy(a, q.Service, q.Cluster) {
+		return false
+	}
+	base := baseName(q.Service)
+	return hasMark(a, o.mark) || !slices.ContainsFunc(o.lbs, func(lb doc) bool {
+		return slices.ContainsFunc(docs(lb, "properties", "frontendIPConfigurations"), func(f doc) bool {
+			at := sameID(str(f, "properties", "publicIPAddress", "id"), str(a, "id"))
+			return at && !ownedBy(base, str(f, "name")) && !servesFrontend(lb, f, base)
+		})
+	})
+}
+
 // isBoundElsewhere reports whether something other than this cluster's load balancers uses an address.
 func (r *reconciler) isBoundElsewhere(a doc, cluster string) bool {
 	at := str(a, "properties", "ipConfiguration", "id")
@@ -364,7 +379,7 @@ func sameDoc(a, b doc) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
 func (r *reconciler) releases(q services.Request, o *observed, d *spec) []services.Change[*observed] {
 	var list []services.Change[*observed]
 	for _, a := range o.addresses {
-		if !r.servedBy(a, q.Service, q.Cluster) {
+		if !r.serves(q, o, a) {
 			continue
 		}
 		wanted := d != nil && slices.ContainsFunc(d.Fronts, func(f front) bool {

@@ -61,7 +61,7 @@ func (r *reconciler) balancersOf(ctx context.Context, cluster string) ([]doc, er
 func (r *reconciler) hasLoadBalancers(q services.Request, o *observed) bool {
 	base := baseName(q.Service)
 	return slices.ContainsFunc(o.lbs, func(lb doc) bool { return hasPart(lb, base) }) ||
-		slices.ContainsFunc(o.addresses, func(a doc) bool { return r.servedBy(a, q.Service, q.Cluster) })
+		slices.ContainsFunc(o.addresses, func(a doc) bool { return r.serves(q, o, a) })
 }
 
 // observeNodes reads what is to be known of nodes: the machines of members, and with several load balancers the sets of machines.

@@ -140,7 +140,7 @@ func portAt(rule doc, key string) string {
 // addressesFor are the public addresses of a Service alone. They identify its rules even if its load balancer is gone.
 func (r *reconciler) addressesFor(q services.Request, o *observed) (list []string) {
 	for _, a := range o.addresses {
-		if names, _ := servicesOf(a); len(names) == 1 && r.servedBy(a, q.Service, q.Cluster) {
+		if names, _ := servicesOf(a); len(names) == 1 && r.serves(q, o, a) {
 			list = append(list, str(a, "properties", "ipAddress"))
 		}
 	}
