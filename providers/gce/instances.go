@@ -1,6 +1,7 @@
 package gce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,16 +69,15 @@ func newInstance(at place, i *compute.Instance) instance {
 	if i.Tags != nil {
 		kept.tags = slices.Clone(i.Tags.Items)
 	}
-	for _, n := range i.NetworkInterfaces {
+	interfaces := slices.Clone(i.NetworkInterfaces)
+	slices.SortStableFunc(interfaces, func(a, b *compute.NetworkInterface) int {
+		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name)) // nic0 speaks for the instance
+	})
+	for _, n := range interfaces {
 		kept.addresses = append(kept.addresses, addressesOf(n)...)
 	}
-	if len(i.NetworkInterfaces) > 0 {
-		first := i.NetworkInterfaces[0]
-		for _, n := range i.NetworkInterfaces {
-			if n.Name == "nic0" {
-				first = n
-			}
-		}
+	if len(interfaces) > 0 {
+		first := interfaces[0]
 		if len(first.AliasIpRanges) > 0 {
 			kept.alias = first.AliasIpRanges[0].IpCidrRange
 		}
