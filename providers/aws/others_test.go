@@ -9,7 +9,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
-// tryOthers says what tenants may ask for. AWS deletes no security group that others use.
+// tryOthers says what tenants may ask for.
 func tryOthers(t testing.TB, sim *awssim.Sim, f *conformance.Fixture) *conformance.Fixture {
 	t.Helper()
 	f.Reserve = func() conformance.Reserved {
@@ -18,6 +18,11 @@ func tryOthers(t testing.TB, sim *awssim.Sim, f *conformance.Fixture) *conforman
 			With:   map[string]string{annotationType: typeNLB, annotationEIPs: id, annotationSubnets: "public-us-east-1a"},
 			Exists: func() bool { _, there := sim.ElasticIPs()[id]; return there },
 		}
+	}
+	f.Lacks = map[string]string{
+		"Claims":    "nothing on a Service names a load balancer",
+		"Share":     "a load balancer serves one Service",
+		"Additions": "AWS refuses to delete a security group or a target group that others use, and a load balancer is one object",
 	}
 	f.OwnershipTags = []string{"kubernetes.io/cluster/" + awssim.ClusterID, "kubernetes.io/cluster/other", serviceTag, "KubernetesCluster", "anyccm.io/x", "AWS:x"}
 	f.AddInterface = func(providerID string) {

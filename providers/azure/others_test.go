@@ -1,6 +1,8 @@
 package azure
 
 import (
+	"strings"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
@@ -19,6 +21,24 @@ func tryOthers(sim *azuresim.Sim, f *conformance.Fixture) *conformance.Fixture {
 			Address: sim.AddAddress("idle"), Exists: func() bool { return sim.Shown(pipID("idle")) != nil },
 			Claims: []map[string]string{{annotationName: "idle"}},
 		}
+	}
+	f.Lacks = map[string]string{"Claims": "load balancers are the cluster's, and Services have frontends of them"}
+	f.Alike = "load balancers have the name of the cluster, as under Azure's own controller, and tell of no other one until they are marked"
+	f.Share = func(guest, owner *v1.Service) { guest.Spec.LoadBalancerIP = owner.Status.LoadBalancer.Ingress[0].IP }
+	f.AddInterface = func(providerID string) {
+		id := strings.TrimPrefix(providerID, "azure://")
+		sim.AddSubnet("storage", "10.9.0.0/24")
+		subnet := doc{"id": azuresim.ID("Microsoft.Network/virtualNetworks", azuresim.Network, "subnets", "storage")}
+		_ = sim.Change(id, func(m map[string]any) {
+			cards := m["properties"].(doc)["networkProfileConfiguration"].(doc)
+			cards["networkInterfaceConfigurations"] = append(cards["networkInterfaceConfigurations"].([]any), part("second", doc{
+				"primary": false, "ipConfigurations": []any{part("ipconfig", doc{"primary": true, "privateIPAddressVersion": "IPv4", "subnet": subnet})},
+			}))
+			machine := m["properties"].(doc)["networkProfile"].(doc)
+			first := machine["networkInterfaces"].([]any)[0].(doc)
+			first["properties"] = doc{"primary": true}
+			machine["networkInterfaces"] = []any{first, doc{"id": id + "/networkInterfaces/second", "properties": doc{"primary": false}}}
+		})
 	}
 	f.OwnershipTags = []string{
 		"anyccm-cluster", "K8S-Azure-Service", "k8s-azure-cluster-name", "k8s-azure-dns-label-service", "service", "kubernetes-cluster-name",

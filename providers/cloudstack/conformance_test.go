@@ -106,8 +106,7 @@ func fixtureOf(kind string) func(t testing.TB) *conformance.Fixture {
 			},
 			Snapshot:     func() string { return snapshot(t, sim) },
 			SourceRanges: conformance.FeatureCase{Scope: scopeOf(sim, kind)},
-			// Lag stays nil, because reads show what was written (Strictness.Immediate), and so does Claims: rules are found by the UID in their
-			// names, so that nothing that the author of a Service writes leads to another's.
+			// Lag stays nil, because reads show what was written (Strictness.Immediate).
 			RemoveLoadBalancers: sim.RemoveRules,
 			Fixed: map[string]func() conformance.FixedCase{
 				annotationAddress: func() conformance.FixedCase { return twoAddresses(t, sim) },

@@ -32,6 +32,17 @@ func tryOthers(t testing.TB, sim *cloudstacksim.Sim, f *conformance.Fixture) *co
 			},
 		}
 	}
+	f.Lacks = map[string]string{
+		"Claims":        "rules are found by the UID in their names, so that nothing on a Service leads to another's",
+		"OwnershipTags": "no annotation sets tags",
+	}
+	f.Share = func(guest, owner *v1.Service) { guest.Spec.LoadBalancerIP = owner.Status.LoadBalancer.Ingress[0].IP }
+	f.AddInterface = func(providerID string) {
+		id, err := parseProviderID(providerID)
+		require.NoError(t, err)
+		second := cloudstacksim.NIC{ID: "00000000-0000-4000-8000-000000000002", Network: sim.AddNetwork(cloudstacksim.NetworkSpec{Name: "storage"}), IP: "10.9.0.5"}
+		sim.EditVM(id, func(v *cloudstacksim.VM) { v.NICs = append([]cloudstacksim.NIC{second}, v.NICs...) })
+	}
 	f.Additions = map[string]func(*v1.Service) func() bool{
 		"a port forwarding rule to an address": func(s *v1.Service) func() bool {
 			a := find(s.Status.LoadBalancer.Ingress[0].IP)

@@ -66,7 +66,6 @@ func newFixtureBehind(
 	}
 	f := &conformance.Fixture{
 		OnlyThere: []string{`needs IPv6 on every node`},
-		Claims:    claimsIn(sim, func() string { return byHand(t, url, network.Dial) }),
 		Sim:       server, Network: network,
 		Strictness: conformance.Strictness{LimitsElsewhere: limitsElsewhere(), Unlimited: unlimited()},
 		Lag:        sim.SetListingLag,
@@ -106,7 +105,17 @@ func newFixtureBehind(
 		},
 	}
 	f.TakenOver = leftBalancers(t, f, url)
+	f.Claims, f.Lacks = claimsIn(sim, func() string { return byHand(t, url, network.Dial) }), lacks
 	return f
+}
+
+// lacks says what outsiders cannot try here.
+var lacks = map[string]string{
+	"Share":         "a load balancer serves one Service",
+	"Reserve":       "an address that a Service may ask for is of the user's own range, and no call releases it",
+	"OwnershipTags": "no annotation sets tags",
+	"Additions":     "a load balancer and all its parts are one object",
+	"AddInterface":  "a Droplet has one interface in the public network and one in its VPC, and gets no other",
 }
 
 // unplanned says why plan does not foresee some changes of nodes.

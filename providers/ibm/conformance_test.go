@@ -43,7 +43,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	tryNodes(t, sim, f)
 	tryLoadBalancers(t, sim, f)
 	f.TakenOver = leftBalancers(t, sim, f)
-	return f
+	return tryOthers(t, sim, f)
 }
 
 // tryNodes says how the suite tries nodes.

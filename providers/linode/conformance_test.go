@@ -66,7 +66,6 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	f := &conformance.Fixture{
 		OnlyThere: []string{`is not the ID of a NodeBalancer that the token may read`},
 		Limited:   func() { server.Configure(func(c *simkit.Settings) { c.PerOperation = true }) },
-		Claims:    claimsIn(sim, func() string { return byHand(t, url, network.Dial) }),
 		Sim:       server, Network: network,
 		Lag:      sim.SetListingLag,
 		Provider: Description(), Everybody: []string{openToAll, anyIPv4, anyIPv6}, Filters: []string{"POST /v4/networking/firewalls"},
@@ -108,8 +107,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		Portable: portableCases(t, sim), Snapshot: func() string { return snapshot(t, sim) }, Fixed: fixedCases(sim, inVPC),
 	}
 	f.TakenOver = leftNodeBalancers(t, f, url)
+	f.Claims = claimsIn(sim, func() string { return byHand(t, url, network.Dial) })
 	addTranscripts(t, f, sim, func() { inVPC() })
-	return tryOthers(sim, f)
+	return tryOthers(t, sim, f)
 }
 
 func linodeID(t testing.TB, providerID string) int {

@@ -76,7 +76,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	}
 	f.Fixed = fixedCases(sim)
 	f.MalformedIDs = []string{providerIDPrefix, providerIDPrefix + "a/b", providerIDPrefix + "worker", bareIDPrefix}
-	return tryOthers(sim, f)
+	return tryOthers(t, sim, f)
 }
 
 // tryLoadBalancers says how the suite tries load balancers.

@@ -78,15 +78,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	file := sim.CloudConfig(url) + "manage-security-groups = true\n"
 	f := &conformance.Fixture{
 		OnlyThere: []string{`^choosing the subnet of the floating address: `, `^creating load balancer `, `^creating a floating address: quota exceeded`},
-		Claims: &conformance.Claims{
-			Of:      func(s *v1.Service) string { return s.Annotations[annotationID] },
-			Claim:   func(s *v1.Service, id string) { s.Annotations[annotationID] = id },
-			Foreign: func() string { return byHand(t, sim) },
-			Exists: func(id string) bool {
-				return slices.ContainsFunc(sim.LoadBalancers(), func(lb openstacksim.LoadBalancer) bool { return lb.ID == id })
-			},
-		},
-		Sim: server, Network: network,
+		Sim:       server, Network: network,
 		Provider:       Description(),
 		Inputs:         func() registry.Inputs { return testInputs(file, nil) },
 		Routes:         func() { file += "[Route]\nrouter-id = " + sim.Routers()[0].ID + "\n" },

@@ -1,6 +1,7 @@
 package openstack
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,6 +39,16 @@ func tryOthers(t testing.TB, sim *openstacksim.Sim, f *conformance.Fixture) *con
 			}
 		},
 	}
+	f.Claims = &conformance.Claims{
+		Of:      func(s *v1.Service) string { return s.Annotations[annotationID] },
+		Claim:   func(s *v1.Service, id string) { s.Annotations[annotationID] = id },
+		Foreign: func() string { return byHand(t, sim) },
+		Exists: func(id string) bool {
+			return slices.ContainsFunc(sim.LoadBalancers(), func(lb openstacksim.LoadBalancer) bool { return lb.ID == id })
+		},
+	}
+	f.Share = func(guest, owner *v1.Service) { guest.Annotations[annotationID] = owner.Annotations[annotationID] }
+	f.Lacks = map[string]string{"OwnershipTags": "no annotation sets tags"}
 	f.AddInterface = func(providerID string) {
 		second := sim.AddNetwork("storage", false)
 		sim.AddPort(openstacksim.Port{

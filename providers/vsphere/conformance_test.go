@@ -41,6 +41,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	}
 	tryNodes(t, sim, f)
 	tryNSX(t, sim.NSX, f)
+	tryInterfaces(sim, f)
 	f.Routes = func() { routes = "route:\n  routerPath: " + nsxsim.Tier1 + "\n" }
 	f.StateWithoutInstance = func(state, _ string) string { return state } // pools know addresses alone
 	return f

@@ -5,10 +5,22 @@ import (
 	"testing"
 
 	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/vspheresim"
 )
+
+// tryInterfaces says how the suite gives a machine a second interface.
+func tryInterfaces(sim *vspheresim.Sim, f *conformance.Fixture) {
+	second := types.GuestNicInfo{
+		Network: "storage", DeviceConfigId: 4001, Connected: true, MacAddress: "00:50:56:01:00:01", IpAddress: []string{"10.99.0.5"},
+	}
+	f.AddInterface = func(providerID string) {
+		one := sim.Find(strings.TrimPrefix(providerID, providerIDPrefix))
+		sim.Edit(one, func(m *mo.VirtualMachine) { m.Guest.Net = append(m.Guest.Net, second) })
+	}
+}
 
 // tryNodes says how the suite tries nodes.
 func tryNodes(t testing.TB, sim *vspheresim.Sim, f *conformance.Fixture) {

@@ -291,6 +291,21 @@ func tryNSX(t testing.TB, sim *nsxsim.Sim, f *conformance.Fixture) {
 		annotationClass: func() conformance.FixedCase { return conformance.FixedCase{Later: "dmz"} },
 	}
 	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
+	f.Additions = map[string]func(*v1.Service) func() bool{
+		"a virtual server to a load balancer service": func(*v1.Service) func() bool {
+			path := sim.Objects("/infra/lb-services")[0].Path
+			sim.Add("/infra/lb-virtual-servers/theirs", map[string]any{
+				"ip_address": "192.0.2.99", "ports": []any{"80"}, "application_profile_path": "/infra/lb-app-profiles/default-tcp-lb-app-profile", "lb_service_path": path,
+			})
+			return func() bool { return sim.Get(path) != nil }
+		},
+	}
+	f.Lacks = map[string]string{
+		"Claims":        "objects are found by their tags, and nothing on a Service names one",
+		"Share":         "Services share a load balancer service without asking, which Together tries",
+		"Reserve":       "a Service asks for a pool of addresses, and for none of them",
+		"OwnershipTags": "no annotation sets tags",
+	}
 	f.Strictness = conformance.Strictness{Free: nsxFree(), Unlimited: nsxUnlimited(), Ordered: map[string]string{
 		reading + "[].val.GuestNicInfo.ipAddress": tools, reading + "[].val.GuestNicInfo[].ipAddress": tools,
 		reading + ".val.GuestNicInfo.ipAddress": tools, reading + ".val.GuestNicInfo[].ipAddress": tools,

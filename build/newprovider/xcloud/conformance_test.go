@@ -25,6 +25,10 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		Inputs:   func() registry.Inputs { return conformance.Inputs(nil, env) },
 		FullTier: true, // template
 	}
+	f.Lacks = map[string]string{ // what tenants and others cannot try here
+		"Claims": "names come from the UID of the Service", "Share": "a load balancer serves one Service", "Reserve": "a Service asks for no address",
+		"OwnershipTags": "no annotation sets tags", "Additions": "a load balancer is one object", "AddInterface": "an instance has one interface",
+	}
 	tryNodes(t, sim, f)                    // nodes
 	tryLoadBalancers(t, sim, f)            // load balancers
 	f.Strictness = conformance.Strictness{ // load balancers

@@ -51,10 +51,16 @@ func (s *Sim) showInstance(r *http.Request, i Instance) object {
 		"id": "0717-" + i.ID[5:], "href": address(r, "/instances/"+i.ID+"/network_interfaces/x"), "name": "eth0", "primary_ip": ip,
 		"resource_type": "network_interface", "subnet": subnet,
 	}
+	cards := []object{nic}
+	if i.Second != "" {
+		at := merge(maps.Clone(ip), object{"address": i.Second})
+		second := merge(maps.Clone(nic), object{"id": "0717-2" + i.ID[6:], "name": "eth1", "primary_ip": at})
+		cards = []object{second, nic}
+	}
 	startable := i.Status == "stopped"
 	return merge(reference(r, "/instances", i.ID, i.Name), object{
 		"status": i.Status, "profile": object{"name": i.Profile, "href": address(r, "/instance/profiles/"+i.Profile), "resource_type": "instance_profile"},
-		"zone": zone(r, i.Zone), "vpc": vpcReference(r, i.VPC), "primary_network_interface": nic, "network_interfaces": []object{nic},
+		"zone": zone(r, i.Zone), "vpc": vpcReference(r, i.VPC), "primary_network_interface": nic, "network_interfaces": cards,
 		"network_attachments": []object{}, "availability": object{"class": "standard"},
 		"availability_policy": object{"host_failure": "restart", "preemption": "stop"}, "bandwidth": 4000,
 		"boot_volume_attachment": object{

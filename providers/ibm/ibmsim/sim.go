@@ -43,6 +43,8 @@ type object = map[string]any
 // Instance is a virtual server instance.
 type Instance struct {
 	ID, Name, Status, Zone, Profile, IP, VPC string
+	// Second is the address of a second interface; "" where there is none.
+	Second string
 	// Number tells the order in which they were made.
 	Number int
 }

@@ -151,22 +151,8 @@ type Fixture struct {
 	ChosenName map[string]string
 	// ClusterInSettings is set where the settings say which cluster this is, so that nothing is read for that.
 	ClusterInSettings bool
-	// Claims is how Services can ask for load balancers that they were not given.
-	Claims *Claims
-
-	// What tenants, kubelets and others try.
-
-	// Address6 makes an address of IPv6 that Services may ask for, and returns it with what they need for that; nil where none can.
-	Address6 func() (address string, with map[string]string)
-	// Reserve reserves an address that Services may ask for; nil where there are none that outlive load balancers.
-	Reserve func() Reserved
-	// OwnershipTags are tags by which the cloud tells whose an object is; nil where Services set no tags.
-	OwnershipTags []string
-	// Additions have somebody add to what a Service has, and returns whether that is there still. Each is something that others may share; nil
-	// where nothing is.
-	Additions map[string]func(s *v1.Service) (stays func() bool)
-	// AddInterface gives an instance a second interface in a second subnet; nil where the simulator gives it one alone.
-	AddInterface func(providerID string)
+	// Outsiders holds the hooks of Tenants, Kubelets, Ownership and TakenOver.
+	Outsiders
 
 	// How kind the simulated cloud may be.
 

@@ -174,7 +174,7 @@ func (f *Fixture) checkFeatures() error {
 	_, loadBalancers := cloud.LoadBalancer()
 	_, routes := cloud.Routes()
 	features := f.Provider.Features
-	problems := []error{f.Provider.CheckFeatures()}
+	problems := []error{f.Provider.CheckFeatures(), f.checkOutsiders()}
 	for _, c := range []struct {
 		what       string
 		said       registry.Support

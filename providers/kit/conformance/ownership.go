@@ -23,6 +23,8 @@ type Claims struct {
 	Foreign func() string
 	// Exists reports whether a load balancer exists.
 	Exists func(id string) bool
+	// Lost is why what a Service had stays when it asks for another one, and what was retained is not given back; "" where that is not so.
+	Lost string
 }
 
 func runOwnership(t *testing.T, newFixture func(t testing.TB) *Fixture) {
@@ -74,7 +76,9 @@ func runRetained(t *testing.T, f *Fixture, name string) {
 	}
 	w.requireNoWrites("nothing of it is touched")
 	assert.Equal(t, held, w.Snapshot())
-
+	if w.Claims.Lost != "" {
+		return
+	}
 	again := c.Service.DeepCopy()
 	again.UID = "5e1f6b52-7a66-4b58-8b4b-0a61c1f9e0d4"
 	if again.Annotations == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,11 +66,22 @@ func moveNodePort(s *v1.Service)  { s.Spec.Ports[0].NodePort += 1000 }
 func addPort(s *v1.Service)       { s.Spec.Ports = append(s.Spec.Ports, Port("more", 5400, 30054)) }
 func removePort(s *v1.Service)    { s.Spec.Ports = s.Spec.Ports[:len(s.Spec.Ports)-1] }
 
+// fewLeft is how many kinds the fast tier tries with a second cluster, where there are many.
+const (
+	fewLeft  = 2
+	manyLeft = 12
+)
+
 // runTakenOver: what the cloud's own controller made is taken over as it is, changed by ours, and deleted: nothing of it is left.
 func runTakenOver(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	all := triesAll(t, newFixture)
-	for name := range readFixture(t, newFixture, func(f *Fixture) map[string]Left { return f.TakenOver }) {
+	all, names := triesAll(t, newFixture), readFixture(t, newFixture, func(f *Fixture) []string { return sortedKeys(f.TakenOver) })
+	for n, name := range names {
+		if all || n < fewLeft || len(names) < manyLeft {
+			virtual(t, fmt.Sprintf("another cluster of the same name has %s", name), func(t *testing.T) { runLeftElsewhere(t, newFixture(t), name) })
+		}
+	}
+	for _, name := range names {
 		for what, changes := range laterChanges {
 			for _, restart := range []bool{false, true} {
 				if !all && restart != (len(changes) > 1) {
@@ -81,6 +93,34 @@ func runTakenOver(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			}
 		}
 	}
+}
+
+// runLeftElsewhere: a cluster that has the name of another one gets a copy of a Service of there, which the cloud's own controller serves.
+// What that controller made stays as it is, whether the copy is served or not, and when it goes.
+func runLeftElsewhere(t *testing.T, f *Fixture, name string) {
+	t.Helper()
+	ctx, w := t.Context(), newWorld(t, f)
+	w.addNode(ctx, "worker-1", nil)
+	theirs := f.TakenOver[name].Leave(w.nodes)
+	before := w.Snapshot()
+	w.kube, w.nodes = newKube("cluster-2"), nil
+	w.addNode(ctx, "worker-2", nil)
+	w.shown = w.nodes
+	s := theirs.DeepCopy()
+	s.UID, s.Status = "9d1f6b52-7a66-4b58-8b4b-0a61c1f9e0b2", v1.ServiceStatus{}
+	w.createService(ctx, s)
+	w.restart()
+	for range 3 {
+		_ = w.ensureToEnd(ctx, s)
+		time.Sleep(stepPause)
+	}
+	w.restart()
+	assert.True(t, w.goesAnyhow(ctx, s), "it does not go")
+	if w.Alike != "" {
+		assert.Empty(t, subtractLines(strings.Split(before, "\n"), strings.Split(w.Snapshot(), "\n")), "nothing of it goes")
+		return
+	}
+	assert.Equal(t, before, w.Snapshot())
 }
 
 // runLeft: restart has each change met by a program that has just begun.

@@ -37,6 +37,15 @@ func runTenants(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			}
 		}
 	}
+	for _, owner := range []string{ownerLives, ownerElsewhere, ownerGone} {
+		virtual(t, fmt.Sprintf("a Service says all that another one says, which %s", owner), func(t *testing.T) { runCopied(t, newFixture(t), owner) })
+	}
+	virtual(t, "a Service names Secrets of another namespace", func(t *testing.T) { runSecrets(t, newFixture(t)) })
+	if readFixture(t, newFixture, func(f *Fixture) bool { return f.Share != nil }) {
+		for _, guest := range []bool{false, true} {
+			virtual(t, fmt.Sprintf("two Services share a load balancer, the guest goes first %t", guest), func(t *testing.T) { runShared(t, newFixture(t), guest) })
+		}
+	}
 	if readFixture(t, newFixture, func(f *Fixture) bool { return f.Reserve != nil }) {
 		virtual(t, "a Service claims an address that somebody reserved", func(t *testing.T) { runReserved(t, newFixture(t)) })
 	}
@@ -184,9 +193,15 @@ func runOwnershipTags(t *testing.T, f *Fixture) {
 // runAdditions: what somebody adds to an object that Services made is there after the last of them went, although it came a moment ago.
 func runAdditions(t *testing.T, f *Fixture, what string, restart bool) {
 	t.Helper()
+	if f.SourceRanges.Prepare != nil {
+		f.SourceRanges.Prepare()
+	}
 	ctx, w := t.Context(), newWorld(t, f)
 	w.addNode(ctx, "worker-1", nil)
-	s := featureService(nil)
+	s := featureService(w.SourceRanges.With)
+	if f.hasSources() {
+		s.Spec.LoadBalancerSourceRanges = []string{sourceRange}
+	}
 	w.createService(ctx, s)
 	w.ensure(ctx, s, nil)
 	time.Sleep(stepPause)

@@ -124,18 +124,30 @@ func (s *Sim) addLinodeLocked(spec Spec) *Linode {
 	if spec.LinodeInterfaces {
 		l.InterfaceGeneration = generationLinode
 	}
+	s.joinSubnetLocked(l, spec.SubnetID)
+	s.linodes[l.ID] = l
+	s.changed(nil, l.ID)
+	return l
+}
+
+// JoinSubnet gives a Linode an interface in a subnet of a VPC.
+func (s *Sim) JoinSubnet(linode, subnet int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.joinSubnetLocked(s.linodes[linode], subnet)
+}
+
+func (s *Sim) joinSubnetLocked(l *Linode, subnet int) {
+	n := l.ID - firstID
 	for _, v := range s.vpcs {
 		for _, sub := range v.Subnets {
-			if sub.ID == spec.SubnetID {
+			if sub.ID == subnet {
 				prefix := netip.MustParsePrefix(sub.IPv4)
 				l.vpcID, l.subnetID, l.interfaceID, l.configID = v.ID, sub.ID, s.next(), s.next()
 				l.vpcIPv4, l.vpcIPv6, l.vpcIPv6Public = nth(prefix.Addr().String(), 1+n), nthNetwork(vpcV6Base, n), true
 			}
 		}
 	}
-	s.linodes[l.ID] = l
-	s.changed(nil, l.ID)
-	return l
 }
 
 func (l *Linode) vpcNetwork() string {
