@@ -56,8 +56,8 @@ func (r *reconciler) servedBy(a doc, s *v1.Service, cluster string) bool {
 		slices.ContainsFunc(list, func(n string) bool { return strings.EqualFold(n, serviceName(s)) })
 }
 
-// serves reports whether an address is the Service's. Without a mark it may be that of a Service of the same name in a cluster called alike:
-// then it is at a frontend that this Service does not use.
+// serves reports whether an address is the Service's. Without a mark it may be that of a Service of the same name in a cluster called
+// alike: then it is at a frontend that this Service does not use.
 func (r *reconciler) serves(q services.Request, o *observed, a doc) bool {
 	if !r.servedBy(a, q.Service, q.Cluster) {
 		return false
