@@ -114,7 +114,10 @@ func (w *writing) Write(ctx context.Context, before, after draft) (draft, error)
 	case after.remove:
 		after.doc, err = nil, w.tryRemoval(ctx, before.doc)
 	default:
-		if err = retryWhileBusy(ctx, func() error { return w.put(ctx, w.target, before.doc, after.doc) }); err == nil {
+		err = retryWhileBusy(ctx, func() error {
+			return w.api.put(ctx, w.target.what, w.target.id, w.target.version, after.doc, str(before.doc, "etag"))
+		})
+		if err == nil {
 			after.doc, err = w.read(ctx, w.target.id, true)
 		}
 	}
@@ -152,10 +155,6 @@ func (w *writing) tryRemoval(ctx context.Context, before doc) error {
 		return errReadAgain
 	}
 	return err
-}
-
-func (s *documents) put(ctx context.Context, target document, before, after doc) error {
-	return s.api.put(ctx, target.what, target.id, target.version, after, str(before, "etag"))
 }
 
 func (s *documents) remove(ctx context.Context, target document, before doc) error {

@@ -264,11 +264,11 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, m machine, q in
 		}
 		addresses = append(addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: config.Properties.Address})
 		if public := config.Properties.Public; public != nil {
-			ip, err := i.networks.publicIP(ctx, public.ID, q)
+			p, err := i.networks.addresses.Get(ctx, strings.ToLower(public.ID), q)
 			if err != nil {
 				return nil, err
 			}
-			if ip != "" {
+			if ip := p.Properties.Address; ip != "" {
 				addresses = append(addresses, v1.NodeAddress{Type: v1.NodeExternalIP, Address: ip})
 			}
 		}

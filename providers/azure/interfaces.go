@@ -206,9 +206,3 @@ func (n *interfaces) scaleSets(ctx context.Context, group string) (names []strin
 	}
 	return names, pages, err
 }
-
-// publicIP is a public address of a machine, or "" while it has none.
-func (n *interfaces) publicIP(ctx context.Context, id string, q inventory.Query) (string, error) {
-	p, err := n.addresses.Get(ctx, strings.ToLower(id), q)
-	return p.Properties.Address, err
-}

@@ -18,7 +18,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
@@ -83,7 +82,6 @@ type reconciler struct {
 	resources *resources
 	members   *members
 	instances *instances
-	adopt     registry.Adoption
 	cluster   ownership.Cluster
 	former    formerNodes
 	uses      *inventory.Inventory[string, addressUse]
@@ -303,8 +301,7 @@ func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *
 	if s.Subnet != "" {
 		name = s.Subnet
 	}
-	network := groupPath(c.NetworkSubscription, c.NetworkGroup, "Microsoft.Network") + "/virtualNetworks/" + c.Network
-	f.subnet, f.ip = network+"/subnets/"+name, requestedIP(service, s, f.six)
+	f.subnet, f.ip = r.networkID()+"/subnets/"+name, requestedIP(service, s, f.six)
 	have := byName(docs(lb, "properties", "frontendIPConfigurations"), f.name)
 	if have != nil && (s.Subnet == "" || sameID(str(have, "properties", "subnet", "id"), f.subnet)) {
 		if s.Subnet == "" {

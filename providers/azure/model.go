@@ -132,12 +132,7 @@ func (c *Config) loadBalancerID(name string) string {
 	return groupPath(c.NetworkSubscription, c.LBGroup, "Microsoft.Network") + "/loadBalancers/" + name
 }
 
-func poolName(cluster string, six bool) string {
-	if six {
-		return cluster + sixSuffix
-	}
-	return cluster
-}
+func poolName(cluster string, six bool) string { return cluster + suffixOf(six, true) }
 
 // families are those that a Service has; dual is set where there are two.
 func families(service *v1.Service) (list []bool, dual bool) {

@@ -25,34 +25,33 @@ const (
 
 // Config is the validated configuration of the provider.
 type Config struct {
-	Cloud, Endpoint, UserAgent             string
-	Tenant, Subscription                   string
-	NetworkTenant, NetworkSubscription     string
-	ClientID                               string
-	ClientSecret, CertPassword             schema.Secret
-	CertPath                               string
-	ManagedIdentity, Federated             bool
-	UserIdentity, FederatedFile            string
-	Group, Location                        string
-	EdgeName, EdgeType                     string
-	Network, NetworkGroup, Subnet          string
-	SecurityGroup, SecurityGroupGroup      string
-	RouteTable, RouteGroup                 string
-	VMType                                 string
-	OnlyScaleSets, FlexToo                 bool
-	SKU, LoadBalancerName, LBGroup         string
-	LinkGroup                              string
-	Preconfigured                          string
-	ExcludeMaster, DisableOutboundSNAT     bool
-	PoolType                               string
-	Tags, TagsMap, SystemTags              string
-	ProbeMode, SharedProbePath             string
-	SharedProbePort                        int
-	Multiple                               string
-	WithoutView                            bool
-	Gateway                                bool
-	SecretName, SecretNamespace, ConfigKey string
-	Insecure                               bool
+	Cloud, Endpoint, UserAgent         string
+	Tenant, Subscription               string
+	NetworkTenant, NetworkSubscription string
+	ClientID                           string
+	ClientSecret, CertPassword         schema.Secret
+	CertPath                           string
+	ManagedIdentity, Federated         bool
+	UserIdentity, FederatedFile        string
+	Group, Location                    string
+	EdgeName, EdgeType                 string
+	Network, NetworkGroup, Subnet      string
+	SecurityGroup, SecurityGroupGroup  string
+	RouteTable, RouteGroup             string
+	VMType                             string
+	OnlyScaleSets, FlexToo             bool
+	SKU, LoadBalancerName, LBGroup     string
+	LinkGroup                          string
+	Preconfigured                      string
+	ExcludeMaster, DisableOutboundSNAT bool
+	PoolType                           string
+	Tags, TagsMap, SystemTags          string
+	ProbeMode, SharedProbePath         string
+	SharedProbePort                    int
+	Multiple                           string
+	WithoutView                        bool
+	Gateway                            bool
+	Insecure                           bool
 
 	several []standardLB
 

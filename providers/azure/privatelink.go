@@ -239,9 +239,7 @@ func (r *reconciler) wantLink(ctx context.Context, q services.Request, s *settin
 			return err
 		}
 	}
-	if err := r.fillLink(q, s, o, d, l, d.Fronts[at].name); err != nil {
-		return err
-	}
+	r.fillLink(q, s, o, d, l, d.Fronts[at].name)
 	if l.found != nil && errors.Is(l.edit(jsondoc.Clone(l.found)), errKeep) {
 		return nil
 	}
@@ -271,7 +269,7 @@ func (*reconciler) ownLink(q services.Request, s *settings, found doc, mark stri
 }
 
 // fillLink computes a private link service.
-func (r *reconciler) fillLink(q services.Request, s *settings, o *observed, d *spec, l *link, frontName string) error {
+func (r *reconciler) fillLink(q services.Request, s *settings, o *observed, d *spec, l *link, frontName string) {
 	c := r.config
 	name := s.Link.Name
 	switch {
@@ -314,7 +312,6 @@ func (r *reconciler) fillLink(q services.Request, s *settings, o *observed, d *s
 		}
 		return nil
 	}
-	return nil
 }
 
 // linkConfigs are the IP configurations of a private link service, under the names that Azure's own controller gives.

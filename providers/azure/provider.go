@@ -2,7 +2,6 @@
 package azure
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"time"
@@ -87,7 +86,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	r := newResources(a)
 	c.reconciler = &reconciler{
 		api: a, config: &a.config, resources: r, members: &members{api: a, instances: c.instances, resources: r},
-		instances: c.instances, adopt: in.Adopt, uses: newAddressUses(a), translate: c.translate,
+		instances: c.instances, uses: newAddressUses(a), translate: c.translate,
 	}
 	c.loadBalancers = &services.LoadBalancer[*observed, *spec]{
 		Reconciler: c.reconciler, Creations: services.Creations{Shows: creationShows, Repeat: true}, Identify: c.instances.machines.Identify,
@@ -95,15 +94,12 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 			return a.config.loadBalancerNameOf(cluster, strings.EqualFold(s.Annotations[annotationInternal], "true"))
 		},
 	}
-	c.ServiceAPI, c.Check = c.loadBalancers, c.instances.CheckAPI
+	c.ServiceAPI = c.loadBalancers
 	if config.hasRoutes(in) {
 		c.RouteAPI = newRoutes(&a.config, r, c.instances)
 	}
 	return c, nil
 }
-
-// CheckAPI implements registry.CloudAPI.
-func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAPI(ctx) }
 
 // begin makes what the program leads known to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {

@@ -40,16 +40,18 @@ type routes struct {
 	resources *resources
 	instances *instances
 
+	// known are the routes that were seen to lead to a node.
+	known sync.Map
+
 	mu sync.Mutex
-	// known are the routes that were seen to lead to a node; unmanaged are those of nodes that Azure does not have, by name.
-	known     map[string]bool
+	// unmanaged are the routes of nodes that Azure does not have, by name.
 	unmanaged map[string]*cloudprovider.Route
 }
 
 var _ cloudprovider.Routes = (*routes)(nil)
 
 func newRoutes(c *Config, r *resources, i *instances) *routes {
-	return &routes{config: c, resources: r, instances: i, known: map[string]bool{}, unmanaged: map[string]*cloudprovider.Route{}}
+	return &routes{config: c, resources: r, instances: i, unmanaged: map[string]*cloudprovider.Route{}}
 }
 
 // routeName is the exact name that Azure's own controller gives.
@@ -139,10 +141,7 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 func (r *routes) isCorrect(ctx context.Context, node *v1.Node, route doc) (bool, error) {
 	key := strings.ToLower(str(route, "name")) + " " + hopOf(route)
 	if node == nil {
-		r.mu.Lock()
-		known := r.known[key]
-		r.mu.Unlock()
-		if known {
+		if _, known := r.known.Load(key); known {
 			return true, nil
 		}
 		foreign, err := r.leadsToMachine(ctx, hopOf(route))
@@ -155,9 +154,7 @@ func (r *routes) isCorrect(ctx context.Context, node *v1.Node, route doc) (bool,
 	if !sameIP(hop, hopOf(route)) {
 		return false, nil
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.known[key] = true
+	r.known.Store(key, true)
 	return true, nil
 }
 
