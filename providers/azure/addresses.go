@@ -224,10 +224,8 @@ func (r *reconciler) wantAddress(ctx context.Context, q services.Request, s *set
 		if err := r.shapeAddress(d, s, owner); err != nil {
 			return err
 		}
-		if !a.isNew(before) && sameDoc(before, d) && (!a.managed || !isFailed(d)) {
-			return errKeep
-		}
-		return nil
+		isNew := str(before, "id") == "" // Azure has not seen it
+		return keepUnless(isNew || !sameDoc(before, d) || a.managed && isFailed(d), nil)
 	}
 	a.want = jsondoc.Clone(a.found)
 	if a.found == nil {
@@ -235,9 +233,6 @@ func (r *reconciler) wantAddress(ctx context.Context, q services.Request, s *set
 	}
 	return r.shapeAddress(a.want, s, owner)
 }
-
-// isNew reports whether a document is one that Azure has not seen.
-func (*address) isNew(d doc) bool { return str(d, "id") == "" }
 
 // shapeAddress makes the document of a public address what a Service asks for.
 func (r *reconciler) shapeAddress(d doc, s *settings, owner string) error {

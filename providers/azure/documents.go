@@ -20,6 +20,14 @@ var (
 	errRemove = errors.New("to be deleted")
 )
 
+// keepUnless is the result of an edit that may have changed nothing.
+func keepUnless(changed bool, err error) error {
+	if err == nil && !changed {
+		return errKeep
+	}
+	return err
+}
+
 // edit changes a document in place. It is asked again with a newer document where somebody else wrote meanwhile.
 type edit func(d doc) error
 
@@ -37,10 +45,10 @@ type document struct {
 // documents writes documents that several Services share, under their ETags.
 type documents struct {
 	api *api
-	// read returns the document of now, or nil; wrote takes in what was written, nil for what was deleted or is not known.
-	read   func(ctx context.Context, id string, fresh bool) (doc, error)
-	wrote  func(id string, d doc)
-	writer shared.Writer[draft]
+	// read returns the document of now, or nil; invalidate has it read again.
+	read       func(ctx context.Context, id string, fresh bool) (doc, error)
+	invalidate func(id string)
+	writer     shared.Writer[draft]
 }
 
 // draft is a document, nil where it does not exist, and whether it is to be deleted.
@@ -127,7 +135,7 @@ func (w *writing) Write(ctx context.Context, before, after draft) (draft, error)
 	case errors.Is(err, cloudapi.ErrConflict) && codeOf(err) == codeOutdated:
 		err = shared.Outdated(err)
 	}
-	w.wrote(w.target.id, nil)
+	w.invalidate(w.target.id)
 	return draft{}, err
 }
 
@@ -159,7 +167,7 @@ func (w *writing) tryRemoval(ctx context.Context, before doc) error {
 
 func (s *documents) remove(ctx context.Context, target document, before doc) error {
 	err := retryWhileBusy(ctx, func() error { return s.api.remove(ctx, target.what, target.id, target.version, str(before, "etag")) })
-	s.wrote(target.id, nil)
+	s.invalidate(target.id)
 	return err
 }
 

@@ -442,14 +442,8 @@ func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change
 func (r *reconciler) partEdit(d *spec, a otherParts) edit {
 	return func(lb doc) error {
 		changed, err := applyService(lb, d.Base, d, r.config, a)
-		if err != nil {
-			return err
-		}
 		changed = applyAddresses(lb, d.Members, r.networkID()) || changed
-		if !changed && !isFailed(lb) {
-			return errKeep
-		}
-		return nil
+		return keepUnless(changed || isFailed(lb), err)
 	}
 }
 

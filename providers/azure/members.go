@@ -207,7 +207,7 @@ func (m *members) apply(ctx context.Context, lb string, compute func(lb doc, mac
 	if len(p.join)+len(p.leave) == 0 {
 		return nil
 	}
-	defer m.resources.wrote(lb, nil)
+	defer m.resources.invalidate(lb)
 	if err := m.change(ctx, p); err != nil {
 		return err
 	}

@@ -84,14 +84,7 @@ func (r *reconciler) Narrowing(_ context.Context, q services.Request, o *observe
 		denied = accesses(*d, r.servedAddresses(o, d.Base))
 	}
 	c, due, err := r.groupChange(o, func(group doc, now clusterState) error {
-		if group == nil {
-			return errKeep
-		}
-		changed, err := r.claimAt(k, q, o, now).narrow(group, asked, denied)
-		if err == nil && !changed {
-			err = errKeep
-		}
-		return err
+		return keepUnless(r.claimAt(k, q, o, now).narrow(group, asked, denied))
 	})
 	if err != nil || !due {
 		return nil, err

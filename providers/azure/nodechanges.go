@@ -41,12 +41,7 @@ func (r *reconciler) NodeChanges(
 			return nil, nil, err
 		}
 		findings = append(findings, told...)
-		e := func(d doc) error {
-			if d == nil || !applyAddresses(d, members, r.networkID()) {
-				return errKeep
-			}
-			return nil
-		}
+		e := func(d doc) error { return keepUnless(applyAddresses(d, members, r.networkID()), nil) }
 		if e(jsondoc.Clone(lb)) == nil {
 			list = append(list, services.Change[*observed]{
 				Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},

@@ -155,11 +155,7 @@ func (r *reconciler) withdrawClaim(ctx context.Context, k claim) error {
 		if err != nil {
 			return err
 		}
-		changed, err := applyClaim(group, k.spareOthers(known, &v1.Service{}))
-		if err == nil && !changed {
-			err = errKeep
-		}
-		return err
+		return keepUnless(applyClaim(group, k.spareOthers(known, &v1.Service{})))
 	})
 	return err
 }

@@ -256,12 +256,7 @@ func (c *cloud) unlink(ctx context.Context, lb doc, base string) error {
 // removeAddress deletes a public address.
 func (r *reconciler) removeAddress(ctx context.Context, id string) error {
 	target := document{id: id, what: "public IP address " + nameOf(id), version: networkVersion}
-	_, err := r.resources.documents.submit(ctx, target, func(d doc) error {
-		if d == nil {
-			return errKeep
-		}
-		return errRemove
-	})
+	_, err := r.resources.documents.submit(ctx, target, func(doc) error { return errRemove })
 	if err == nil {
 		r.resources.forgetUnlisted(strings.ToLower(id))
 	}

@@ -196,19 +196,14 @@ func (r *reconciler) removeLink(ctx context.Context, l doc) error {
 			return errors.Join(problems...)
 		},
 	}
-	_, err := r.resources.documents.submit(ctx, target, func(d doc) error {
-		if d == nil {
-			return errKeep
-		}
-		return errRemove
-	})
+	_, err := r.resources.documents.submit(ctx, target, func(doc) error { return errRemove })
 	return err
 }
 
 // forgetFronts makes the load balancers of a private link service ones to be read again: its changes give them new ETags.
 func (r *reconciler) forgetFronts(l doc) {
 	for _, f := range docs(l, "properties", "loadBalancerFrontendIpConfigurations") {
-		r.resources.wrote(ownerOf(str(f, "id")), nil)
+		r.resources.invalidate(ownerOf(str(f, "id")))
 	}
 }
 
@@ -307,10 +302,7 @@ func (r *reconciler) fillLink(q services.Request, s *settings, o *observed, d *s
 		if made && len(fronts) > 0 && linkOn([]doc{p}, l.front) == nil {
 			return fmt.Errorf("private link service %s exists already, for other frontends: choose another name by annotation %s", name, annotationLinkName)
 		}
-		if !applyLink(p, l.front, configs, &s.Link, tags, c.SystemTags) {
-			return errKeep
-		}
-		return nil
+		return keepUnless(applyLink(p, l.front, configs, &s.Link, tags, c.SystemTags), nil)
 	}
 }
 

@@ -35,7 +35,7 @@ func newResources(a *api) *resources {
 	r.loadBalancers = r.inventory("load balancer", groupPath(a.config.NetworkSubscription, a.config.LBGroup, "Microsoft.Network")+"/loadBalancers")
 	r.routeTables = r.inventory("route table", groupPath(a.config.NetworkSubscription, a.config.RouteGroup, "Microsoft.Network")+"/routeTables")
 	r.single = inventory.New(inventory.Source[string, doc]{Kind: "network resource", ID: docID, Get: r.get})
-	r.documents = &documents{api: a, read: r.read, wrote: r.wrote}
+	r.documents = &documents{api: a, read: r.read, invalidate: r.invalidate}
 	return r
 }
 
@@ -132,13 +132,7 @@ func (r *resources) read(ctx context.Context, id string, fresh bool) (doc, error
 	return d, err
 }
 
-func (r *resources) wrote(id string, d doc) {
-	if d == nil {
-		r.inventoryOf(id).Invalidate(strings.ToLower(id))
-		return
-	}
-	r.inventoryOf(id).Put(d)
-}
+func (r *resources) invalidate(id string) { r.inventoryOf(id).Invalidate(strings.ToLower(id)) }
 
 // zones are those of the region, for what is made new.
 func (r *resources) zones(ctx context.Context) ([]any, error) {

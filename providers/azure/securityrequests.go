@@ -25,14 +25,8 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 	}
 	k := r.claimOf(q, o, d)
 	return r.groupChange(o, func(group doc, now clusterState) error {
-		if group == nil {
-			return errKeep
-		}
 		changed, err := applyClaim(group, r.claimAt(k, q, o, now))
-		if err == nil && !changed && (!isFailed(group) || d == nil) {
-			err = errKeep
-		}
-		return err
+		return keepUnless(changed || isFailed(group) && d != nil, err)
 	})
 }
 
@@ -63,6 +57,9 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*o
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			target := document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup, version: networkVersion}
 			_, err := r.resources.documents.submit(ctx, target, func(group doc) error {
+				if group == nil {
+					return errKeep
+				}
 				// A Service that has come meanwhile may have its rules there already.
 				var now clusterState
 				var err error
