@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -385,14 +386,7 @@ func warnNotPublic(a netip.Addr) bool {
 // probeTimes are the interval and the number of probes of a port.
 func (s *settings) probeTimes(port int32) (interval, number int) {
 	own := s.ports[port]
-	interval, number = s.ProbeInterval, s.ProbeNumber
-	if own.Interval != 0 {
-		interval = own.Interval
-	}
-	if own.Number != 0 {
-		number = own.Number
-	}
-	return interval, number
+	return cmp.Or(own.Interval, s.ProbeInterval), cmp.Or(own.Number, s.ProbeNumber)
 }
 
 // ranges are the client networks by family, merged if possible. bad are invalid ones.

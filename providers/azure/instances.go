@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -280,12 +281,8 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, m machine, q in
 	if err != nil {
 		return nil, err
 	}
-	size := m.Properties.Hardware.Size
-	if m.SKU.Name != "" {
-		size = m.SKU.Name
-	}
 	return &cloudprovider.InstanceMetadata{
-		InstanceType: size, Region: strings.ToLower(m.Location), Zone: zone, NodeAddresses: addresses,
+		InstanceType: cmp.Or(m.SKU.Name, m.Properties.Hardware.Size), Region: strings.ToLower(m.Location), Zone: zone, NodeAddresses: addresses,
 	}, nil
 }
 

@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -45,11 +46,7 @@ func (n networkInterface) primary(version string) *ipConfiguration {
 	var first *ipConfiguration
 	for i := range n.Properties.Configs {
 		c := &n.Properties.Configs[i]
-		given := c.Properties.Version
-		if given == "" {
-			given = "IPv4"
-		}
-		if !strings.EqualFold(given, version) || c.Properties.Address == "" {
+		if !strings.EqualFold(cmp.Or(c.Properties.Version, "IPv4"), version) || c.Properties.Address == "" {
 			continue
 		}
 		if c.Properties.Primary {

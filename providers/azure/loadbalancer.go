@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -297,10 +298,7 @@ func requestedIP(service *v1.Service, s *settings, six bool) string {
 
 func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *settings, lb doc, f *front) error {
 	c := r.config
-	name := c.Subnet
-	if s.Subnet != "" {
-		name = s.Subnet
-	}
+	name := cmp.Or(s.Subnet, c.Subnet)
 	f.subnet, f.ip = r.networkID()+"/subnets/"+name, requestedIP(service, s, f.six)
 	have := byName(docs(lb, "properties", "frontendIPConfigurations"), f.name)
 	if have != nil && (s.Subnet == "" || sameID(str(have, "properties", "subnet", "id"), f.subnet)) {

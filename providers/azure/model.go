@@ -118,10 +118,7 @@ func baseName(service *v1.Service) string { return cloudprovider.DefaultLoadBala
 
 // loadBalancerName is that of the load balancer of all Services of a kind.
 func (c *Config) loadBalancerNameOf(cluster string, internal bool) string {
-	name := cluster
-	if c.LoadBalancerName != "" {
-		name = c.LoadBalancerName
-	}
+	name := cmp.Or(c.LoadBalancerName, cluster)
 	if internal {
 		return name + internalSuffix
 	}
@@ -329,10 +326,7 @@ func sameRule(have, want doc) bool {
 	}
 	h, w := have["properties"], want["properties"]
 	tcp := str(w, "protocol") == "Tcp"
-	distribution := str(h, "loadDistribution")
-	if distribution == "" {
-		distribution = "Default"
-	}
+	distribution := cmp.Or(str(h, "loadDistribution"), "Default")
 	return str(h, "protocol") == str(w, "protocol") && distribution == str(w, "loadDistribution") &&
 		num(h, "frontendPort") == num(w, "frontendPort") && num(h, "backendPort") == num(w, "backendPort") &&
 		flag(h, "enableFloatingIP") == flag(w, "enableFloatingIP") && flag(h, "disableOutboundSnat") == flag(w, "disableOutboundSnat") &&
@@ -343,10 +337,7 @@ func sameRule(have, want doc) bool {
 // sameProbe compares probes; older ones say by numberOfProbes what newer ones say by probeThreshold.
 func sameProbe(have, want doc) bool {
 	h, w := have["properties"], want["properties"]
-	threshold := num(h, "probeThreshold")
-	if threshold == 0 {
-		threshold = num(h, "numberOfProbes")
-	}
+	threshold := cmp.Or(num(h, "probeThreshold"), num(h, "numberOfProbes"))
 	return num(h, "port") == num(w, "port") && strings.EqualFold(str(h, "protocol"), str(w, "protocol")) &&
 		strings.EqualFold(str(h, "requestPath"), str(w, "requestPath")) && num(h, "intervalInSeconds") == num(w, "intervalInSeconds") &&
 		threshold == num(w, "probeThreshold")

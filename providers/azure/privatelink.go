@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -276,12 +277,7 @@ func (r *reconciler) fillLink(q services.Request, s *settings, o *observed, d *s
 	if l.id == "" {
 		l.id = groupPath(c.Subscription, r.linkGroup(q.Service), "Microsoft.Network") + "/privateLinkServices/" + name
 	}
-	subnet := c.Subnet
-	for _, given := range []string{s.Subnet, s.Link.Subnet} {
-		if given != "" {
-			subnet = given
-		}
-	}
+	subnet := cmp.Or(s.Link.Subnet, s.Subnet, c.Subnet)
 	l.subnet = r.networkID() + "/subnets/" + subnet
 	tags := map[string]string{}
 	for key, v := range d.Tags {
