@@ -218,13 +218,7 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 			return nil, err
 		}
 	}
-	if err = d.checkNames(lb); err != nil {
-		return nil, err
-	}
-	if err = r.checkPlace(lb, d); err != nil {
-		return nil, err
-	}
-	if err = r.checkAdditional(q, o, d); err != nil {
+	if err = cmp.Or(d.checkNames(lb), r.checkPlace(lb, d), r.checkAdditional(q, o, d)); err != nil {
 		return nil, err
 	}
 	if o.inherited, err = r.inheritedFronts(ctx, q, o.lbs, d); err != nil {
@@ -235,17 +229,11 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 
 // checkPlace refuses what others have on the load balancer already; nil is one that does not exist.
 func (r *reconciler) checkPlace(lb doc, d *spec) error {
-	if lb == nil {
-		return nil
+	var mixed error
+	if r.fillsPools(d.Internal) {
+		mixed = unlikePool(lb, d.Fronts, r.config.PoolType == poolIP)
 	}
-	err := conflicts(lb, d.Base, *d)
-	if err == nil && r.fillsPools(d.Internal) {
-		err = unlikePool(lb, d.Fronts, r.config.PoolType == poolIP)
-	}
-	if err == nil {
-		err = r.sharedFronts(lb, d)
-	}
-	return err
+	return cmp.Or(conflicts(lb, d.Base, *d), mixed, r.sharedFronts(lb, d))
 }
 
 // isSix reports whether a frontend is of IPv6; guess is said of one whose public address was not read.

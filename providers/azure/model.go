@@ -13,7 +13,6 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/utils/ptr"
 
-	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -392,30 +391,21 @@ func isUsedByOthers(lb doc, front doc, base string) (why string) {
 // applyService makes a load balancer's document what a Service asks for; d is nil for a Service that goes. It reports whether anything
 // changed.
 func applyService(lb doc, base string, d *spec, c *Config, a otherParts) (bool, error) {
-	before := jsondoc.Clone(lb)
 	var want spec
 	if d != nil {
 		want = *d
 	}
-	changed := false
-	if d != nil {
-		changed = ensurePools(lb, want)
+	if err := conflicts(lb, base, want); err != nil {
+		return false, err
 	}
-	frontsChanged := applyFronts(lb, base, want, c, a)
-	if d != nil {
-		if err := conflicts(before, base, want); err != nil {
-			return false, err
-		}
-	}
-	rulesChanged := replaceOwn(lb, "loadBalancingRules", want.Rules, sameRule, func(r doc) bool { return ownedBy(base, str(r, "name")) })
-	probesChanged := replaceOwn(lb, "probes", want.Probes, sameProbe, func(p doc) bool {
+	changed := ensurePools(lb, want)
+	changed = applyFronts(lb, base, want, c, a) || changed
+	changed = replaceOwn(lb, "loadBalancingRules", want.Rules, sameRule, func(r doc) bool { return ownedBy(base, str(r, "name")) }) || changed
+	changed = replaceOwn(lb, "probes", want.Probes, sameProbe, func(p doc) bool {
 		return ownedBy(base, str(p, "name")) || strings.EqualFold(str(p, "name"), sharedProbe) && !referenced(lb, p)
-	})
+	}) || changed
 	changed = dropPools(lb, a.pools, want.Fronts) || changed
-	if d != nil && mergeTags(lb, want.Tags, c.SystemTags, clusterTag) {
-		changed = true
-	}
-	return changed || frontsChanged || rulesChanged || probesChanged, nil
+	return d != nil && mergeTags(lb, want.Tags, c.SystemTags, clusterTag) || changed, nil
 }
 
 func referenced(lb, probe doc) bool {
