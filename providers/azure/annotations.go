@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"iter"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -300,7 +299,12 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 		}
 	}
 	s.ports = map[int32]portSettings{}
-	for port := range portsWithSettings(service) {
+	ports := service.Spec.Ports
+	if isLocal(service) { // at this one, nodes say whether they have pods of it
+		ports = append(slices.Clip(ports), v1.ServicePort{Port: service.Spec.HealthCheckNodePort})
+	}
+	for _, p := range ports {
+		port := p.Port
 		own, warned, portErr := PortAnnotations.ForPort(port).Parse(service.Annotations)
 		warnings, err = errors.Join(warnings, warned), errors.Join(err, portErr)
 		s.ports[port] = own
@@ -341,20 +345,6 @@ func (s *settings) oddProtocols(service *v1.Service) error {
 		warnings = errors.Join(warnings, odd(keyOfPort(p.Port, "health-probe_protocol"), s.ports[p.Port].Protocol))
 	}
 	return warnings
-}
-
-// portsWithSettings are those that annotations may be about: the Service's, and the one at which nodes say whether they have pods of it.
-func portsWithSettings(service *v1.Service) iter.Seq[int32] {
-	return func(yield func(int32) bool) {
-		for _, p := range service.Spec.Ports {
-			if !yield(p.Port) {
-				return
-			}
-		}
-		if isLocal(service) {
-			yield(service.Spec.HealthCheckNodePort)
-		}
-	}
 }
 
 // linkAnnotations are the settings of private link services.

@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ import (
 
 // This file reads azure.json, whose keys count in any case, and whose values may be lists and maps.
 
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 // readFile returns the values of the file by the names of the table. Unknown keys are warnings, for Azure's own controller ignores them.
 func readFile(data []byte) (keys map[string]string, warnings, err error) {

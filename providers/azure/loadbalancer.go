@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -88,7 +89,8 @@ type reconciler struct {
 	uses      *inventory.Inventory[string, addressUse]
 	kube      kubernetes.Interface
 	endpoints *endpoints
-	latest    latestRequest
+	// latest is the framework's last request, for changes that the framework does not see.
+	latest    atomic.Pointer[services.Request]
 	translate func(*v1.Service) *v1.Service
 }
 

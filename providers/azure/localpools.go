@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -204,32 +203,10 @@ func (r *reconciler) poolMembers(
 	return wanted, findings, nil
 }
 
-// latestRequest keeps the framework's last arguments, for changes that the framework does not see.
-type latestRequest struct {
-	mu      sync.Mutex
-	cluster string
-	nodes   []*v1.Node
-}
-
-func (l *latestRequest) record(q services.Request) {
-	if q.Purpose != services.Ensure && q.Purpose != services.UpdateNodes {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cluster, l.nodes = q.Cluster, q.Nodes
-}
-
-func (l *latestRequest) get() (string, []*v1.Node) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.cluster, l.nodes
-}
-
 // localPools brings the pools of Services alone in step with their endpoints.
 func (c *cloud) localPools(ctx context.Context) error {
-	cluster, nodes := c.reconciler.latest.get()
-	if cluster == "" {
+	q := c.reconciler.latest.Load()
+	if q == nil {
 		return nil // the framework has not begun: it brings each Service in step when it does
 	}
 	list, err := c.reconciler.cluster.Living(ctx)
@@ -241,7 +218,7 @@ func (c *cloud) localPools(ctx context.Context) error {
 		if !c.reconciler.config.ownPool(s) || s.DeletionTimestamp != nil || contract.IsDisowned(s) {
 			continue
 		}
-		if err := c.loadBalancers.UpdateLoadBalancer(ctx, cluster, s, nodes); err != nil {
+		if err := c.loadBalancers.UpdateLoadBalancer(ctx, q.Cluster, s, q.Nodes); err != nil {
 			err = fmt.Errorf("updating the pool of Service %s: %w", serviceName(s), err)
 			problems = append(problems, err)
 			c.loadBalancers.Events.Event(s, v1.EventTypeWarning, eventPoolFailed, err.Error())

@@ -136,22 +136,13 @@ func (m *members) plan(lb doc, machines map[string]machineID, fronts []front, no
 				p.leave = append(p.leave, memberAt{id, str(pool, "id"), f.six})
 			}
 		}
-		for _, id := range sortedIDs(wanted) {
+		for _, id := range sortedKeys(wanted) {
 			if !have[id] {
 				p.join = append(p.join, memberAt{id, str(pool, "id"), f.six})
 			}
 		}
 	}
 	return p
-}
-
-func sortedIDs(set map[machineID]bool) []machineID {
-	var list []machineID
-	for id := range set {
-		list = append(list, id)
-	}
-	slices.Sort(list)
-	return list
 }
 
 // isNode reports whether a machine is, or was since the start, that of a node: what somebody else put into a pool stays there.

@@ -3,7 +3,6 @@ package azure
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -528,7 +527,7 @@ func applyAddresses(lb doc, wanted map[string]map[string]string, network string)
 		for _, a := range docs(pool, "properties", "loadBalancerBackendAddresses") {
 			have[canonicalIP(str(a, "properties", "ipAddress"))] = true
 		}
-		if maps.Equal(have, setOf(want)) {
+		if slices.Equal(sortedKeys(have), sortedKeys(want)) {
 			continue
 		}
 		var list []doc
@@ -542,14 +541,6 @@ func applyAddresses(lb doc, wanted map[string]map[string]string, network string)
 		changed = true
 	}
 	return changed
-}
-
-func setOf(m map[string]string) map[string]bool {
-	set := map[string]bool{}
-	for k := range m {
-		set[k] = true
-	}
-	return set
 }
 
 // isEmpty reports whether a load balancer serves nobody any more.

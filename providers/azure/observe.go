@@ -23,7 +23,9 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed
 		return nil, err
 	}
 	o := &observed{cluster: q.Cluster, lbs: lbs}
-	r.latest.record(q)
+	if q.Purpose == services.Ensure || q.Purpose == services.UpdateNodes {
+		r.latest.Store(&q)
+	}
 	if err := r.observePools(ctx, q.Service, o); err != nil {
 		return nil, err
 	}

@@ -28,33 +28,6 @@ func additionalAddresses(s *v1.Service) (list []string) {
 	return list
 }
 
-// claimOfDeleted returns the former claim of a deleted Service to the security group, derived from its part of a load balancer: the
-// addresses of its frontends, those of others' frontends with its rules, and its node ports, unless a living Service uses them now. lbs are
-// all load balancers, and ipOf returns the address of a frontend.
-func claimOfDeleted(lbs []doc, lb doc, base string, living []*v1.Service, ipOf func(f doc) string) claim {
-	k := claim{shared: map[string][]string{}}
-	for _, other := range lbs {
-		for _, f := range docs(other, "properties", "frontendIPConfigurations") {
-			ip := ipOf(f)
-			if ip == "" {
-				continue
-			}
-			if sameID(str(other, "id"), str(lb, "id")) && (ownedBy(base, str(f, "name")) || servesFrontend(lb, f, base)) && !slices.Contains(k.own, ip) {
-				k.own = append(k.own, ip)
-			}
-			k.shared[ip] = append(k.shared[ip], otherPorts(other, f, base)...)
-		}
-	}
-	for _, rule := range docs(lb, "properties", "loadBalancingRules") {
-		p := rule["properties"]
-		if ownedBy(base, str(rule, "name")) && !flag(p, "enableFloatingIP") && num(p, "backendPort") > 0 {
-			k.nodePorts = append(k.nodePorts, portAt(rule, "backendPort"))
-		}
-	}
-	k.keepPortsOf(living)
-	return k
-}
-
 // spareOthers returns the claim of a Service without what the other Services of the cluster have. A Service that is deleted has its part as
 // long as its load balancer stays.
 func (c claim) spareOthers(known []*v1.Service, service *v1.Service) claim {
@@ -81,22 +54,37 @@ func (c *claim) keepPortsOf(living []*v1.Service) {
 	}
 }
 
-// closeTo takes a Service that is gone out of the security group, by its part of a load balancer.
+// closeTo takes a Service that is gone out of the security group, by its part of a load balancer: the addresses of its frontends, those of
+// others' frontends with its rules, and its node ports, unless a living Service uses them now.
 func (c *cloud) closeTo(ctx context.Context, lb doc, base string, living []*v1.Service) error {
 	r := c.reconciler
 	lbs, err := r.resources.loadBalancers.All(ctx, inventory.Query{MaxAge: lookAge})
 	if err != nil {
 		return err
 	}
-	addresses := map[string]string{}
+	k := claim{shared: map[string][]string{}}
 	for _, other := range lbs {
 		for _, f := range docs(other, "properties", "frontendIPConfigurations") {
-			if addresses[docID(f)], err = r.addressAt(ctx, f); err != nil {
+			ip, err := r.addressAt(ctx, f)
+			if err != nil {
 				return fmt.Errorf("reading the address of frontend %s: %w", str(f, "name"), err)
 			}
+			if ip == "" {
+				continue
+			}
+			if sameID(str(other, "id"), str(lb, "id")) && (ownedBy(base, str(f, "name")) || servesFrontend(lb, f, base)) {
+				k.own = append(k.own, ip)
+			}
+			k.shared[ip] = append(k.shared[ip], otherPorts(other, f, base)...)
 		}
 	}
-	k := claimOfDeleted(lbs, lb, base, living, func(f doc) string { return addresses[docID(f)] })
+	for _, rule := range docs(lb, "properties", "loadBalancingRules") {
+		p := rule["properties"]
+		if ownedBy(base, str(rule, "name")) && !flag(p, "enableFloatingIP") && num(p, "backendPort") > 0 {
+			k.nodePorts = append(k.nodePorts, portAt(rule, "backendPort"))
+		}
+	}
+	k.keepPortsOf(living)
 	if len(k.nodePorts) > 0 {
 		if k.nodes, err = c.nodeAddresses(ctx); err != nil {
 			return err

@@ -3,7 +3,6 @@ package azure
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -112,7 +111,7 @@ func basesIn(lb doc) []string {
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(found))
+	return sortedKeys(found)
 }
 
 // orphansIn finds what a Service that is gone has of a load balancer: its frontends, or its rules where no frontend can go.

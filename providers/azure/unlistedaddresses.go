@@ -2,7 +2,6 @@ package azure
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 
@@ -67,7 +66,7 @@ func (r *resources) recordUnlisted(a doc) { r.splitUsual([]doc{a}) }
 func (r *resources) unlistedIDs(is func(doc) bool) (ids []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, id := range slices.Sorted(maps.Keys(r.strays)) {
+	for _, id := range sortedKeys(r.strays) {
 		if is(r.strays[id]) {
 			ids = append(ids, id)
 		}
