@@ -398,10 +398,8 @@ func classicListenerSteps(lb *classicLoadBalancer, want desiredClassic) []step {
 	var gone []int32
 	var fresh []elbtypes.Listener
 	for _, d := range lb.ListenerDescriptions {
-		if d.Listener == nil || !slices.ContainsFunc(want.listeners, newClassicListener(d.Listener).equals) {
-			if d.Listener != nil {
-				gone = append(gone, d.Listener.LoadBalancerPort)
-			}
+		if d.Listener != nil && !slices.ContainsFunc(want.listeners, newClassicListener(d.Listener).equals) {
+			gone = append(gone, d.Listener.LoadBalancerPort)
 		}
 	}
 	for _, l := range want.listeners {
@@ -498,10 +496,7 @@ func tlsPolicySteps(lb *classicLoadBalancer, want desiredClassic) []step {
 }
 
 func classicInstanceSteps(lb *classicLoadBalancer, want []string) []step {
-	var have []string
-	for _, i := range lb.Instances {
-		have = append(have, aws.ToString(i.InstanceId))
-	}
+	have := classicTargets(lb)
 	var steps []step
 	if fresh := difference(want, have); len(fresh) > 0 {
 		steps = append(steps, step{
@@ -525,11 +520,7 @@ func elbInstances(ids []string) []elbtypes.Instance {
 }
 
 func elbTags(tags map[string]string) []elbtypes.Tag {
-	var list []elbtypes.Tag
-	for _, k := range slices.Sorted(maps.Keys(tags)) {
-		list = append(list, elbtypes.Tag{Key: aws.String(k), Value: aws.String(tags[k])})
-	}
-	return list
+	return pairsOf(tags, func(key, value *string) elbtypes.Tag { return elbtypes.Tag{Key: key, Value: value} })
 }
 
 // createClassic is the call that makes a classic load balancer.

@@ -476,10 +476,9 @@ func networkSteps(state networkState, want desiredNetwork) []step {
 		}
 	}
 	if changed := missingTags(want.attributes, state.attributes); len(changed) > 0 {
-		var list []elbv2types.LoadBalancerAttribute
-		for _, k := range slices.Sorted(maps.Keys(changed)) {
-			list = append(list, elbv2types.LoadBalancerAttribute{Key: aws.String(k), Value: aws.String(changed[k])})
-		}
+		list := pairsOf(changed, func(key, value *string) elbv2types.LoadBalancerAttribute {
+			return elbv2types.LoadBalancerAttribute{Key: key, Value: value}
+		})
 		steps = append(steps, step{
 			what: "changing attributes", before: attributesOf(changed, state.attributes),
 			input: &elbv2.ModifyLoadBalancerAttributesInput{LoadBalancerArn: lbARN, Attributes: list},
@@ -502,10 +501,7 @@ func attributesOf(changed, attributes map[string]string) any {
 // grownSubnets are the subnets of a load balancer that gets more of them; nil where it does not. Subnets with fixed
 // addresses cannot be named this way.
 func grownSubnets(lb elbv2types.LoadBalancer, want desiredNetwork) []string {
-	have, wanted := []string{}, []string{}
-	for _, z := range lb.AvailabilityZones {
-		have = append(have, aws.ToString(z.SubnetId))
-	}
+	have, wanted := subnetsOf(&lb), []string{}
 	for _, m := range want.mappings {
 		if m.AllocationId != nil || m.PrivateIPv4Address != nil {
 			return nil
@@ -543,10 +539,9 @@ func (d desiredNetwork) groupSteps(state networkState, arn string, g desiredTarg
 		have, attributes = state.targets[arn], state.targetAttributes[arn]
 	}
 	if changed := missingTags(d.targetAttributes, attributes); len(changed) > 0 {
-		var list []elbv2types.TargetGroupAttribute
-		for _, k := range slices.Sorted(maps.Keys(changed)) {
-			list = append(list, elbv2types.TargetGroupAttribute{Key: aws.String(k), Value: aws.String(changed[k])})
-		}
+		list := pairsOf(changed, func(key, value *string) elbv2types.TargetGroupAttribute {
+			return elbv2types.TargetGroupAttribute{Key: key, Value: value}
+		})
 		steps = append(steps, step{
 			what: "changing attributes of target group " + g.name, input: &elbv2.ModifyTargetGroupAttributesInput{TargetGroupArn: nilIfEmpty(arn), Attributes: list}, group: g.name,
 			before: attributesOf(changed, attributes),
@@ -659,11 +654,7 @@ func modifyTargetGroup(arn string, c healthCheck) *elbv2.ModifyTargetGroupInput 
 }
 
 func elbv2Tags(tags map[string]string) []elbv2types.Tag {
-	var list []elbv2types.Tag
-	for _, k := range slices.Sorted(maps.Keys(tags)) {
-		list = append(list, elbv2types.Tag{Key: aws.String(k), Value: aws.String(tags[k])})
-	}
-	return list
+	return pairsOf(tags, func(key, value *string) elbv2types.Tag { return elbv2types.Tag{Key: key, Value: value} })
 }
 
 // createNetwork is the call that makes a network load balancer.

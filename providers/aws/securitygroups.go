@@ -415,11 +415,7 @@ func (s *securityGroups) ensure(ctx context.Context, name, description string, t
 }
 
 func ec2Tags(tags map[string]string) []ec2types.Tag {
-	var list []ec2types.Tag
-	for _, k := range slices.Sorted(maps.Keys(tags)) {
-		list = append(list, ec2types.Tag{Key: aws.String(k), Value: aws.String(tags[k])})
-	}
-	return list
+	return pairsOf(tags, func(key, value *string) ec2types.Tag { return ec2types.Tag{Key: key, Value: value} })
 }
 
 // adopt tags a group with the right name where nobody has.

@@ -247,13 +247,7 @@ func madeForLoadBalancers(all map[string]securityGroup) func(rule) bool {
 
 // tagsFor are the tags of what is made for a Service.
 func tagsFor(id *identity, service *v1.Service, s settings) map[string]string {
-	tags := maps.Clone(s.tags)
-	if tags == nil {
-		tags = map[string]string{}
-	}
-	tags[serviceTag] = serviceName(service)
-	maps.Copy(tags, id.ownershipTags())
-	return tags
+	return mergeTags(s.tags, map[string]string{serviceTag: serviceName(service)}, id.ownershipTags())
 }
 
 func mergeTags(sets ...map[string]string) map[string]string {
@@ -262,6 +256,14 @@ func mergeTags(sets ...map[string]string) map[string]string {
 		maps.Copy(tags, set)
 	}
 	return tags
+}
+
+// pairsOf returns tags or attributes as a list of the SDK's type, in the order of their keys.
+func pairsOf[T any](values map[string]string, pair func(key, value *string) T) (list []T) {
+	for _, k := range slices.Sorted(maps.Keys(values)) {
+		list = append(list, pair(aws.String(k), aws.String(values[k])))
+	}
+	return list
 }
 
 // scheme is that which a Service asks for.
