@@ -137,9 +137,8 @@ func answerClass(status int, body []byte) error {
 		return nil
 	}
 	var said struct {
-		Code      string `xml:"Error>Code"`
-		EC2       string `xml:"Errors>Error>Code"`
-		RequestID string `xml:"RequestID"`
+		Code string `xml:"Error>Code"`
+		EC2  string `xml:"Errors>Error>Code"`
 	}
 	_ = xml.Unmarshal(body, &said) // what is no answer of AWS's has no code
 	code := said.Code + said.EC2

@@ -207,15 +207,9 @@ func (c *cloud) loadBalancerNames(ctx context.Context) (map[string]bool, error) 
 	return names, err
 }
 
-// parseRulesID splits the ID of rules.
-func parseRulesID(o contract.Orphan) (groupID, name string) {
-	groupID, name, _ = strings.Cut(o.ID, "/")
-	return groupID, name
-}
-
 // deleteOrphanRules closes one security group to a load balancer, once AWS says of both kinds that there is none of the name.
 func (c *cloud) deleteOrphanRules(ctx context.Context, id *identity, o contract.Orphan) error {
-	groupID, name := parseRulesID(o)
+	groupID, name, _ := strings.Cut(o.ID, "/")
 	l := c.loadBalancers
 	_, classic := l.records.classics.Get(ctx, name, inventory.Query{})
 	_, network := l.records.networks.Get(ctx, name, inventory.Query{})

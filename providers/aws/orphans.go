@@ -92,7 +92,7 @@ func (l livingServices) isServed(o contract.Orphan) bool {
 	case orphanTargetGroup:
 		return l.services[o.Name]
 	case orphanRules:
-		_, name := parseRulesID(o)
+		_, name, _ := strings.Cut(o.ID, "/")
 		return l.loadBalancers[name]
 	}
 	name, classic := strings.CutPrefix(o.Name, classicGroupPrefix)
@@ -126,6 +126,15 @@ func (c *cloud) isUsedByOthers(ctx context.Context, instanceIDs []string) (bool,
 		}
 	}
 	return false, nil
+}
+
+// isNetworkUsedByOthers is isUsedByOthers of the targets of a network load balancer.
+func (c *cloud) isNetworkUsedByOthers(ctx context.Context, arn string, maxAge time.Duration) (bool, error) {
+	targets, err := c.networkTargets(ctx, arn, maxAge)
+	if err != nil {
+		return false, err
+	}
+	return c.isUsedByOthers(ctx, targets)
 }
 
 // classicTargets and networkTargets are the instances that a load balancer sends to.
@@ -223,11 +232,7 @@ func (c *cloud) orphanNetworks(ctx context.Context, id *identity, living livingS
 		if !orphan {
 			continue
 		}
-		targets, err := c.networkTargets(ctx, arn, ownership.OrphanMaxAge)
-		if err != nil {
-			return nil, err
-		}
-		others, err := c.isUsedByOthers(ctx, targets)
+		others, err := c.isNetworkUsedByOthers(ctx, arn, ownership.OrphanMaxAge)
 		if err != nil {
 			return nil, err
 		}
@@ -365,11 +370,7 @@ func (c *cloud) groupInUse(ctx context.Context, groupID string, living livingSer
 		if living.loadBalancers[aws.ToString(lb.LoadBalancerName)] {
 			return true, nil
 		}
-		targets, err := c.networkTargets(ctx, aws.ToString(lb.LoadBalancerArn), maxAge)
-		if err != nil {
-			return false, err
-		}
-		if others, err := c.isUsedByOthers(ctx, targets); err != nil || others {
+		if others, err := c.isNetworkUsedByOthers(ctx, aws.ToString(lb.LoadBalancerArn), maxAge); err != nil || others {
 			return others, err
 		}
 	}
@@ -386,7 +387,11 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 		return err
 	}
 	l := c.loadBalancers
-	if err := c.checkOrphan(ctx, o); err != nil {
+	living, err := c.currentServices(ctx)
+	if err == nil && living.isServed(o) {
+		err = fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
+	}
+	if err != nil {
 		return err
 	}
 	switch o.Kind {
@@ -409,15 +414,6 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	}
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil
-	}
-	return err
-}
-
-// checkOrphan asks the API server again whether a living Service has what is about to be deleted.
-func (c *cloud) checkOrphan(ctx context.Context, o contract.Orphan) error {
-	living, err := c.currentServices(ctx)
-	if err == nil && living.isServed(o) {
-		err = fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
 	}
 	return err
 }
@@ -465,11 +461,7 @@ func (c *cloud) deleteOrphanNetwork(ctx context.Context, id *identity, o contrac
 	if aws.ToString(lb.LoadBalancerArn) != o.ID || aws.ToString(lb.VpcId) != id.vpc {
 		return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
 	}
-	targets, err := c.networkTargets(ctx, o.ID, 0)
-	if err != nil {
-		return err
-	}
-	if others, err := c.isUsedByOthers(ctx, targets); err != nil || others {
+	if others, err := c.isNetworkUsedByOthers(ctx, o.ID, 0); err != nil || others {
 		return cmp.Or(err, fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan))
 	}
 	if err := b.checkProtection(ctx, lb); err != nil {

@@ -18,15 +18,6 @@ func everyPage[C client, Option, In, Out any](
 	return pagesOf(ctx, listing, a, what, do, in, take, turn)
 }
 
-// everyLargePage is everyPage where take keeps little of each page.
-func everyLargePage[C client, Option, In, Out any](
-	ctx context.Context, a *api, what string, do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In,
-	take func(*Out) (objects int, next *string), turn func(token *string),
-) (pages int, err error) {
-	ctx, listing := cloudapi.WatchLargeListing(ctx)
-	return pagesOf(ctx, listing, a, what, do, in, take, turn)
-}
-
 func pagesOf[C client, Option, In, Out any](
 	ctx context.Context, listing *cloudapi.Listing, a *api, what string,
 	do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In,

@@ -138,7 +138,8 @@ func newBatchInventory[V any](
 func (a *api) listClassics(ctx context.Context) (list []*classicLoadBalancer, pages int, err error) {
 	keep := keepInstances()
 	in := &elb.DescribeLoadBalancersInput{PageSize: aws.Int32(classicPage)}
-	pages, err = everyLargePage(ctx, a, "listing classic load balancers", (*elb.Client).DescribeLoadBalancers, in,
+	ctx, listing := cloudapi.WatchLargeListing(ctx)
+	pages, err = pagesOf(ctx, listing, a, "listing classic load balancers", (*elb.Client).DescribeLoadBalancers, in,
 		func(out *elb.DescribeLoadBalancersOutput) (int, *string) {
 			for n := range out.LoadBalancerDescriptions {
 				list = append(list, keep(&out.LoadBalancerDescriptions[n]))

@@ -223,8 +223,12 @@ func (r *routes) pointRoute(ctx context.Context, route *cloudprovider.Route, one
 		return err
 	}
 	klog.InfoS("Creating route", "node", route.TargetNode, "destination", route.DestinationCIDR, "instance", one.id)
-	_, err = call(ctx, r.api, fmt.Sprintf("creating the route of %s to node %s", route.DestinationCIDR, route.TargetNode), (*ec2.Client).CreateRoute, in)
-	r.invalidateTables(table.id)
+	return r.create(ctx, route, in)
+}
+
+func (r *routes) create(ctx context.Context, route *cloudprovider.Route, in *ec2.CreateRouteInput) error {
+	_, err := call(ctx, r.api, fmt.Sprintf("creating the route of %s to node %s", route.DestinationCIDR, route.TargetNode), (*ec2.Client).CreateRoute, in)
+	r.network.tables.InvalidateAll()
 	return err
 }
 
@@ -264,20 +268,17 @@ func (r *routes) replace(ctx context.Context, table routeTable, route *cloudprov
 	in.InstanceId, in.NetworkInterfaceId = forwardingInstance(one)
 	klog.InfoS("Replacing route", "node", route.TargetNode, "destination", route.DestinationCIDR, "instance", one.id)
 	_, err = call(ctx, r.api, fmt.Sprintf("replacing the route of %s by one to node %s", route.DestinationCIDR, route.TargetNode), (*ec2.Client).ReplaceRoute, in)
-	r.invalidateTables(table.id)
+	r.network.tables.InvalidateAll()
 	if !permissionRefused(err) {
 		return err
 	}
 	if err := r.DeleteRoute(ctx, "", route); err != nil {
 		return err
 	}
-	made := &ec2.CreateRouteInput{
+	return r.create(ctx, route, &ec2.CreateRouteInput{
 		RouteTableId: aws.String(table.id), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6, InstanceId: in.InstanceId,
 		NetworkInterfaceId: in.NetworkInterfaceId,
-	}
-	_, err = call(ctx, r.api, fmt.Sprintf("creating the route of %s to node %s", route.DestinationCIDR, route.TargetNode), (*ec2.Client).CreateRoute, made)
-	r.invalidateTables(table.id)
-	return err
+	})
 }
 
 // forwardingInstance returns the target of a route to an instance: AWS does not choose among several interfaces.
@@ -294,9 +295,6 @@ func sameNetwork(a, b string) bool {
 	other, errB := netip.ParsePrefix(b)
 	return a == b || (errA == nil && errB == nil && one.Masked() == other.Masked())
 }
-
-// invalidateTables makes the next read fetch the route tables again.
-func (r *routes) invalidateTables(string) { r.network.tables.InvalidateAll() }
 
 // destinationParams is the network of a route in the parameter of its family.
 func destinationParams(cidr string) (v4, v6 *string, err error) {
@@ -373,7 +371,7 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 	klog.InfoS("Deleting route", "destination", route.DestinationCIDR)
 	r.made.remove(routeDestination(table.routes[n]) + " " + aws.ToString(table.routes[n].InstanceId))
 	_, err = call(ctx, r.api, "deleting the route of "+route.DestinationCIDR, (*ec2.Client).DeleteRoute, in)
-	r.invalidateTables(table.id)
+	r.network.tables.InvalidateAll()
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil
 	}

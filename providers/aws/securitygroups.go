@@ -363,29 +363,19 @@ func (s *securityGroups) all(ctx context.Context) (map[string]securityGroup, err
 	return byID, nil
 }
 
-// findByName returns the group with a name, or none.
-func (s *securityGroups) findByName(ctx context.Context, name string) (securityGroup, bool, error) {
-	found, err := s.known.Find(ctx, indexName, name, inventory.Query{MaxAge: groupsMaxAge, MaxUnlistedAge: groupsMaxAge})
-	if err != nil || len(found) == 0 {
-		return securityGroup{}, false, err
-	}
-	return found[0], true, nil
-}
-
 // ensure finds or makes a group that belongs to a load balancer, and sees to it that its tags say so.
 func (s *securityGroups) ensure(ctx context.Context, name, description string, tags map[string]string) (securityGroup, error) {
 	_, id, err := s.api.connect(ctx)
 	if err != nil {
 		return securityGroup{}, err
 	}
-	g, found, err := s.findByName(ctx, name)
+	found, err := s.known.Find(ctx, indexName, name, inventory.Query{MaxAge: groupsMaxAge, MaxUnlistedAge: groupsMaxAge})
 	if err != nil {
 		return securityGroup{}, err
 	}
-	wanted := maps.Clone(tags)
-	maps.Copy(wanted, id.ownershipTags())
-	if found {
-		return s.adopt(ctx, id, g, wanted)
+	wanted := mergeTags(tags, id.ownershipTags())
+	if len(found) > 0 {
+		return s.adopt(ctx, id, found[0], wanted)
 	}
 	if later := s.made.check(name, "security group "+name); later != nil {
 		s.known.InvalidateAll()
@@ -404,7 +394,7 @@ func (s *securityGroups) ensure(ctx context.Context, name, description string, t
 		}
 		return securityGroup{}, err
 	}
-	g = securityGroup{id: aws.ToString(out.GroupId), name: name, description: description, tags: wanted}
+	g := securityGroup{id: aws.ToString(out.GroupId), name: name, description: description, tags: wanted}
 	if g.id == "" {
 		s.known.InvalidateAll()
 		return securityGroup{}, fmt.Errorf("%s: %w", what, errIncomplete)
@@ -490,14 +480,7 @@ func (s *securityGroups) change(ctx context.Context, groupID string, part change
 // apply carries out a change of rules. The lock of the group is held.
 func (s *securityGroups) apply(ctx context.Context, c ruleChange, part changePart) error {
 	later := c.remove
-	switch part {
-	case opening:
-		c.remove = nil
-	case closing:
-		c.add, later = nil, nil
-	case wholeChange:
-	}
-	if c.isEmpty() {
+	if c = c.part(part); c.isEmpty() {
 		return nil
 	}
 	err := s.authorize(ctx, c.group.id, c.add)
