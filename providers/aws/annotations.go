@@ -120,7 +120,7 @@ func listRow(
 	return schema.ListAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: spec})
 }
 
-// ids names objects of the cloud by IDs of a form.
+// idRow is the row of an annotation that names objects of the cloud by IDs of a form.
 func idRow(key, help string, changes schema.Mutability, at func(*settings) *[]string, form *schema.IDForm) schema.Annotation[settings] {
 	return schema.ListAnnotation(at, schema.AnnotationRow{
 		Key: key, Changes: changes, Spec: schema.Spec{Help: help, ID: form, Check: checkLength(nil)},
@@ -407,8 +407,8 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 		problems = append(problems, tooMany)
 	}
 	problems = append(problems, s.contradictions(service, c)...)
-	told, refused := s.judgeFields(service)
-	warned, problems = append(warned, told...), append(problems, refused...)
+	ignored, refused := s.judgeFields(service)
+	warned, problems = append(warned, ignored...), append(problems, refused...)
 	if s.network && len(s.Groups) > 0 && c.NLBGroupMode != groupModeManaged {
 		warned = append(warned, &schema.Problem{Place: "annotation " + annotationGroups, Reason: "has no effect on a network load balancer without the option NLBSecurityGroupMode = Managed", Warning: true})
 	}

@@ -47,7 +47,7 @@ func quotaCodes() []string {
 	}
 }
 
-// absenceCodes say that a very thing does not exist.
+// absenceCodes say that the very object asked for does not exist.
 func absenceCodes() []string {
 	return []string{
 		"InvalidInstanceID.NotFound", "LoadBalancerNotFound", "AccessPointNotFound", "TargetGroupNotFound", "ListenerNotFound", "InvalidGroup.NotFound",

@@ -42,8 +42,8 @@ var serviceFields = func() schema.Fields {
 // judgeFields says what becomes of the fields of a Service. A port without a node port has no listener, as with AWS's own controller, and
 // there must be one that has.
 func (s *settings) judgeFields(service *v1.Service) (warned, refused []error) {
-	told, err := serviceFields.Judge(service, map[string]string{annotationType: map[bool]string{true: typeNLB}[s.network]})
-	warned, refused = schema.Problems(told), schema.Problems(err)
+	warnings, err := serviceFields.Judge(service, map[string]string{annotationType: map[bool]string{true: typeNLB}[s.network]})
+	warned, refused = schema.Problems(warnings), schema.Problems(err)
 	lacks := func(p v1.ServicePort) bool { return p.NodePort == 0 }
 	first, ports := slices.IndexFunc(service.Spec.Ports, lacks), service.Spec.Ports
 	problem := &schema.Problem{Place: "spec.allocateLoadBalancerNodePorts", Reason: "no port of the Service has a node port; set spec.allocateLoadBalancerNodePorts to true"}

@@ -50,8 +50,8 @@ func (s *securityGroups) replaceRules(ctx context.Context, c ruleChange) error {
 	return err
 }
 
-// isForSizes reports whether a rule lets no client in, but messages about sizes of packets.
-func (r rule) isForSizes() bool {
+// isPathMTU reports whether a rule lets no client in, but messages about sizes of packets.
+func (r rule) isPathMTU() bool {
 	return r.protocol == protocolICMP && r.from == fragmentationType || r.protocol == protocolICMPv6 && r.from == tooBigType
 }
 
@@ -66,7 +66,7 @@ func (s *securityGroups) authorizeByPriority(ctx context.Context, groupID string
 			case r.v6() != v6:
 			case health:
 				checks = append(checks, []rule{r})
-			case r.isForSizes():
+			case r.isPathMTU():
 				sizes = append(sizes, []rule{r})
 			default:
 				clients = append(clients, []rule{r})

@@ -144,9 +144,9 @@ func (r rule) text() string {
 
 func tagsOutput(tags any) any { return map[string]any{"Tags": tags} }
 
-// part is the part of a change of rules that is carried out.
-func (c ruleChange) part(part changePart) ruleChange {
-	switch part {
+// limitTo limits a change of rules to a phase.
+func (c ruleChange) limitTo(phase changePhase) ruleChange {
+	switch phase {
 	case opening:
 		c.remove = nil
 	case closing:
@@ -163,18 +163,18 @@ type nodeRules struct {
 	decide func(securityGroup) ruleChange
 }
 
-// nodeRuleChanges carry out one part of changes of nodes' security groups.
-func nodeRuleChanges[O any](groups *securityGroups, rules nodeRules, part changePart) []services.Change[O] {
+// nodeRuleChanges carry out one phase of changes of nodes' security groups.
+func nodeRuleChanges[O any](groups *securityGroups, rules nodeRules, phase changePhase) []services.Change[O] {
 	var changes []services.Change[O]
 	for _, c := range rules.due {
-		if c = c.part(part); c.isEmpty() {
+		if c = c.limitTo(phase); c.isEmpty() {
 			continue
 		}
-		scopes := map[changePart]string{part: c.group.id}
+		scopes := map[changePhase]string{phase: c.group.id}
 		changes = append(changes, services.Change[O]{
 			Planned: c.planned(), Compare: c.compare, Opens: scopes[opening], Closes: scopes[closing],
 			Make: func(ctx context.Context, r *services.Request, o O) (O, error) {
-				err := groups.change(ctx, c.group.id, part, rules.decide)
+				err := groups.change(ctx, c.group.id, phase, rules.decide)
 				if len(c.add) > 0 {
 					r.Asked(err) // a rule whose answer was lost may show later, and would stay open for ever
 				}

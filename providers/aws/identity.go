@@ -162,11 +162,11 @@ func (a *api) identify(ctx context.Context) (*clients, *identity, error) {
 		return nil, nil, fmt.Errorf("reading the instance %s that runs this program: %w", selfID, errIncomplete)
 	}
 	id.vpc, id.subnet, id.selfID, id.selfDNS = self.vpc, self.subnet, selfID, self.privateDNS
-	return made, id, id.cluster(self.tags)
+	return made, id, id.readCluster(self.tags)
 }
 
-// cluster reads the ID of the cluster from the tags of our instance, unless the cloud config has it.
-func (i *identity) cluster(tags map[string]string) error {
+// readCluster reads the ID of the cluster from the tags of our instance, unless the cloud config has it.
+func (i *identity) readCluster(tags map[string]string) error {
 	if i.clusterID != "" {
 		return nil
 	}

@@ -16,7 +16,7 @@ const (
 	serviceTag = "kubernetes.io/service-name"
 
 	classicGroupPrefix = "k8s-elb-"
-	// groupNameHash and namePart are lengths of parts of names.
+	// hashPart and namePart are lengths of parts of names.
 	hashPart = 10
 	namePart = 8
 

@@ -266,7 +266,7 @@ func (c *networkReconciler) Fixed(ctx context.Context, r services.Request, o net
 	}
 	s, _, _ := parseSettings(r.Service, c.config) // Validate has judged it
 	all := append(fixedAddresses(s, lb), s.fixedScheme(string(lb.Scheme)))
-	if d.fewer {
+	if d.subnetsIgnored {
 		all = append(all, services.Fixed{Place: annotationSubnets, Asked: s.Subnets, Has: subnetsOf(lb)})
 	}
 	if len(s.tags) == 0 {

@@ -92,8 +92,8 @@ type desiredNetwork struct {
 	keep bool
 	// fixedChecks is set where the API refuses to change protocol and interval of a health check.
 	fixedChecks bool
-	// fewer is set where the annotation names fewer subnets than there are, or others where addresses are given.
-	fewer bool
+	// subnetsIgnored is set where the annotation names fewer subnets than there are, or others where addresses are given.
+	subnetsIgnored bool
 }
 
 // desireNetwork returns the state that a Service requests, without its subnets and security groups.
@@ -140,8 +140,8 @@ func unfilteredFamily(service *v1.Service, s settings, c Config) string {
 // addSubnets adds the subnets that the annotation gained. Removed ones have no effect.
 func (d *desiredNetwork) addSubnets(s settings, lb *networkLoadBalancer, subnets []subnet) (err error) {
 	have, addressed := subnetsOf(lb), len(s.EIPs) > 0 || len(s.PrivateAddresses) > 0
-	d.fewer = len(difference(have, idsOf(subnets))) > 0 || addressed && len(difference(idsOf(subnets), have)) > 0
-	if !d.fewer && !addressed {
+	d.subnetsIgnored = len(difference(have, idsOf(subnets))) > 0 || addressed && len(difference(idsOf(subnets), have)) > 0
+	if !d.subnetsIgnored && !addressed {
 		d.mappings, err = mappingsOf(subnets, s)
 	}
 	return err

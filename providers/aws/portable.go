@@ -81,18 +81,16 @@ func mergeAttributes(own, translated string) (merged string, contradict bool) {
 	if err != nil {
 		return own, true
 	}
-	merged = own
 	more, _ := parseTargetAttributes(translated)
-	var mergedSb81 strings.Builder
+	var added strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(more)) {
 		if had, ok := have[key]; ok {
 			contradict = contradict || had != more[key]
 			continue
 		}
-		mergedSb81.WriteString("," + key + "=" + more[key])
+		added.WriteString("," + key + "=" + more[key])
 	}
-	merged += mergedSb81.String()
-	return merged, contradict
+	return own + added.String(), contradict
 }
 
 // unsupportedReason refuses security groups if an option disables them for network load balancers.

@@ -19,7 +19,7 @@ import (
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
 const Name = "aws"
 
-// Description returns what the provider tells about itself.
+// Description returns the provider's name, options, annotations and limits.
 func Description() registry.Provider {
 	return maker(limitsOf).Describe(registry.Provider{
 		Name: Name, Title: "AWS", Stability: "alpha", SDK: "github.com/aws/aws-sdk-go-v2",

@@ -453,18 +453,18 @@ func (s *securityGroups) sync(ctx context.Context, groupID string, want []rule, 
 	return s.change(ctx, groupID, wholeChange, func(g securityGroup) ruleChange { return exactChange(g, want, mine) })
 }
 
-// changePart is the part of a change that is carried out: what a load balancer needs is opened before it is changed, and what it
+// changePhase says what of a change is carried out: what a load balancer needs is opened before it is changed, and what it
 // does not need any more is closed afterwards.
-type changePart int
+type changePhase int
 
 const (
-	wholeChange changePart = iota
+	wholeChange changePhase = iota
 	opening
 	closing
 )
 
 // change carries out what is decided about one group on the ground of what it is now.
-func (s *securityGroups) change(ctx context.Context, groupID string, part changePart, decide func(securityGroup) ruleChange) error {
+func (s *securityGroups) change(ctx context.Context, groupID string, phase changePhase, decide func(securityGroup) ruleChange) error {
 	unlock, err := s.writing.Lock(ctx, groupID)
 	if err != nil {
 		return fmt.Errorf("waiting for another change of security group %s: %w", groupID, err)
@@ -474,13 +474,13 @@ func (s *securityGroups) change(ctx context.Context, groupID string, part change
 	if err != nil {
 		return retryIfHidden(err, groupID)
 	}
-	return s.apply(ctx, decide(g), part)
+	return s.apply(ctx, decide(g), phase)
 }
 
 // apply carries out a change of rules. The lock of the group is held.
-func (s *securityGroups) apply(ctx context.Context, c ruleChange, part changePart) error {
+func (s *securityGroups) apply(ctx context.Context, c ruleChange, phase changePhase) error {
 	later := c.remove
-	if c = c.part(part); c.isEmpty() {
+	if c = c.limitTo(phase); c.isEmpty() {
 		return nil
 	}
 	err := s.authorize(ctx, c.group.id, c.add)

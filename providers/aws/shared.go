@@ -105,7 +105,7 @@ func (c *shared) observe(ctx context.Context, r services.Request) (bothKinds, er
 func (c *shared) checkOwnership(
 	ctx context.Context, r services.Request, have bothKinds,
 ) (leave bool, findings []services.Finding, err error) {
-	err = c.checkOwner(ctx, have)
+	err = c.refuseForeign(ctx, have)
 	_, notOurs := errors.AsType[*ownership.NotOursError](err)
 	claims := r.Purpose == services.Ensure || r.Purpose == services.Plan
 	switch {
@@ -121,9 +121,9 @@ func (c *shared) checkOwnership(
 	return false, configError(err), err
 }
 
-// checkOwner returns a NotOursError where tags give a load balancer to another cluster. One without such tags is as its
+// refuseForeign returns a NotOursError where tags give a load balancer to another cluster. One without such tags is as its
 // users left it, and is adopted.
-func (c *shared) checkOwner(ctx context.Context, have bothKinds) error {
+func (c *shared) refuseForeign(ctx context.Context, have bothKinds) error {
 	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return err

@@ -292,7 +292,7 @@ func (n *vpcNetwork) zonesOf(ctx context.Context) (map[string]string, error) {
 func (n *vpcNetwork) cidrsOf(ctx context.Context, ids []string, v6 bool) (list []netip.Prefix, complete bool, err error) {
 	var found int
 	for _, maxAge := range []time.Duration{10 * networkMaxAge, networkMaxAge} { // one that is missing may be new
-		if list, found, err = n.hasCIDRs(ctx, ids, v6, maxAge); err != nil || found == len(ids) {
+		if list, found, err = n.knownCIDRs(ctx, ids, v6, maxAge); err != nil || found == len(ids) {
 			return list, true, err
 		}
 	}
@@ -300,7 +300,7 @@ func (n *vpcNetwork) cidrsOf(ctx context.Context, ids []string, v6 bool) (list [
 	return list, false, nil
 }
 
-func (n *vpcNetwork) hasCIDRs(
+func (n *vpcNetwork) knownCIDRs(
 	ctx context.Context, ids []string, v6 bool, maxAge time.Duration,
 ) (list []netip.Prefix, found int, err error) {
 	all, err := n.subnets.All(ctx, inventory.Query{MaxAge: maxAge})
