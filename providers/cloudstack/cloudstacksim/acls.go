@@ -84,6 +84,13 @@ func (s *Sim) AddACLItem(item ACLItem) string {
 	return item.ID
 }
 
+// EditACLItem changes an item of a list as somebody does by hand.
+func (s *Sim) EditACLItem(id string, change func(*ACLItem)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s.aclItems.get(id))
+}
+
 // RemoveACLItems deletes all items of lists as somebody does by hand.
 func (s *Sim) RemoveACLItems() {
 	s.mu.Lock()
@@ -298,7 +305,7 @@ func (c *call) createNetworkACL() (any, error) {
 		kind: "NetworkAcl", object: i.ID, undo: func() { s.aclItems.remove(i.ID) },
 		effect: func() (any, error) {
 			i.State = ruleActive
-			return map[string]any{"networkacl": s.shownItem(i)}, nil
+			return map[string]any{"networkacl": s.shownItem(i)}, s.checkRoom("network ACL item")
 		},
 	}), i.ID), nil
 }

@@ -36,6 +36,28 @@ func (s *Sim) RemoveFirewalls() {
 	}
 }
 
+// EditFirewall changes a firewall rule as somebody does who deletes it and makes another one.
+func (s *Sim) EditFirewall(id string, change func(*Firewall)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s.firewalls.get(id))
+}
+
+// LimitRules has the router take no more firewall rules and items of lists than these; 0 ends that.
+func (s *Sim) LimitRules(most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mostRules = most
+}
+
+// checkRoom refuses what was added last where the router takes no more.
+func (s *Sim) checkRoom(kind string) error {
+	if all := len(s.firewalls.all()) + len(s.aclItems.all()); s.mostRules > 0 && all > s.mostRules {
+		return refuse(codeInternal, "Failed to create %s: the router has no room for it", kind)
+	}
+	return nil
+}
+
 func (c *call) listFirewallRules() (any, error) {
 	s := c.s
 	visible, err := c.scope()
@@ -107,7 +129,7 @@ func (c *call) createFirewallRule() (any, error) {
 		kind: "FirewallRule", object: f.ID, undo: func() { s.removeFirewall(f) },
 		effect: func() (any, error) {
 			f.State = ruleActive
-			return map[string]any{"firewallrule": s.shownFirewall(f)}, nil
+			return map[string]any{"firewallrule": s.shownFirewall(f)}, s.checkRoom("firewall rule")
 		},
 	})
 	return begun(j, f.ID), nil

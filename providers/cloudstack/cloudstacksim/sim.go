@@ -90,8 +90,10 @@ type Sim struct {
 	busy     map[string]time.Time // by the object on which jobs wait for each other
 	held     bool
 	failures []*Failure
-	quota    map[string]int // public addresses that an owner may have
-	source   string         // the public network
+	// mostRules is how many firewall rules and items of lists the router takes; 0 is no limit.
+	mostRules int
+	quota     map[string]int // public addresses that an owner may have
+	source    string         // the public network
 }
 
 // zone is the only one.

@@ -107,6 +107,8 @@ type Fault struct {
 	Names string `json:"names,omitempty"`
 	// Writes restricts the fault to calls that change something.
 	Writes bool `json:"writes,omitempty"`
+	// Reads restricts the fault to calls that change nothing.
+	Reads bool `json:"reads,omitempty"`
 	// From is the first matching call that fails, counted from 1; 0 means 1.
 	From int `json:"from,omitempty"`
 	// Count is how many matching calls fail; 0 means all.
@@ -176,7 +178,7 @@ func (s *Server) strikeLocked(r *http.Request, operation string, write bool) *Fa
 		switch {
 		case !f.until.IsZero() && time.Now().After(f.until),
 			!strings.Contains(operation+"$", f.Operation),
-			f.Writes && !write:
+			f.Writes && !write, f.Reads && write:
 			continue
 		}
 		if (f.Kind == FaultEndless && !pageable(s.cloud, r)) || (f.Names != "" && namesID(r, f.Names) == (f.Kind == FaultUnlisted)) {

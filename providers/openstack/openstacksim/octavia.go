@@ -319,6 +319,13 @@ func (s *Sim) ChangeLoadBalancer(id string, change func(*LoadBalancer)) {
 	change(s.loadBalancers.byID[id])
 }
 
+// ChangeListener changes a listener behind the API's back.
+func (s *Sim) ChangeListener(id string, change func(*Listener)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s.listeners.byID[id])
+}
+
 // ChangePool changes a pool behind the API's back.
 func (s *Sim) ChangePool(id string, change func(*Pool)) {
 	s.mu.Lock()

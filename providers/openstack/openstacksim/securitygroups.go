@@ -46,6 +46,15 @@ func (s *Sim) DropSecurityGroup(id string) {
 	s.groups.remove(id)
 }
 
+// ChangeSecurityGroup changes a security group behind the API's back.
+func (s *Sim) ChangeSecurityGroup(id string, change func(*SecurityGroup)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.groups.byID[id]
+	g.Rules = slices.Clone(g.Rules)
+	change(g)
+}
+
 // AddSecurityGroup adds a security group as somebody does by hand, and returns its ID.
 func (s *Sim) AddSecurityGroup(name string) string {
 	s.mu.Lock()
