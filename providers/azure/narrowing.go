@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
@@ -105,7 +106,7 @@ func (r *reconciler) servedAddresses(o *observed, base string) (list []string) {
 }
 
 // narrow takes a Service out of rules with sources other than the requested ones. Requested sources get a rule of their own if there is
-// room. denied are the rules of a Service that denies all others.
+// room, as many as fit. denied are the rules of a Service that denies all others.
 func (c claim) narrow(group doc, asked clients, denied []access) (changed bool, err error) {
 	var kept []doc
 	var split, inside []access
@@ -134,9 +135,13 @@ func (c claim) narrow(group doc, asked clients, denied []access) (changed bool, 
 		return false, err
 	}
 	setList(group, "securityRules", kept)
-	roomy := jsondoc.Clone(group)
-	if all, err := grantAll(docs(roomy, "properties", "securityRules"), inside); err == nil && checkSize(all) == nil {
-		setList(group, "securityRules", all)
+	for _, a := range inside { // as many sources as there is room for
+		a.sources = a.sources[:max(0, min(len(a.sources), azurelimits.Sources.Max-countSources(docs(group, "properties", "securityRules"))))]
+		roomy := jsondoc.Clone(group)
+		all, _, err := grantAccess(docs(roomy, "properties", "securityRules"), a)
+		if err == nil && len(a.sources) > 0 && checkSize(all) == nil {
+			setList(group, "securityRules", all)
+		}
 	}
 	return true, nil
 }

@@ -403,15 +403,21 @@ func freePriority(rules []doc, deny bool) (int, error) {
 
 // checkSize holds the limits of a security group before Azure does.
 func checkSize(rules []doc) error {
-	sources, destinations := 0, 0
+	destinations := 0
 	for _, r := range rules {
-		sources += len(fieldValues(r, "sourceAddressPrefix", "sourceAddressPrefixes"))
 		destinations += len(destinationsOf(r))
 	}
 	return errors.Join(
-		azurelimits.SecurityRules.CheckNumber(len(rules)), azurelimits.Sources.CheckNumber(sources),
+		azurelimits.SecurityRules.CheckNumber(len(rules)), azurelimits.Sources.CheckNumber(countSources(rules)),
 		azurelimits.Destinations.CheckNumber(destinations),
 	)
+}
+
+func countSources(rules []doc) (n int) {
+	for _, r := range rules {
+		n += len(fieldValues(r, "sourceAddressPrefix", "sourceAddressPrefixes"))
+	}
+	return n
 }
 
 // accesses are the rules that a Service asks for.
