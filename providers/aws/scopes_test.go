@@ -10,6 +10,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
+// needed are the reads without which nobody can be shut out.
+var needed = []string{
+	"ELB DescribeLoadBalancers",
+	"ELBv2 DescribeLoadBalancers",
+	"EC2 DescribeSecurityGroups",
+}
+
 // byHand describes rules that somebody wrote by hand.
 const byHand = "by hand"
 
@@ -28,7 +35,8 @@ func scopeOf(sim *awssim.Sim) conformance.Scope {
 		}
 	}
 	return conformance.Scope{
-		Nodes: "nodes: ",
+		Needed: needed,
+		Nodes:  "nodes: ",
 		Rules: func() (lines []string) {
 			for _, g := range sim.Groups() {
 				for _, r := range g.Rules {
@@ -49,20 +57,11 @@ func scopeOf(sim *awssim.Sim) conformance.Scope {
 				})
 			},
 		},
-		Full: codeTooManyRules,
-		Fill: func(room int) (leave func()) {
-			sim.ChangeGroup(awssim.NodeGroup, func(g *awssim.Group) {
-				for n := len(g.Rules) + room; n < 60; n++ {
-					g.Rules = append(g.Rules, awssim.Rule{Protocol: "tcp", From: 20000 + n, To: 20000 + n, CIDR: "192.0.2.9/32", Description: byHand})
-				}
-			})
-			return func() {
-				sim.ChangeGroup(awssim.NodeGroup, func(g *awssim.Group) {
-					g.Rules = slices.DeleteFunc(g.Rules, func(r awssim.Rule) bool { return r.Description == byHand })
-				})
-			}
-		},
+		Full:    codeTooManyRules,
+		Fill:    func(room int) (leave func()) { return fillNodes(sim, room) },
+		Subnet:  func() string { return "subnet-00000000000000a1" },
 		Protect: func(protected bool) { protectNetworks(sim, protected) },
+		Widen:   func(network string) { widenGroups(sim, network) },
 		Except:  map[conformance.Writer]string{conformance.SecondProcess: "EC2 takes no rule twice"},
 		Remove: func() { // groups that are in use cannot be deleted
 			for _, g := range sim.Groups() {
@@ -76,5 +75,32 @@ func scopeOf(sim *awssim.Sim) conformance.Scope {
 func protectNetworks(sim *awssim.Sim, protected bool) {
 	for _, lb := range sim.Networks() {
 		sim.ChangeNetwork(lb.Name, func(lb *awssim.LoadBalancer) { lb.Attributes[attributeProtected] = strconv.FormatBool(protected) })
+	}
+}
+
+// widenGroups lets everybody in by the rules for a network.
+func widenGroups(sim *awssim.Sim, network string) {
+	for _, g := range sim.Groups() {
+		sim.ChangeGroup(g.ID, func(g *awssim.Group) {
+			for i := range g.Rules {
+				if g.Rules[i].CIDR == network {
+					g.Rules[i].CIDR = "0.0.0.0/0"
+				}
+			}
+		})
+	}
+}
+
+// fillNodes fills the group of the nodes, but for some room, until leave is called.
+func fillNodes(sim *awssim.Sim, room int) (leave func()) {
+	sim.ChangeGroup(awssim.NodeGroup, func(g *awssim.Group) {
+		for n := len(g.Rules) + room; n < 60; n++ {
+			g.Rules = append(g.Rules, awssim.Rule{Protocol: "tcp", From: 20000 + n, To: 20000 + n, CIDR: "192.0.2.9/32", Description: byHand})
+		}
+	})
+	return func() {
+		sim.ChangeGroup(awssim.NodeGroup, func(g *awssim.Group) {
+			g.Rules = slices.DeleteFunc(g.Rules, func(r awssim.Rule) bool { return r.Description == byHand })
+		})
 	}
 }

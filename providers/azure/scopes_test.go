@@ -3,15 +3,27 @@ package azure
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
+
+// needed are the reads without which nobody can be shut out.
+var needed = []string{
+	"POST identity",
+	"GET identity",
+	"GET Microsoft.Network/loadBalancers",
+	"GET Microsoft.Network/publicIPAddresses",
+	"GET Microsoft.Network/networkSecurityGroups/{name}",
+}
 
 // otherAddress is another cluster's.
 const otherAddress = "203.0.113.222"
@@ -28,19 +40,8 @@ func scopeOf(t testing.TB, sim *azuresim.Sim) conformance.Scope {
 	}
 	number := 100
 	return conformance.Scope{
-		Rules: func() (lines []string) {
-			for _, rule := range rules() {
-				a := accessOf(rule)
-				slices.Sort(a.sources)
-				for _, to := range a.destinations {
-					if to != otherAddress {
-						to = "the Service's address"
-					}
-					lines = append(lines, fmt.Sprint(str(rule, "name"), " ", a.protocol, a.sources, a.ports, " to ", to, " ", str(rule, "properties", "access")))
-				}
-			}
-			return lines
-		},
+		Needed: needed,
+		Rules:  func() []string { return linesOf(rules()) },
 		Writes: map[conformance.Writer]func(){
 			conformance.Stranger: func() {
 				edit(func(rules []doc) []doc {
@@ -69,11 +70,30 @@ func scopeOf(t testing.TB, sim *azuresim.Sim) conformance.Scope {
 				edit(func(rules []doc) []doc { return append(rules, otherRule()) })
 			},
 		},
-		Remove:   func() { sim.Remove(group) },
-		Unfilled: "a full network security group is tried by TestNarrowingIsNotHeldUpByAFullGroup",
-		Missing:  `nsg "[^"]+" not found`,
-		Except:   map[conformance.Writer]string{conformance.SecondProcess: "names of rules are unique in a group, and ours say what a rule opens"},
+		Remove:      func() { sim.Remove(group) },
+		Widen:       func(network string) { widenRules(edit, network) },
+		Joins:       func(s, with *v1.Service) { s.Annotations[annotationIPv4] = with.Status.LoadBalancer.Ingress[0].IP },
+		NoSubnet:    noSubnet,
+		Full:        "takes at most 4000",
+		Fill:        func(room int) (leave func()) { return fillGroup(edit, room) },
+		Unprotected: "a lock is no field of a load balancer, and to read it is another right: the deletion is refused after all is closed",
+		Missing:     `nsg "[^"]+" not found`,
+		Except:      map[conformance.Writer]string{conformance.SecondProcess: "names of rules are unique in a group, and ours say what a rule opens"},
 	}
+}
+
+// noSubnet is why no subnet is hidden.
+const noSubnet = "who may connect does not depend on subnets"
+
+// filler is a rule with many sources that somebody wrote by hand.
+func filler(sources int) doc {
+	var many []any
+	for n := range sources {
+		many = append(many, netip.AddrFrom4([4]byte{172, 16, byte(n >> 8), byte(n)}).String())
+	}
+	rule := leftAllow("IPv4", "", lastPriority, "Tcp", many, "10.0.0.9", "22")
+	rule["name"] = "theirs"
+	return rule
 }
 
 // otherRule is a rule about another port.
@@ -82,4 +102,49 @@ func otherRule() doc {
 		"access": "Allow", "direction": "Inbound", "priority": 100, "protocol": "Tcp", "sourcePortRange": "*",
 		"sourceAddressPrefix": "192.0.2.9", "destinationPortRange": "7", "destinationAddressPrefix": "*",
 	}}
+}
+
+// widenRules lets everybody in by the rules for a network.
+func widenRules(edit func(change func(rules []doc) []doc), network string) {
+	edit(func(rules []doc) []doc {
+		for _, rule := range rules {
+			if strings.HasPrefix(str(rule, "name"), rulePrefix) && slices.Contains(accessOf(rule).sources, network) {
+				setFieldValues(props(rule), "sourceAddressPrefix", "sourceAddressPrefixes", []string{"*"})
+			}
+		}
+		return rules
+	})
+}
+
+// fillGroup fills a group by a rule with many sources, but for some room, until leave is called.
+func fillGroup(edit func(change func(rules []doc) []doc), room int) (leave func()) {
+	edit(func(rules []doc) []doc {
+		return append(rules, filler(azurelimits.Sources.Max-countSources(rules)-room))
+	})
+	return func() {
+		edit(func(rules []doc) []doc {
+			return slices.DeleteFunc(rules, func(rule doc) bool { return str(rule, "name") == "theirs" })
+		})
+	}
+}
+
+// linesOf are rules as they say who may connect to which port.
+func linesOf(rules []doc) (lines []string) {
+	for _, rule := range rules {
+		a := accessOf(rule)
+		slices.Sort(a.sources)
+		for _, to := range a.destinations {
+			if to != otherAddress {
+				to = "the Service's address"
+			}
+			name := str(rule, "name")
+			if strings.HasPrefix(name, rulePrefix) {
+				name = rulePrefix // the rest of it says what follows
+			}
+			for _, port := range a.ports {
+				lines = append(lines, fmt.Sprint(name, " ", a.protocol, a.sources, port, " to ", to, " ", str(rule, "properties", "access")))
+			}
+		}
+	}
+	return lines
 }

@@ -5,12 +5,28 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
-// unlimited is why nobody fills firewalls and lists.
-const unlimited = "no limit of the rules of an address or of the items of a list is known"
+// needed are the reads without which nobody can be shut out.
+var needed = []string{
+	"listLoadBalancerRules",
+	"listPublicIpAddresses",
+	"listNetworks",
+	"listFirewallRules",
+	"listNetworkACLs",
+	"listNetworkACLLists",
+	"queryAsyncJobResult", // how an opening ends, before which nothing closes
+}
+
+// noSubnet is why no subnet is hidden.
+const noSubnet = "who may connect does not depend on subnets"
+
+// unprotected is why nobody protects load balancers.
+const unprotected = "nothing of a load balancer can be protected"
 
 // scopeOf is where rules stand in a kind of networks.
 func scopeOf(sim *cloudstacksim.Sim, kind string) conformance.Scope {
@@ -19,12 +35,42 @@ func scopeOf(sim *cloudstacksim.Sim, kind string) conformance.Scope {
 	}
 	const own = "CloudStack takes no two rules for a port that share a network, and firewall rules bear no mark: those of the address are ours"
 	return conformance.Scope{
-		Name: kind, Unfilled: unlimited,
+		Needed: needed,
+		Name:   kind, NoSubnet: noSubnet, Unprotected: unprotected, NotUDP: udpNotMade, Joins: joins, Full: noRoom,
+		Fill:  func(room int) func() { return fillRouter(sim, room) },
 		Rules: func() []string { return rulesIn(sim) }, Remove: sim.RemoveFirewalls, Unlisted: "firewall rules bear no mark",
+		Widen: func(network string) {
+			for _, f := range sim.Firewalls() {
+				sim.EditFirewall(f.ID, func(f *cloudstacksim.Firewall) { f.CIDRs = widened(f.CIDRs, network) })
+			}
+		},
 		Except: map[conformance.Writer]string{
 			conformance.Stranger: own, conformance.OtherCluster: own, conformance.SecondProcess: own, conformance.Passerby: own,
 		},
 	}
+}
+
+// udpNotMade is why source ranges do not hold for UDP.
+const udpNotMade = "Services with ports of UDP are refused"
+
+// joins has a Service ask for the address of another one.
+func joins(s, with *v1.Service) { s.Spec.LoadBalancerIP = with.Status.LoadBalancer.Ingress[0].IP }
+
+// widened are networks of which one lets everybody in.
+func widened(networks []string, from string) []string {
+	if slices.Contains(networks, from) {
+		return []string{everybody}
+	}
+	return networks
+}
+
+// noRoom is in the error of a router that takes no more rules.
+const noRoom = "has no room"
+
+// fillRouter has a router take some more rules, until leave is called.
+func fillRouter(sim *cloudstacksim.Sim, room int) (leave func()) {
+	sim.LimitRules(len(sim.Firewalls()) + len(sim.ACLItems()) + room)
+	return func() { sim.LimitRules(0) }
 }
 
 // rulesIn are firewall rules and items of lists.
@@ -52,10 +98,17 @@ func listScope(sim *cloudstacksim.Sim) conformance.Scope {
 		}
 	}
 	return conformance.Scope{
+		Needed:   needed,
 		Name:     vpcTier,
-		Unfilled: unlimited,
-		Rules:    func() []string { return rulesIn(sim) },
-		Remove:   sim.RemoveACLItems,
+		NoSubnet: noSubnet, Unprotected: unprotected, NotUDP: udpNotMade, Joins: joins, Full: noRoom,
+		Fill:   func(room int) func() { return fillRouter(sim, room) },
+		Rules:  func() []string { return rulesIn(sim) },
+		Remove: sim.RemoveACLItems,
+		Widen: func(network string) {
+			for _, i := range sim.ACLItems() {
+				sim.EditACLItem(i.ID, func(i *cloudstacksim.ACLItem) { i.CIDRs = widened(i.CIDRs, network) })
+			}
+		},
 		Unlisted: "items name the load balancer by the UID of its Service, and no cluster",
 		Writes: map[conformance.Writer]func(){
 			conformance.Stranger:      write(func(i *cloudstacksim.ACLItem) { i.Reason = "by hand" }),

@@ -1,15 +1,32 @@
 package digitalocean
 
 import (
+	"slices"
+
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
+
+// needed are the reads without which nobody can be shut out.
+var needed = []string{
+	"GET /v2/load_balancers",
+}
 
 // scopeOf are the rules of each load balancer.
 func scopeOf(sim *digitaloceansim.Sim) conformance.Scope {
 	const own = "rules are a list of the load balancer itself, which is written as a whole and knows no version: what others write there goes"
 	return conformance.Scope{
-		Unfilled: "nobody else's rules stay in the list of a load balancer",
+		Needed:      needed,
+		Unfilled:    "nobody else's rules stay in the list of a load balancer, which the published description bounds nowhere",
+		NoSubnet:    "who may connect does not depend on subnets",
+		Unprotected: "load balancers cannot be protected",
+		Widen: func(network string) {
+			for _, lb := range sim.LoadBalancers() {
+				if slices.Contains(lb.Firewall.Allow, "cidr:"+network) {
+					sim.ChangeLoadBalancer(lb.ID, func(lb *digitaloceansim.LoadBalancer) { lb.Firewall.Allow = []string{"cidr:0.0.0.0/0"} })
+				}
+			}
+		},
 		Rules: func() (lines []string) {
 			for _, lb := range sim.LoadBalancers() {
 				lines = append(lines, lb.Firewall.Allow...)

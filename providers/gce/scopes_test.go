@@ -3,11 +3,19 @@ package gce
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
+
+// needed are the reads without which nobody can be shut out.
+var needed = []string{
+	"GET firewalls",
+	"GET forwardingRules",
+	"GET metadata",
+}
 
 // scopeOf returns the firewall rules of the network.
 func scopeOf(sim *gcesim.Sim) conformance.Scope {
@@ -21,6 +29,7 @@ func scopeOf(sim *gcesim.Sim) conformance.Scope {
 		}
 	}
 	return conformance.Scope{
+		Needed: needed,
 		Rules: func() (lines []string) {
 			for _, f := range sim.Objects("firewalls") {
 				text, _ := json.Marshal([]any{f["name"], f["sourceRanges"], f["allowed"], f["denied"], f["destinationRanges"] != nil, f["targetTags"]}) // it was JSON
@@ -42,7 +51,16 @@ func scopeOf(sim *gcesim.Sim) conformance.Scope {
 				sim.Edit("firewalls", fmt.Sprint(f["name"]), nil)
 			}
 		},
-		Unfilled: "a firewall rule of the Service's own is narrowed in place, which takes no room",
+		Unfilled:    "a firewall rule of the Service's own is narrowed in place, which takes no room",
+		NoSubnet:    "who may connect does not depend on subnets",
+		Unprotected: "nothing of a load balancer can be protected",
+		Widen: func(network string) {
+			for _, f := range sim.Objects("firewalls") {
+				if ranges, _ := f["sourceRanges"].([]any); slices.Contains(ranges, any(network)) {
+					sim.Edit("firewalls", fmt.Sprint(f["name"]), func(f map[string]any) { f["sourceRanges"] = []any{"0.0.0.0/0"} })
+				}
+			}
+		},
 		Strip: func() {
 			for _, kind := range []string{"forwardingRules", "targetPools", "httpHealthChecks", "addresses"} {
 				for _, o := range sim.Objects(kind) {

@@ -1,7 +1,6 @@
 package ibm
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmsim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -181,24 +179,6 @@ func TestGroupWithoutItsRulesIsNotBound(t *testing.T) {
 		}
 		fail("targets", "198.51.100.0/24")
 		fail(postRule, "192.0.2.0/24")
-	})
-}
-
-// TestNarrowingAtALimit: what does not fit into a group keeps nobody in.
-func TestNarrowingAtALimit(t *testing.T) {
-	t.Parallel()
-	inWorld(t, 1, 0, nil, func(w *world) {
-		s := ranged("web", "10.0.0.0/8", "192.0.2.0/24")
-		w.mustEnsure(s)
-		s.Spec.LoadBalancerSourceRanges = nil
-		for n := range ibmlimits.Rules.Max {
-			s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, fmt.Sprintf("10.0.%d.0/24", n))
-		}
-		err := w.ensure(s)
-		require.ErrorContains(w.t, err, "takes 250 rules")
-		assert.NotContains(w.t, w.lets(), "tcp 80-80 192.0.2.0/24")
-		assert.NotContains(w.t, w.lets(), "tcp 80-80 10.0.0.0/8")
-		assert.Contains(w.t, w.lets(), "tcp 80-80 10.0.1.0/24")
 	})
 }
 

@@ -2,7 +2,6 @@ package linode
 
 import (
 	"cmp"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -169,27 +168,6 @@ func TestFormerPortWithoutAFirewall(t *testing.T) {
 			assert.Equal(t, "DROP, ACCEPT 8080 "+inside, w.mayConnect())
 		})
 	}
-}
-
-// TestNarrowingAtALimit: what does not fit into a firewall keeps nobody in.
-func TestNarrowingAtALimit(t *testing.T) {
-	t.Parallel()
-	w := lbWorld(t, 1)
-	s := service("web", nil, port("http", 80, 30080))
-	s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8", "192.0.2.0/24"}
-	w.Apply(s)
-	s, _ = w.ensure(s)
-	s.Spec.LoadBalancerSourceRanges = []string{"2001:db8::/48"}
-	for i := range maxNetworks() {
-		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, fmt.Sprintf("10.%d.%d.0/24", i/256, i%256))
-	}
-	w.Apply(s)
-	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.Current(s), w.nodes)
-	require.ErrorContains(t, err, "room for 6375")
-	may := w.mayConnect()
-	assert.NotContains(t, may, "192.0.2.0/24")
-	assert.NotContains(t, may, "10.0.0.0/8")
-	assert.Contains(t, may, "10.0.1.0/24")
 }
 
 // TestOthersFirewallsStay: a firewall that is not the Service's own decides by itself, and nothing is narrowed by what cannot be read.

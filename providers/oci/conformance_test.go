@@ -63,7 +63,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	const later = "the group of a load balancer goes with it"
 	lists, groups := listScope(t, sim), groupScope(t, sim)
 	ofBalancers := func(scope conformance.Scope) conformance.Scope { // network load balancers cannot be protected
-		scope.Protect = protectOf(t, sim)
+		scope.Protect, scope.Unprotected, scope.NotUDP = protectOf(t, sim), "", "load balancers have no UDP, as network load balancers have"
 		return scope
 	}
 	f.SourceRanges.Scope = ofBalancers(lists)

@@ -101,32 +101,6 @@ func modeOfBoth(s *v1.Service) string {
 	return "SL-All"
 }
 
-// TestNarrowingAtALimit: what has no room is not let in, and what is not asked for is shut out all the same.
-func TestNarrowingAtALimit(t *testing.T) {
-	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-		s := conformance.Service("web", map[string]string{}, web())
-		w.serving(s)
-		w.requireServed(s, nodes)
-		w.sim.EditList(ocisim.BalancerList, func(in, out []any) ([]any, []any) {
-			for n := len(in); n < 200; n++ {
-				in = append(in, opening{false, numberTCP, 20000 + n, everybody}.rule("by hand"))
-			}
-			return in, out
-		})
-		time.Sleep(time.Minute)
-		s = s.DeepCopy()
-		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "203.0.113.0/24"}
-		w.serving(s)
-		_, err := w.ensure(s, nodes)
-		require.ErrorContains(w, err, "takes at most 200")
-		assert.Equal(w, []string{"192.0.2.0/24"}, w.mayConnect("80"), "as many as fit: %v", err)
-		w.sim.EditList(ocisim.BalancerList, func(in, out []any) ([]any, []any) { return in[1:], out })
-		time.Sleep(time.Minute)
-		w.requireServed(s, nodes)
-		assert.Equal(w, []string{"192.0.2.0/24", "203.0.113.0/24"}, w.mayConnect("80"))
-	})
-}
-
 // TestNarrowingOfAFullGroup: what goes makes room for as many of those still asked for as fit.
 func TestNarrowingOfAFullGroup(t *testing.T) {
 	for _, ranges := range [][]string{{"192.0.2.0/24"}, {"192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"}} {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,8 +13,19 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 )
+
+// needed are the reads without which nobody can be shut out.
+var needed = []string{
+	"GET /loadBalancers",
+	"GET /networkLoadBalancers",
+	"GET /securityLists/{id}",
+	"GET /subnets/{id}",
+	"GET /networkSecurityGroups",
+	"GET /networkSecurityGroups/{id}/securityRules",
+}
 
 // securityRules are the rules of all security lists and network security groups.
 func securityRules(t testing.TB, sim *ocisim.Sim) (lines []string) {
@@ -50,8 +62,14 @@ func securityRules(t testing.TB, sim *ocisim.Sim) (lines []string) {
 			show(g.Document["displayName"], "", r)
 		}
 	}
+	for i := range lines { // IDs tell in which order groups were made
+		lines[i] = madeGroup.ReplaceAllString(lines[i], "made")
+	}
 	return lines
 }
+
+// madeGroup matches the end of the ID of a group that the program has made.
+var madeGroup = regexp.MustCompile(`aaaamade\d+`)
 
 // isMarkedRule reports whether a rule bears the mark of a cluster.
 func isMarkedRule(rule document) bool {
@@ -88,8 +106,10 @@ func listScope(t testing.TB, sim *ocisim.Sim) conformance.Scope {
 		return other
 	}
 	return conformance.Scope{
-		Name:     "lists",
-		Unfilled: "a full list is tried by TestNarrowingAtALimit",
+		Needed: needed,
+		Name:   "lists", Unprotected: networksUnprotected, Subnet: func() string { return ocisim.SubnetID(2) },
+		Full: "takes at most 200", Fill: func(room int) (leave func()) { return fillLists(sim, room) },
+		Widen:    func(network string) { edit(func(r document) []any { return []any{widened(r, network)} })() },
 		Rules:    func() []string { return securityRules(t, sim) },
 		Unlisted: "openings of a list are the cluster's, whichever Services need them", Swept: true,
 		Remove: edit(func(document) []any { return nil }), // a list of a subnet cannot be deleted
@@ -103,6 +123,40 @@ func listScope(t testing.TB, sim *ocisim.Sim) conformance.Scope {
 				})
 			},
 		},
+	}
+}
+
+// networksUnprotected is why nobody protects a network load balancer.
+const networksUnprotected = "network load balancers cannot be protected"
+
+// widened is a rule that lets in everybody, where it named a network.
+func widened(rule document, network string) document {
+	other := maps.Clone(rule)
+	for _, field := range []string{"source", "destination"} {
+		if other[field] == network {
+			other[field] = everybody
+		}
+	}
+	return other
+}
+
+// fillLists has somebody fill lists by hand, but for some room, until leave is called.
+func fillLists(sim *ocisim.Sim, room int) (leave func()) {
+	lists := []string{ocisim.DefaultList, ocisim.BalancerList}
+	for _, list := range lists {
+		sim.EditList(list, func(in, out []any) ([]any, []any) {
+			for n := len(in) + room; n < ocilimits.IngressRules.Max; n++ {
+				in = append(in, opening{protocol: numberTCP, port: 20000 + n, network: "192.0.2.9/32"}.rule(byHandName))
+			}
+			return in, out
+		})
+	}
+	return func() {
+		for _, list := range lists {
+			sim.EditList(list, func(in, out []any) ([]any, []any) {
+				return slices.DeleteFunc(in, func(r any) bool { return r.(document)["description"] == byHandName }), out
+			})
+		}
 	}
 }
 
@@ -149,7 +203,10 @@ func groupScope(t testing.TB, sim *ocisim.Sim) conformance.Scope {
 		return other
 	}
 	return conformance.Scope{
+		Needed:      needed,
+		Unprotected: networksUnprotected, Subnet: func() string { return ocisim.SubnetID(2) },
 		Rules: func() []string { return securityRules(t, sim) },
+		Widen: func(network string) { widenGroups(sim, network) },
 		Full:  "takes at most 120",
 		Fill:  func(room int) (leave func()) { return fillGroups(sim, room, copied) },
 		Remove: func() { // a group that is in use cannot be deleted
@@ -192,5 +249,17 @@ func fillGroups(sim *ocisim.Sim, room int, copied func(rule document, descriptio
 				return slices.DeleteFunc(rules, func(r document) bool { return r["description"] == "by hand" })
 			})
 		}
+	}
+}
+
+// widenGroups lets everybody in by the rules of groups for a network.
+func widenGroups(sim *ocisim.Sim, network string) {
+	for _, g := range sim.Groups() {
+		sim.EditGroupRules(g.ID, func(rules []document) []document {
+			for i := range rules {
+				rules[i] = widened(rules[i], network)
+			}
+			return rules
+		})
 	}
 }

@@ -2,10 +2,26 @@ package openstack
 
 import (
 	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
+
+// needed are the reads without which nobody can be shut out.
+var needed = []string{
+	"POST /identity/v3/auth/tokens",
+	"GET /load-balancer",
+	"GET /networking",
+	"GET /load-balancer/v2.0/lbaas/loadbalancers",
+	"GET /load-balancer/v2.0/lbaas/listeners",
+	"GET /load-balancer/v2.0/lbaas/pools",
+	"GET /load-balancer/v2.0/lbaas/pools/{id}/members",
+	"GET /load-balancer/v2.0/lbaas/healthmonitors",
+	"GET /networking/v2.0/security-groups",
+}
 
 // closesLater is why the lists of listeners do not close before their load balancer goes.
 const closesLater = "listeners let in whom they do until they go with their load balancer; the nodes are closed before"
@@ -16,8 +32,13 @@ func scopeOf(sim *openstacksim.Sim, name string) conformance.Scope {
 	const own = "a Service has a security group of its own, and listeners of its own: what is there goes with it"
 	number := 0
 	return conformance.Scope{
-		Name: name, Nodes: groupPrefix,
-		Unfilled: "nobody else's rules stay in the group of a Service; the quota of rules is the project's",
+		Needed: needed,
+		Name:   name, Nodes: groupPrefix,
+		Subnet:      func() string { return firstSubnet },
+		Unprotected: "load balancers cannot be protected",
+		Joins:       func(s, with *v1.Service) { s.Annotations[annotationID] = with.Annotations[annotationID] },
+		Full:        "(?i)quota", Fill: func(room int) (leave func()) { return fillProject(sim, room) },
+		Widen: func(network string) { widenRules(sim, network) },
 		Rules: func() (lines []string) {
 			names := map[string]string{}
 			for _, g := range sim.SecurityGroups() {
@@ -61,4 +82,32 @@ func scopeOf(sim *openstacksim.Sim, name string) conformance.Scope {
 			conformance.Stranger: own, conformance.OtherCluster: own, conformance.SecondProcess: "Neutron takes no rule twice",
 		},
 	}
+}
+
+// widenRules lets everybody in by the rules and listeners for a network.
+func widenRules(sim *openstacksim.Sim, network string) {
+	for _, g := range sim.SecurityGroups() {
+		sim.ChangeSecurityGroup(g.ID, func(g *openstacksim.SecurityGroup) {
+			for i, r := range g.Rules {
+				if valueOf(r.Prefix) == network {
+					g.Rules[i].Prefix = new("0.0.0.0/0")
+				}
+			}
+		})
+	}
+	for _, l := range sim.Listeners() {
+		if slices.Contains(l.AllowedCIDRs, network) {
+			sim.ChangeListener(l.ID, func(l *openstacksim.Listener) { l.AllowedCIDRs = []string{} })
+		}
+	}
+}
+
+// fillProject bounds the security group rules of the project, but for some room, until leave is called.
+func fillProject(sim *openstacksim.Sim, room int) (leave func()) {
+	rules := 0
+	for _, g := range sim.SecurityGroups() {
+		rules += len(g.Rules)
+	}
+	sim.SetQuota("security_group_rule", rules+room)
+	return func() { sim.SetQuota("security_group_rule", rules+1000) }
 }

@@ -3,6 +3,7 @@ package conformance
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -25,8 +26,12 @@ func runAccess(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	virtual(t, "source ranges are said twice, and with bits of hosts", func(t *testing.T) { runRangesTwice(t, newFixture) })
 	virtual(t, "two Services have a port, and one narrows and goes", func(t *testing.T) { runSharedPort(t, newFixture, false) })
 	virtual(t, "two Services have a port, and the older one goes", func(t *testing.T) { runSharedPort(t, newFixture, true) })
+	runSameMoment(t, newFixture)
+	virtual(t, "source ranges of a port of UDP", func(t *testing.T) { runSourcesOfUDP(t, newFixture) })
 	runClosings(t, newFixture)
-	if readFixture(t, newFixture, func(f *Fixture) bool { return f.SourceRanges.Scope.Protect != nil }) {
+	scope := readFixture(t, newFixture, func(f *Fixture) Scope { return f.SourceRanges.Scope })
+	require.Equal(t, scope.Protect == nil, scope.Unprotected != "", "somebody protects load balancers, or the fixture says why not")
+	if scope.Protect != nil {
 		virtual(t, "somebody protects the load balancer from deletion", func(t *testing.T) { runProtected(t, newFixture) })
 	}
 	runScopes(t, newFixture)
@@ -92,6 +97,46 @@ func runRangesTwice(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	w.setRanges(s, sourceRange, again, sourceRange)
 	w.requireNoWrites("they say the same")
 	assert.Equal(t, once, w.Snapshot())
+}
+
+// ofTCP matches a rule of TCP, by name or by number.
+var ofTCP = regexp.MustCompile(`(?i)\btcp\b|"protocol":"6"`)
+
+// runSourcesOfUDP: source ranges hold for a port of UDP as for one of TCP, or an error or an event says that they do not.
+func runSourcesOfUDP(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	ctx := t.Context()
+	o := newOthersRules(t, newFixture)
+	o.changeService(ctx, o.service, func(s *v1.Service) {
+		s.Spec.Ports[0].Protocol, s.Spec.LoadBalancerSourceRanges = v1.ProtocolUDP, []string{sourceRange, otherRange}
+		if o.SourceRanges.Scope.NotUDP == "" {
+			for key, value := range o.UDP.With {
+				metav1.SetMetaDataAnnotation(&s.ObjectMeta, key, value)
+			}
+		}
+	})
+	err := o.ensureToEnd(ctx, o.service)
+	if o.SourceRanges.Scope.NotUDP != "" {
+		assert.True(t, err != nil || o.warned(ctx, o.service), "nobody is told")
+		o.remove(ctx, o.service, nil)
+		assert.Empty(t, o.ownRules("at the end"), "rules are left")
+		return
+	}
+	require.NoError(t, err)
+	assert.False(t, o.warned(ctx, o.service), "an event says that they do not hold")
+	both := o.Snapshot()
+	assert.Contains(t, both, otherRange)
+	for _, line := range o.ownRules("of UDP") {
+		assert.False(t, strings.Contains(line, sourceRange) && ofTCP.MatchString(line), "a rule of another protocol: %s", line)
+	}
+	o.setRanges(o.service, sourceRange)
+	narrow := o.Snapshot()
+	assert.NotContains(t, narrow, otherRange)
+	assert.Contains(t, narrow, sourceRange)
+	o.setRanges(o.service)
+	assert.Less(t, o.countEverybody(narrow), o.countEverybody(o.Snapshot()), "everybody may connect only where nobody is named")
+	o.remove(ctx, o.service, nil)
+	assert.Empty(t, o.ownRules("at the end"), "rules are left")
 }
 
 // otherRange is the source range of the other Service.

@@ -53,6 +53,7 @@ func (f *Fixture) exceptionsIn(c FeatureCase) map[string]string {
 	all := map[string]string{
 		situations.Twice: f.HostBits, situations.ClosedFirst: c.ClosesLater, situations.Meanwhile: s.Except[Passerby],
 		situations.Outlasting: s.Unlisted, situations.Full: s.Unfilled,
+		situations.Protected: s.Unprotected, situations.OfUDP: s.NotUDP, situations.Subnet: s.NoSubnet,
 	}
 	if s.Missing != "" {
 		all[situations.Removed] = "it is not made again, and an error or an event says so"

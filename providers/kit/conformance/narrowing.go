@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -22,29 +23,48 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
+// subnetUnread hinders only where rules depend on subnets.
+const subnetUnread = "one subnet cannot be read"
+
+// hindrances refuse something else of a Service while source ranges are narrowed.
+var hindrances = map[string]func(ctx context.Context, w *world, s *v1.Service){
+	"an annotation of the cloud's is wrong": func(ctx context.Context, w *world, s *v1.Service) {
+		key := w.refusedAnnotation(ctx, s)
+		w.changeService(ctx, s, func(s *v1.Service) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, key, noLegalValue) })
+	},
+	"a common annotation is wrong": func(ctx context.Context, w *world, s *v1.Service) {
+		w.changeService(ctx, s, func(s *v1.Service) {
+			metav1.SetMetaDataAnnotation(&s.ObjectMeta, contract.AnnotationIPMode, noLegalValue)
+		})
+	},
+	"no node is ready": func(_ context.Context, w *world, _ *v1.Service) { w.nodes = nil },
+	"instances cannot be read": func(_ context.Context, w *world, _ *v1.Service) {
+		w.restart()
+		w.failCalls(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: w.InstanceListing})
+	},
+	"one instance cannot be read": func(_ context.Context, w *world, _ *v1.Service) {
+		w.restart()
+		w.hide(w.InstanceListing, path.Base(w.nodes[0].Spec.ProviderID))
+	},
+	subnetUnread: func(_ context.Context, w *world, _ *v1.Service) {
+		w.restart()
+		w.hide("ubnets", w.SourceRanges.Scope.Subnet())
+	},
+}
+
 // runNarrowing has source ranges narrowed while something else of the Service is refused: whoever is not asked for any more is shut out,
 // and whoever is gets in.
 func runNarrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	for name, hinder := range map[string]func(ctx context.Context, w *world, s *v1.Service){
-		"an annotation of the cloud's is wrong": func(ctx context.Context, w *world, s *v1.Service) {
-			key := w.refusedAnnotation(ctx, s)
-			w.changeService(ctx, s, func(s *v1.Service) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, key, noLegalValue) })
-		},
-		"a common annotation is wrong": func(ctx context.Context, w *world, s *v1.Service) {
-			w.changeService(ctx, s, func(s *v1.Service) {
-				metav1.SetMetaDataAnnotation(&s.ObjectMeta, contract.AnnotationIPMode, noLegalValue)
-			})
-		},
-		"no node is ready": func(_ context.Context, w *world, _ *v1.Service) { w.nodes = nil },
-		"instances cannot be read": func(_ context.Context, w *world, _ *v1.Service) {
-			w.restart()
-			w.failCalls(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: w.InstanceListing})
-		},
-	} {
-		virtual(t, name, func(t *testing.T) { newNarrowing(t, newFixture).run(true, hinder) })
+	scope := readFixture(t, newFixture, func(f *Fixture) Scope { return f.SourceRanges.Scope })
+	require.Equal(t, scope.Subnet == nil, scope.NoSubnet != "", "the fixture names a subnet, or says why none counts")
+	for name, hinder := range hindrances {
+		if name != subnetUnread || scope.Subnet != nil {
+			virtual(t, name, func(t *testing.T) { newNarrowing(t, newFixture).run(true, hinder) })
+		}
 	}
 	narrowingFailsOnce(t, newFixture)
+	narrowingUnread(t, newFixture)
 	var writes map[string]int
 	var opens map[string]bool
 	synctest.Test(t, func(t *testing.T) { writes, opens = newNarrowing(t, newFixture).writes() })
@@ -58,6 +78,60 @@ func runNarrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			})
 		})
 	}
+}
+
+// hide has listings lack something that nobody may read alone.
+func (w *world) hide(listing, id string) {
+	w.failCalls(simkit.Fault{Kind: simkit.FaultUnlisted, Operation: listing, Names: id})
+	w.failCalls(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Names: id, Reads: true})
+}
+
+// narrowingUnread has a process that has just begun narrow while each kind of read is refused, from its first or its last call on.
+// Only without the load balancer and its rules nobody can be shut out.
+func narrowingUnread(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	var reads map[string]int
+	var needed []string
+	synctest.Test(t, func(t *testing.T) {
+		n := newNarrowing(t, newFixture)
+		needed, reads = n.SourceRanges.Scope.Needed, n.reads()
+	})
+	all := triesAll(t, newFixture)
+	t.Run("each read is refused", func(t *testing.T) {
+		t.Parallel()
+		for operation, count := range reads {
+			calls := slices.Compact([]int{count, 1})
+			if !all {
+				calls = calls[:1]
+			}
+			if slices.Contains(needed, operation) {
+				continue
+			}
+			for _, call := range calls {
+				virtual(t, fmt.Sprint(operation, " ", call), func(t *testing.T) {
+					newNarrowing(t, newFixture).run(false, func(_ context.Context, w *world, _ *v1.Service) {
+						w.restart()
+						w.failCalls(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: operation + "$", From: call})
+					})
+				})
+			}
+		}
+	})
+}
+
+// reads returns how often a process that has just begun reads in each way until it has narrowed.
+func (n *narrowing) reads() map[string]int {
+	n.narrow()
+	n.restart()
+	n.Sim.ResetCalls()
+	n.ensure(n.t.Context(), n.service, nil)
+	reads := map[string]int{}
+	for _, call := range n.Sim.Calls().Latest {
+		if !call.Write {
+			reads[call.Operation]++
+		}
+	}
+	return reads
 }
 
 // narrowingFailsOnce has each write fail for a moment by which a refused Service is narrowed: whoever is asked for gets in all the same.

@@ -51,13 +51,28 @@ type Scope struct {
 	// or an event says then, where it is not made again.
 	Remove  func()
 	Missing string
-	// Fill has somebody fill what rules stand in, but for some room, until leave is called. Full matches what an error or an event says of
-	// what has no room. Unfilled is why there is no Fill.
+	// Subnet is one of those in which load balancers or nodes are. NoSubnet is why rules do not depend on any.
+	Subnet   func() string
+	NoSubnet string
+	// Needed are the reads without which nobody can be shut out: of the load balancer, of what its rules stand in, of the credential.
+	Needed []string
+	// Widen has somebody change the rules of Services for a network by hand, so that they let in everybody.
+	Widen func(network string)
+	// Joins has a Service ask for the address of another one that is served, or for what else the cloud lets them share; nil where it lets
+	// them share nothing.
+	Joins func(s, with *v1.Service)
+	// NotUDP is why source ranges do not hold for ports of UDP.
+	NotUDP string
+	// Fill has somebody fill what rules stand in, but for some room, until leave is called. Where nobody else's rules stay there, Overflow is
+	// a number of source ranges for which it has no room. Full matches what an error or an event says of what has no room. Unfilled is why
+	// there is neither.
 	Fill     func(room int) (leave func())
+	Overflow int
 	Full     string
 	Unfilled string
-	// Protect has somebody protect load balancers from deletion, or take that back; nil where the cloud has no such thing.
-	Protect func(protected bool)
+	// Protect has somebody protect load balancers from deletion, or take that back. Unprotected is why there is no Protect.
+	Protect     func(protected bool)
+	Unprotected string
 	// Strip deletes load balancers and leaves their rules, where RemoveLoadBalancers is nil.
 	Strip func()
 	// Unlisted is why rules of a Service that is gone, without its load balancer, are no orphans. Swept is set where they go with the next
@@ -81,16 +96,20 @@ func runScopes(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	}
 	runMeanwhile(t, newFixture)
 	for _, restart := range []bool{false, true} {
+		virtual(t, fmt.Sprintf("somebody widens our rules, restart %t", restart), func(t *testing.T) { runRulesWidened(t, newFixture, restart) })
 		name := fmt.Sprintf("somebody takes the rules away, restart %t", restart)
 		virtual(t, name, func(t *testing.T) { runRulesRemoved(t, newFixture, restart, sourceRange) })
 		if !restart || triesAll(t, newFixture) {
 			virtual(t, name+", without source ranges", func(t *testing.T) { runRulesRemoved(t, newFixture, restart) })
 		}
 	}
-	require.Equal(t, scope.Fill == nil, scope.Unfilled != "", "somebody fills what rules stand in, or the fixture says why not")
+	fills := scope.Fill != nil || scope.Overflow > 0
+	require.Equal(t, !fills, scope.Unfilled != "", "somebody fills what rules stand in, or the fixture says why not")
+	require.Equal(t, fills, scope.Full != "")
 	if scope.Fill != nil {
-		require.NotEmpty(t, scope.Full)
 		virtual(t, "what rules stand in is full", func(t *testing.T) { runFullScope(t, newFixture) })
+	} else if fills {
+		virtual(t, "what rules stand in is full", func(t *testing.T) { runOverflow(t, newFixture) })
 	}
 	virtual(t, "rules outlast their load balancer and their Service", func(t *testing.T) { runOrphanRules(t, newFixture) })
 }
@@ -169,6 +188,34 @@ func runOthersRules(t *testing.T, newFixture func(t testing.TB) *Fixture, who Wr
 	o.requireNothingRefused()
 }
 
+// runRulesWidened: somebody widens rules of ours by hand. They are put right with the next reconciliation, and rules of others stay.
+func runRulesWidened(t *testing.T, newFixture func(t testing.TB) *Fixture, restart bool) {
+	t.Helper()
+	ctx := t.Context()
+	o := newOthersRules(t, newFixture)
+	o.setRanges(o.service, sourceRange)
+	once, scope := o.ownRules("at first"), o.SourceRanges.Scope
+	if scope.Except[Passerby] == "" {
+		o.write(Passerby)
+	}
+	time.Sleep(settledIn)
+	require.NotNil(t, scope.Widen, "the fixture says how rules are changed by hand")
+	scope.Widen(sourceRange)
+	assert.NotEqual(t, once, o.ownRules("widened"), "somebody has widened them")
+	if restart {
+		o.restart()
+	}
+	time.Sleep(settledIn)
+	o.ensure(ctx, o.service, nil)
+	time.Sleep(time.Minute) // what the cloud goes on with by itself
+	assert.Equal(t, once, o.ownRules("after a reconciliation"), "they are put right")
+	o.Sim.ResetCalls()
+	o.ensure(ctx, o.service, nil)
+	o.requireNoWrites("they are right")
+	o.remove(ctx, o.service, nil)
+	assert.Empty(t, o.ownRules("at the end"), "rules are left")
+}
+
 // runRulesRemoved: somebody takes away what says who may connect. It is there again after the next reconciliation, or an error or an event
 // says what is missing; the Service can go. Without source ranges nothing is narrowed, and nothing read for that.
 func runRulesRemoved(t *testing.T, newFixture func(t testing.TB) *Fixture, restart bool, ranges ...string) {
@@ -217,7 +264,7 @@ func runFullScope(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	leave = o.fill(5)
 	ranges := []string{sourceRange}
 	for n := range 11 {
-		ranges = append(ranges, fmt.Sprintf("10.20.%d.0/24", n))
+		ranges = append(ranges, fmt.Sprintf("10.20.%d.0/24", 2*n)) // which no cloud joins
 	}
 	o.changeService(ctx, o.service, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = ranges })
 	told = o.tell(ctx)
@@ -233,12 +280,34 @@ func runFullScope(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	assert.Empty(t, o.ownRules("at the end"), "rules are left")
 }
 
+// runOverflow: a Service asks for more source ranges than there is room for. Whom it does not ask for is shut out, of the others nobody who
+// gets in, and what has no room is told.
+func runOverflow(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	ctx := t.Context()
+	o := newOthersRules(t, newFixture)
+	o.setRanges(o.service, "10.0.0.0/8", otherRange)
+	ranges := []string{sourceRange}
+	for n := range o.SourceRanges.Scope.Overflow {
+		ranges = append(ranges, fmt.Sprintf("10.%d.%d.0/24", n/250, n%250))
+	}
+	o.changeService(ctx, o.service, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = ranges })
+	told, state := o.tell(ctx), o.Snapshot()
+	assert.Regexp(t, o.SourceRanges.Scope.Full, told, "nobody is told")
+	assert.NotContains(t, state, otherRange, "former clients may still connect: %s", told)
+	assert.NotContains(t, state, "10.0.0.0/8", "former clients may still connect: %s", told)
+	assert.Contains(t, state, "10.0.1.0/24", "nobody may connect: %s", told)
+	o.setRanges(o.service, sourceRange)
+	assert.NotContains(t, o.Snapshot(), "10.0.1.0/24")
+	o.remove(ctx, o.service, nil)
+	assert.Empty(t, o.ownRules("at the end"), "rules are left")
+}
+
 // fill has somebody fill what rules stand in.
 func (o *othersRules) fill(room int) (leave func()) {
 	is := o.SourceRanges.Scope.Rules()
 	leave = o.SourceRanges.Scope.Fill(room)
 	o.theirs = subtractLines(o.SourceRanges.Scope.Rules(), is)
-	require.NotEmpty(o.t, o.theirs)
 	time.Sleep(settledIn)
 	return leave
 }

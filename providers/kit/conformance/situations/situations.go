@@ -21,6 +21,9 @@ const (
 	Meanwhile   = "Access/somebody writes a rule right before write 1"
 	Removed     = "Access/somebody takes the rules away, restart true"
 	Full        = "Access/what rules stand in is full"
+	Protected   = "Access/somebody protects the load balancer from deletion"
+	Subnet      = "Narrowing/one subnet cannot be read"
+	OfUDP       = "Access/source ranges of a port of UDP"
 	Outlasting  = "Access/rules outlast their load balancer and their Service"
 )
 
@@ -35,15 +38,20 @@ func All() []Situation {
 		{"ranges narrow, and a common annotation is invalid", "Narrowing/a common annotation is wrong"},
 		{"ranges narrow, and no node is ready", "Narrowing/no node is ready"},
 		{"ranges narrow, and instances cannot be read", "Narrowing/instances cannot be read"},
+		{"ranges narrow, and one instance cannot be read", "Narrowing/one instance cannot be read"},
+		{"ranges narrow, and one subnet cannot be read", Subnet},
+		{"ranges narrow, and each kind of read is refused, but for those of the load balancer and its rules", "Narrowing/each read is refused"},
 		{"an opening fails for now", "Narrowing/write 1 of a refused Service fails once"},
 		{"all ranges are invalid", "Sources/none of them can be read"},
 		{"one of several ranges is invalid", "Sources/one of several cannot be read"},
 		{"one range is invalid, and another one is removed", "Sources/one cannot be read, and another is taken off"},
 		{"all ranges are of another family", "Sources/all of them are of another family"},
 		{"ranges occur twice, or have host bits", Twice},
+		{"ranges hold for ports of UDP", OfUDP},
 		{"ranges are removed", "Access/source ranges are removed"},
 		{"two Services have a port, and one narrows and is deleted", "Access/two Services have a port, and one narrows and goes"},
 		{"two Services have a port; the older one is deleted, then the last", "Access/two Services have a port, and the older one goes"},
+		{"two Services narrow, come and go at the same moment", "Access/changes at the same moment, 0s apart: two Services"},
 		{"a stranger has the same rule", RulesOf("a stranger")},
 		{"another cluster has the same rule", RulesOf("another cluster")},
 		{"a rule of the Service exists twice", RulesOf("a second process")},
@@ -51,10 +59,12 @@ func All() []Situation {
 		{"somebody writes a rule between our read and each write", Meanwhile},
 		{"each write is refused once", "Access/write 1 is refused once"},
 		{"each write loses its response", "Access/write 2 loses its answer"},
+		{"somebody widens rules of the Service by hand", "Access/somebody widens our rules, restart true"},
 		{"rules, groups or firewalls are deleted", Removed},
-		{"others fill a group", Full},
+		{"others fill a group, or the Service has more ranges than it takes", Full},
 		{"a Service is deleted, and each closing is refused", "Access/closing 1 is refused when the Service goes"},
 		{"a Service is deleted: its rules are closed before its load balancer", ClosedFirst},
+		{"a Service is deleted, and somebody protects its load balancer from deletion", Protected},
 		{"the load balancer and the Service are deleted without the program", Outlasting},
 	}
 }
