@@ -134,7 +134,7 @@ func TestCreationInDoubt(t *testing.T) {
 		_, err = l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
 		require.NoError(t, err, "it is waited for")
 		assert.GreaterOrEqual(t, time.Since(began), 29*time.Second)
-		assert.Equal(t, slices.Repeat([]string{"observe ensure"}, 6), s.calls[:6], "it is not made again")
+		assert.Equal(t, slices.Repeat([]string{"observe ensure"}, 6), s.calls[:min(6, len(s.calls))], "it is not made again")
 		assert.NotNil(t, s.stored)
 	})
 }
