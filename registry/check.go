@@ -77,8 +77,7 @@ func CheckDefaults(p Provider, in Inputs, annotations map[string]string) error {
 	}
 	AsStored(service)
 	_, err := CheckServiceOf(p, in, service)
-	table := p.table()
-	problems := append(schema.Problems(err), schema.Problems(misspelt(table, annotations, nil))...)
+	problems := append(schema.Problems(err), schema.Problems(p.misspelt(annotations, nil))...)
 	return errors.Join(slices.DeleteFunc(problems, func(one error) bool {
 		problem, ok := errors.AsType[*schema.Problem](one)
 		return !ok || strings.Contains(problem.Place, portable.TLSPorts) || !strings.Contains(problem.Place, "annotation")
@@ -109,13 +108,14 @@ func Misspelt(p Provider, in Inputs, service *v1.Service) error {
 	if p.Leaves(in, service) {
 		return nil
 	}
-	return misspelt(p.table(), service.Annotations, &service.Spec)
+	return p.misspelt(service.Annotations, &service.Spec)
 }
 
-// misspelt reports unknown annotations that begin like the provider's or resemble one, and those for a port that the Service does not have;
-// spec is nil without a Service.
-func misspelt(table []schema.AnnotationRow, given map[string]string, spec *v1.ServiceSpec) error {
+// misspelt reports unknown annotations that are in the provider's domain, begin like one of its own or resemble one, and those for a port
+// that the Service does not have; spec is nil without a Service.
+func (p Provider) misspelt(given map[string]string, spec *v1.ServiceSpec) error {
 	var problems []error
+	table := p.table()
 	for _, key := range slices.Sorted(maps.Keys(given)) {
 		known, port := knows(table, key)
 		if known {
@@ -129,14 +129,15 @@ func misspelt(table []schema.AnnotationRow, given map[string]string, spec *v1.Se
 		}
 		keys, families := keysLike(table, key)
 		near := schema.Nearest(key, keys)
-		if near == "" && !families[family(key)] {
+		domain, _, _ := strings.Cut(key, "/")
+		if near == "" && !families[family(key)] && (p.Domain == "" || domain != p.Domain) {
 			continue
 		}
-		p := &schema.Problem{Place: "annotation " + key, Reason: "is unknown and has no effect", Warning: true}
+		problem := &schema.Problem{Place: "annotation " + key, Reason: "is unknown and has no effect", Warning: true}
 		if near != "" {
-			p.Reason += "; did you mean " + near + "?"
+			problem.Reason += "; did you mean " + near + "?"
 		}
-		problems = append(problems, p)
+		problems = append(problems, problem)
 	}
 	return errors.Join(problems...)
 }

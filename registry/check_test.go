@@ -22,6 +22,7 @@ func TestCheckServiceOf(t *testing.T) {
 			{Key: "lb.example.com/alpha-size", Deprecated: "use lb.example.com/alpha-units"},
 		},
 	}
+	own := Provider{Name: "own", Domain: "own.example.com"}
 	said := Provider{Name: "beta", CheckService: func(Inputs, *v1.Service) (warnings, err error) {
 		return errors.New("a warning"), errors.Join(errors.New("a fault"), errors.New("another"))
 	}}
@@ -39,6 +40,7 @@ func TestCheckServiceOf(t *testing.T) {
 		"of no port":             {p, map[string]string{"lb.example.com/alpha-port-x": "x"}, []string{"annotation lb.example.com/alpha-port-x: is unknown and has no effect"}, nil},
 		"misspelt in the domain": {p, map[string]string{"lb.exampel.com/alpha-protocol": "x"}, []string{"annotation lb.exampel.com/alpha-protocol: is unknown and has no effect; did you mean lb.example.com/alpha-protocol?"}, nil},
 		"of the family":          {p, map[string]string{"lb.example.com/alpha-something-else": "x"}, []string{"annotation lb.example.com/alpha-something-else: is unknown and has no effect"}, nil},
+		"of the domain":          {own, map[string]string{"own.example.com/internal": "x"}, []string{"annotation own.example.com/internal: is unknown and has no effect"}, nil},
 		"deprecated":             {p, map[string]string{"lb.example.com/alpha-size": "x"}, []string{"annotation lb.example.com/alpha-size: is deprecated: use lb.example.com/alpha-units"}, nil},
 		"common to all providers": {
 			p,

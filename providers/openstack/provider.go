@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
@@ -32,7 +33,7 @@ func Description() registry.Provider {
 		Extras:             []string{"load balancers shared between Services", "repair of load balancers in ERROR"},
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey, Unserved: checkInternalOnly, Fields: fields(),
 		Options: Options.Rows(), Records: []string{annotationMade}, Limits: openstacklimits.Table,
-		Annotations: Annotations.Rows(), Events: eventRows(),
+		Annotations: Annotations.Rows(), Domain: strings.TrimSuffix(annotationPrefix, "/"), Events: eventRows(),
 		Handover:    true,
 		Permissions: permissions(), Installation: installation(), CheckService: checkService, ServiceFields: serviceFields,
 	})
