@@ -241,6 +241,21 @@ func TestDeletionAfterATakeover(t *testing.T) {
 	})
 }
 
+// TestPortLeftAfterATakeover: rules that Oracle's own controller left at a port close with it, whatever networks they are for.
+func TestPortLeftAfterATakeover(t *testing.T) {
+	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		s := w.takenOver(everybody, nodes, func(w *testWorld) {
+			w.sim.EditList(ocisim.BalancerList, func(in, out []any) ([]any, []any) {
+				return append(in, maps.Clone(opening{false, numberTCP, 80, "198.51.100.0/24"}.rule(""))), out
+			})
+		}).DeepCopy()
+		s.Spec.Ports[0].Port = 8080
+		w.serving(s)
+		w.requireServed(s, nodes)
+		assert.Empty(w, w.mayConnect("80"), "may connect to the port that is left")
+	})
+}
+
 // TestEventsWithoutNodes: what stays open is told of although no node serves.
 func TestEventsWithoutNodes(t *testing.T) {
 	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
