@@ -269,7 +269,7 @@ func quoteAssertions(root, output string) string {
 func (m mutant) runTests(ctx context.Context, root, overlay, tests string) (string, error) {
 	args := []string{
 		"test", "-overlay=" + overlay, "-vet=off", "-trimpath", "-tags", "grpcnotrace", "-gcflags=-l -dwarf=false", "-ldflags=-w", "-failfast",
-		"-timeout", "10m",
+		"-v", "-timeout", "10m",
 	}
 	if tests != "" {
 		args = append(args, "-run", tests)
@@ -284,7 +284,7 @@ func (m mutant) runTests(ctx context.Context, root, overlay, tests string) (stri
 // judge says what a run of the named test shows.
 func (m mutant) judge(output string, err error) result {
 	switch {
-	case err == nil && strings.Contains(output, "[no tests to run]"):
+	case err == nil && !m.ran(output):
 		return result{broken, "  no test matches " + m.Run}
 	case err == nil:
 		return result{survived, ""}
@@ -294,6 +294,15 @@ func (m mutant) judge(output string, err error) result {
 		return result{other, lastLines(output)}
 	}
 	return result{caught, lastLines(output)}
+}
+
+var begunTest = regexp.MustCompile(`(?m)^=== RUN +(\S+)`)
+
+// ran reports whether a test ran that is as deep as the one that is named: its parents run also where no part of them matches.
+func (m mutant) ran(output string) bool {
+	return slices.ContainsFunc(begunTest.FindAllStringSubmatch(output, -1), func(begun []string) bool {
+		return strings.Count(begun[1], "/") >= strings.Count(m.Run, "/")
+	})
 }
 
 var failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)

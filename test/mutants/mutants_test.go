@@ -86,7 +86,7 @@ func TestJudge(t *testing.T) {
 	assert.Equal(t, other, m.judge("--- FAIL: TestA\n    nothing\nFAIL", failed).outcome)
 	assert.Equal(t, broken, m.judge("a.go:1: undefined: b\nFAIL a [build failed]", failed).outcome)
 	assert.Equal(t, broken, m.judge("ok a 0.1s [no tests to run]", nil).outcome)
-	assert.Equal(t, survived, m.judge("ok a 0.1s", nil).outcome)
+	assert.Equal(t, survived, m.judge("=== RUN   TestA\nok a 0.1s", nil).outcome)
 }
 
 // TestQuoteAssertions: what failed can be told by its source.
