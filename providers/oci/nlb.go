@@ -106,8 +106,12 @@ func (r *reconciler) chooseVersions(ctx context.Context, service *v1.Service, s 
 	if err != nil {
 		return s, cloudapi.NotAbsence(err)
 	}
-	hasFour, hasSix := len(found.networks(true, false)) > 0, len(found.networks(false, true)) > 0
-	policy := service.Spec.IPFamilyPolicy
+	return s.withVersionsOf(found, four, service.Spec.IPFamilyPolicy)
+}
+
+// withVersionsOf takes IPv6, and IPv4 where the Service asks for it, as far as the subnet has networks and the policy allows it.
+func (s settings) withVersionsOf(found subnet, four bool, policy *v1.IPFamilyPolicy) (settings, error) {
+	id, hasFour, hasSix := found.ID, len(found.networks(true, false)) > 0, len(found.networks(false, true)) > 0
 	prefers := policy != nil && *policy == v1.IPFamilyPolicyPreferDualStack
 	switch {
 	case !hasFour && !hasSix:
@@ -117,5 +121,5 @@ func (r *reconciler) chooseVersions(ctx context.Context, service *v1.Service, s 
 	case four && !hasFour && !prefers:
 		return s, fmt.Errorf("subnet %s has no network of IPv4", id)
 	}
-	return s.inVersions(four && hasFour, six && hasSix), nil
+	return s.inVersions(four && hasFour, hasSix), nil
 }
