@@ -80,19 +80,19 @@ func secretOf(i registry.Installation, namespace string) (commands, set []string
 
 // helmInstall are the lines that install a release with these values.
 func helmInstall(p registry.Provider, release, namespace, cluster string, set []string) []string {
-	values := ""
+	var values strings.Builder
 	for _, one := range slices.Concat([]string{"cloudProvider=" + p.Name}, set, []string{"clusterName=" + cluster}) {
 		if strings.Contains(one, "[") { // zsh refuses what looks like a pattern and matches nothing
 			one = "'" + one + "'"
 		}
-		values += " --set " + one
+		values.WriteString(" --set " + one)
 	}
 	if c := p.Installation.Config; c.Required && !c.HoldsCredentials {
-		values += " --set-file extraCloudConfig=" + c.File
+		values.WriteString(" --set-file extraCloudConfig=" + c.File)
 	}
 	return []string{
 		"helm install " + release + " charts/cloud-controller-manager --namespace " + namespace + " \\",
-		" " + values + " \\",
+		" " + values.String() + " \\",
 		"  --set image.repository=registry.example.com/cloud-controller-manager --set image.tag=v1",
 	}
 }

@@ -149,7 +149,7 @@ func (r *routes) isCorrect(ctx context.Context, node *v1.Node, route doc) (bool,
 	}
 	hop, err := r.nextHop(ctx, node, str(route, "properties", "addressPrefix"))
 	if err != nil {
-		return true, nil // the machine cannot be read now: the route stays as it is
+		return true, nil //nolint:nilerr // the machine cannot be read now: the route stays as it is
 	}
 	if !sameIP(hop, hopOf(route)) {
 		return false, nil
