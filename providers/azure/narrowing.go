@@ -135,15 +135,49 @@ func (c claim) narrow(group doc, asked clients, denied []access) (changed bool, 
 		return false, err
 	}
 	setList(group, "securityRules", kept)
-	for _, a := range inside { // as many sources as there is room for
-		a.sources = a.sources[:max(0, min(len(a.sources), azurelimits.Sources.Max-countSources(docs(group, "properties", "securityRules"))))]
-		roomy := jsondoc.Clone(group)
-		all, _, err := grantAccess(docs(roomy, "properties", "securityRules"), a)
-		if err == nil && len(a.sources) > 0 && checkSize(all) == nil {
-			setList(group, "securityRules", all)
+	grantAsManyAsFit(group, inside)
+	return true, nil
+}
+
+// grantAsManyAsFit puts rules into a security group, with as many sources as there is room for.
+func grantAsManyAsFit(group doc, list []access) {
+	if grantIfRoom(group, list) {
+		return
+	}
+	for _, a := range mergeDestinations(list) {
+		room := azurelimits.Sources.Max - countSources(docs(group, "properties", "securityRules"))
+		if !a.deny && !grantIfRoom(group, []access{a}) {
+			a.sources = a.sources[:max(0, min(len(a.sources), room))]
+		}
+		if a.deny || len(a.sources) > 0 {
+			grantIfRoom(group, []access{a})
 		}
 	}
-	return true, nil
+}
+
+// grantIfRoom puts rules into a security group if there is room for all of them.
+func grantIfRoom(group doc, list []access) bool {
+	roomy := jsondoc.Clone(group)
+	all, err := grantAll(docs(roomy, "properties", "securityRules"), list)
+	if err != nil || checkSize(all) != nil {
+		return false
+	}
+	setList(group, "securityRules", all)
+	return true
+}
+
+// mergeDestinations makes accesses that differ in their destinations one, whose sources count once.
+func mergeDestinations(list []access) (merged []access) {
+	for _, a := range list {
+		at := slices.IndexFunc(merged, func(m access) bool { return m.name() == a.name() })
+		if at < 0 {
+			a.destinations = slices.Clone(a.destinations)
+			merged = append(merged, a)
+			continue
+		}
+		merged[at].destinations = append(merged[at].destinations, a.destinations...)
+	}
+	return merged
 }
 
 // splitForRules returns sources as rules have them: each service tag has one, and all networks have one.

@@ -139,19 +139,53 @@ func TestNarrowingWithoutNodes(t *testing.T) {
 	})
 }
 
+// TestRefusedServiceDeniesOthers: all others are denied although something else is refused.
+func TestRefusedServiceDeniesOthers(t *testing.T) {
+	serveNarrowed(t, []string{kept}, func(w *world, s *v1.Service, ip string) {
+		w.change(s, func(s *v1.Service) {
+			s.Annotations[annotationDenyAll], s.Annotations[annotationIdle] = "true", "nonsense"
+		})
+		_ = w.refuse(s)
+		assert.True(w, w.isDenied(ip), "all others may connect")
+		writes := w.server.Calls().Writes
+		_ = w.refuse(s)
+		assert.Equal(w, writes, w.server.Calls().Writes, "it is denied once")
+	})
+}
+
+// TestSourcesOfSeveralDestinationsCountOnce: where one source fits, it may connect to all nodes.
+func TestSourcesOfSeveralDestinationsCountOnce(t *testing.T) {
+	t.Parallel()
+	s := webService(map[string]string{annotationNoFloating: "true"}, narrowed(former))
+	withNode(t, s, func(w *world) {
+		w.joinAlone("n2")
+		w.ensure(s)
+		waitFor(2 * lookAge)
+		w.changeGroup(fullOfSources)
+		w.change(s, narrowed(kept, "198.51.100.0/24"))
+		err := w.refuse(s)
+		for _, n := range w.nodes {
+			assert.Len(w, w.mayEnter(internalIP(n, false)), 1, "%v", err)
+		}
+	})
+}
+
+// fullOfSources has somebody's rule take all sources of a security group but one.
+func fullOfSources(rules []doc) []doc {
+	var many []any
+	for i := range azurelimits.Sources.Max - 1 {
+		many = append(many, netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)}).String())
+	}
+	theirs := leftAllow("IPv4", "", 300, "Tcp", many, "10.0.0.9", "22")
+	theirs["name"] = "theirs"
+	return append(rules, theirs)
+}
+
 // TestNarrowingIsNotHeldUpByAFullGroup: former clients leave, and members join, where there is no room for the new ones.
 func TestNarrowingIsNotHeldUpByAFullGroup(t *testing.T) {
 	t.Parallel()
 	full := map[string]func(rules []doc) []doc{
-		"sources": func(rules []doc) []doc {
-			var many []any
-			for i := range azurelimits.Sources.Max - 1 {
-				many = append(many, netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)}).String())
-			}
-			theirs := leftAllow("IPv4", "", 300, "Tcp", many, "10.0.0.9", "22")
-			theirs["name"] = "theirs"
-			return append(rules, theirs)
-		},
+		"sources": fullOfSources,
 		"rules": func(rules []doc) []doc {
 			for p := firstPriority + 1; p < firstPriority+azurelimits.SecurityRules.Max; p++ {
 				theirs := leftAllow("IPv4", "", p, "Tcp", "10.0.0.8", "10.0.0.9", "22")
