@@ -57,7 +57,7 @@ func (r *reconciler) servedBy(a doc, s *v1.Service, cluster string) bool {
 }
 
 // serves reports whether an address is the Service's. Without a mark it may be that of a Service of the same name in a cluster called
-// alike: then it is at a frontend that this Service does not use.
+// alike: then it is at a frontend of no Service of this cluster.
 func (r *reconciler) serves(q services.Request, o *observed, a doc) bool {
 	if !r.servedBy(a, q.Service, q.Cluster) {
 		return false
@@ -66,9 +66,14 @@ func (r *reconciler) serves(q services.Request, o *observed, a doc) bool {
 	return hasMark(a, o.mark) || !slices.ContainsFunc(o.lbs, func(lb doc) bool {
 		return slices.ContainsFunc(docs(lb, "properties", "frontendIPConfigurations"), func(f doc) bool {
 			at := sameID(str(f, "properties", "publicIPAddress", "id"), str(a, "id"))
-			return at && !ownedBy(base, str(f, "name")) && !servesFrontend(lb, f, base)
+			return at && !ownedBy(base, str(f, "name")) && !servesFrontend(lb, f, base) && !o.isOfKnownService(f)
 		})
 	})
+}
+
+// isOfKnownService reports whether a frontend has the name of one of a Service of the cluster.
+func (o *observed) isOfKnownService(frontend doc) bool {
+	return slices.ContainsFunc(o.known, func(s *v1.Service) bool { return ownedBy(baseName(s), str(frontend, "name")) })
 }
 
 // isBoundElsewhere reports whether something other than this cluster's load balancers uses an address.

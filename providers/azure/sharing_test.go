@@ -423,6 +423,21 @@ func TestSharedAddressOutlivesItsService(t *testing.T) {
 				assert.NotContains(w, w.sim.Snapshot(), "load balancer")
 			})
 		})
+		t.Run(name+" second, the address has no mark", func(t *testing.T) {
+			t.Parallel()
+			sharing(t, nil, func(w *world, first, second *v1.Service, _ string) {
+				w.sim.AddAddress("mine")
+				unmarked := w.sim.Shown(pipID(webPIP))
+				tags, _ := unmarked["tags"].(doc)
+				delete(tags, clusterTag)
+				w.sim.Leave(pipID(webPIP), unmarked)
+				waitFor(2 * lookAge)
+				w.change(second, leave)
+				w.ensure(second)
+				w.remove(first)
+				assert.Nil(w, w.sim.Shown(pipID(webPIP)), "the address outlives all that had it")
+			})
+		})
 	}
 }
 
