@@ -46,8 +46,8 @@ func recordedID(service *v1.Service) string {
 }
 
 // find returns the Service's load balancer by recorded ID, by name or by mark. Names and marks also count after a stale ID, because an
-// interrupted creation is not recorded yet, and after the ID of another one's where the Service goes. The result may be refused. nodes are
-// nodes of this cluster besides the known ones.
+// interrupted creation is not recorded yet, and after the ID of another's load balancer where the Service goes. The result may be refused.
+// nodes are nodes of this cluster besides the known ones.
 func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (finding, error) {
 	asked, refused := time.Now(), finding{}
 	if id := recordedID(service); id != "" {
@@ -75,7 +75,9 @@ func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*
 		// A foreign load balancer with the Service's name does not prevent a new one.
 	}
 	if custom := service.Annotations[annotationName]; custom != "" {
-		return l.oldestOf(ctx, service, indexName, custom, nodes, q)
+		if found, err := l.oldestOf(ctx, service, indexName, custom, nodes, q); err != nil || found.lb != nil {
+			return found, err
+		}
 	}
 	return refused, nil
 }

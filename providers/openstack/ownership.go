@@ -191,7 +191,7 @@ func (l *loadBalancers) belongsToOtherCluster(ctx context.Context, service *v1.S
 
 // isUnprovedGuest reports whether the Service's name alone tells that it uses a load balancer without marks.
 func (l *loadBalancers) isUnprovedGuest(ctx context.Context, service *v1.Service, lb *loadBalancer, r role) (bool, error) {
-	if r.mark == "" || slices.Contains(lb.Tags, r.mark) || l.adopt == registry.AdoptAny {
+	if r.mark == "" || slices.Contains(lb.Tags, r.mark) || l.adopt == registry.AdoptAny || len(l.instances.nodes.Nodes()) == 0 {
 		return false, nil
 	}
 	addresses, err := l.addressesOf(ctx, lb)
