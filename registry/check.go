@@ -111,8 +111,8 @@ func Misspelt(p Provider, in Inputs, service *v1.Service) error {
 	return p.misspelt(service.Annotations, &service.Spec)
 }
 
-// misspelt reports unknown annotations that are in the provider's domain, begin like one of its own or resemble one, and those for a port
-// that the Service does not have; spec is nil without a Service.
+// misspelt reports unknown annotations that are in a domain of the provider's, begin like one of its own or resemble one, and those for a
+// port that the Service does not have; spec is nil without a Service.
 func (p Provider) misspelt(given map[string]string, spec *v1.ServiceSpec) error {
 	var problems []error
 	table := p.table()
@@ -130,7 +130,7 @@ func (p Provider) misspelt(given map[string]string, spec *v1.ServiceSpec) error 
 		keys, families := keysLike(table, key)
 		near := schema.Nearest(key, keys)
 		domain, _, _ := strings.Cut(key, "/")
-		if near == "" && !families[family(key)] && (p.Domain == "" || domain != p.Domain) {
+		if near == "" && !families[family(key)] && !slices.Contains(p.Domains, domain) {
 			continue
 		}
 		problem := &schema.Problem{Place: "annotation " + key, Reason: "is unknown and has no effect", Warning: true}

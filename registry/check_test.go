@@ -22,7 +22,7 @@ func TestCheckServiceOf(t *testing.T) {
 			{Key: "lb.example.com/alpha-size", Deprecated: "use lb.example.com/alpha-units"},
 		},
 	}
-	own := Provider{Name: "own", Domain: "own.example.com"}
+	own := Provider{Name: "own", Domains: []string{"own.example.com"}}
 	said := Provider{Name: "beta", CheckService: func(Inputs, *v1.Service) (warnings, err error) {
 		return errors.New("a warning"), errors.Join(errors.New("a fault"), errors.New("another"))
 	}}

@@ -112,8 +112,8 @@ type Provider struct {
 	ServedElsewhere *schema.Where
 	// Handover: its load balancers can get the marks of a restored cluster, as contract.LoadBalancerHandover does.
 	Handover bool
-	// Domain is that of annotations which no other program reads, so that each unknown one is reported; empty if others read some.
-	Domain string
+	// Domains are those of annotations that no other program reads on Services, so that each unknown one is reported.
+	Domains []string
 	// Records are annotations that the provider writes on Services for itself. They are in no table, because nobody else sets them.
 	Records []string
 	// Permissions are those that the credential needs, grouped by purpose.

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
@@ -55,5 +57,32 @@ func TestValidateOfEachCloud(t *testing.T) {
 		expected, err := expectations.Read(root, p)
 		require.NoError(t, err)
 		assert.Equal(t, expected.Validate, got[p.Name], p.Name)
+	}
+}
+
+// othersRead are domains of annotations that other programs read on Services as well.
+var othersRead = []string{
+	"anyccm.io",                                           // Services may be meant for several clouds
+	"service.beta.kubernetes.io", "service.kubernetes.io", // many clouds
+	"alpha.cloud.google.com", "cloud.google.com", // GKE's Ingress
+	"networking.gke.io",                               // GKE's Ingress and Gateway
+	"kubernetes.digitalocean.com",                     // DOKS
+	"kube-vip.io", "k8s.co", "loadbalancer.vmware.io", // kube-vip, keepalived-cloud-provider, NSX
+}
+
+// TestDomainsOfAnnotations: an unknown annotation in a domain that is the cloud's alone is reported, however little it resembles a known
+// one.
+func TestDomainsOfAnnotations(t *testing.T) {
+	t.Parallel()
+	for _, p := range registry.Linked().Providers() {
+		for _, row := range p.Annotations {
+			domain, _, _ := strings.Cut(row.Key, "/")
+			assert.NotEqual(t, slices.Contains(othersRead, domain), slices.Contains(p.Domains, domain),
+				"%s: say whether other programs read annotations of %s", p.Name, domain)
+		}
+		for _, domain := range p.Domains {
+			s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{domain + "/unheard-of": "x"}}}
+			require.ErrorContains(t, registry.Misspelt(p, registry.Inputs{}, s), "is unknown and has no effect", "%s/unheard-of is passed over", domain)
+		}
 	}
 }

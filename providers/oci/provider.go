@@ -6,6 +6,7 @@ package oci
 
 import (
 	"context"
+	"strings"
 
 	"k8s.io/client-go/kubernetes"
 	cloudprovider "k8s.io/cloud-provider"
@@ -39,6 +40,7 @@ func Description() registry.Provider {
 		},
 		Options:      Options.Rows(),
 		Annotations:  annotationRows(),
+		Domains:      []string{strings.TrimSuffix(oraclePrefix, "/"), strings.TrimSuffix(networkPrefix, "/")},
 		Permissions:  permissions(),
 		Installation: installation(),
 		Events:       eventRows(),

@@ -20,11 +20,8 @@ import (
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
-	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -473,12 +470,4 @@ func TestUserAgent(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.CheckAPI(t.Context()))
 	assert.Regexp(t, `^a b c anyccm/test gophercloud/v2`, <-agents)
-}
-
-// TestUnknownAnnotationOfTheDomain is reported, however little it resembles a known one.
-func TestUnknownAnnotationOfTheDomain(t *testing.T) {
-	t.Parallel()
-	s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"loadbalancer.openstack.org/internal": "true"}}}
-	err := registry.Misspelt(Description(), registry.Inputs{}, s)
-	require.ErrorContains(t, err, "loadbalancer.openstack.org/internal: is unknown and has no effect", "the load balancer would be public")
 }

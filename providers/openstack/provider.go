@@ -33,7 +33,7 @@ func Description() registry.Provider {
 		Extras:             []string{"load balancers shared between Services", "repair of load balancers in ERROR"},
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey, Unserved: checkInternalOnly, Fields: fields(),
 		Options: Options.Rows(), Records: []string{annotationMade}, Limits: openstacklimits.Table,
-		Annotations: Annotations.Rows(), Domain: strings.TrimSuffix(annotationPrefix, "/"), Events: eventRows(),
+		Annotations: Annotations.Rows(), Domains: []string{strings.TrimSuffix(annotationPrefix, "/")}, Events: eventRows(),
 		Handover:    true,
 		Permissions: permissions(), Installation: installation(), CheckService: checkService, ServiceFields: serviceFields,
 	})
