@@ -13,6 +13,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 )
 
 // A load balancer may break or disappear without a change of its Service: the watcher reports that, like IBM's own controller. It deletes
@@ -54,8 +55,7 @@ func (w *watcher) run(ctx context.Context) error {
 		return err
 	}
 	services = slices.DeleteFunc(services, func(s *v1.Service) bool {
-		return s.Spec.Type != v1.ServiceTypeLoadBalancer || s.DeletionTimestamp != nil ||
-			!servicehelper.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress) == 0
+		return ownership.Leaves(s) || !servicehelper.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress) == 0
 	})
 	now := map[types.UID]lastStatus{}
 	defer func() { w.seen = now }()

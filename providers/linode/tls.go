@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
@@ -59,8 +60,7 @@ func (t *tlsRotation) run(ctx context.Context) error {
 	named := map[types.NamespacedName]bool{}
 	var failures []error
 	for _, service := range all {
-		if service.Spec.Type != v1.ServiceTypeLoadBalancer || service.Spec.LoadBalancerClass != nil || service.DeletionTimestamp != nil ||
-			contract.IsDisowned(service) {
+		if ownership.Leaves(service) || service.Spec.LoadBalancerClass != nil || contract.IsDisowned(service) {
 			continue
 		}
 		s, _, err := parseSettings(service, t.loadBalancers.config)

@@ -209,11 +209,6 @@ type others struct {
 	fronts, backs map[int]bool
 }
 
-// mayNeed reports whether a Service may have a load balancer that is to stay.
-func mayNeed(s *v1.Service) bool {
-	return s.DeletionTimestamp == nil && ownership.MayHave(s) && s.Spec.Type == v1.ServiceTypeLoadBalancer
-}
-
 // needsOf returns the openings that Services need. there returns the load balancer of a Service as far as it is known: ports it still uses
 // stay open until it is changed.
 func needsOf(list []*v1.Service, there func(*v1.Service) *loadBalancer) others {

@@ -340,7 +340,7 @@ func (b *ruleBook) beginClaims(ctx context.Context, r ruleRequest) (all map[stri
 
 // othersThan returns the openings that all Services but one need.
 func (b *ruleBook) othersThan(ctx context.Context, service *v1.Service, list []*v1.Service) (others, error) {
-	list = slices.DeleteFunc(slices.Clone(list), func(s *v1.Service) bool { return s.UID == service.UID || !mayNeed(s) })
+	list = slices.DeleteFunc(slices.Clone(list), func(s *v1.Service) bool { return s.UID == service.UID || ownership.Leaves(s) })
 	if err := b.look(ctx, list); err != nil {
 		return others{}, err
 	}

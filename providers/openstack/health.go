@@ -14,6 +14,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
@@ -37,7 +38,7 @@ func servedBy(all []*v1.Service) map[string][]*v1.Service {
 	users := map[string][]*v1.Service{}
 	for _, s := range all {
 		id := s.Annotations[annotationID]
-		if id == "" || s.DeletionTimestamp != nil || s.Spec.Type != v1.ServiceTypeLoadBalancer || len(s.Status.LoadBalancer.Ingress) == 0 {
+		if id == "" || ownership.Leaves(s) || len(s.Status.LoadBalancer.Ingress) == 0 {
 			continue // the framework is processing it
 		}
 		if contract.IsDisowned(s) {

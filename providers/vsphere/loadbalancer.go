@@ -146,8 +146,7 @@ func isForbidden(err error) bool {
 
 // isLeaving reports whether the Service is being deleted. Its address may be the only trace of a creation, in a pool without a class.
 func isLeaving(r services.Request) bool {
-	going := r.Service.DeletionTimestamp != nil || r.Service.Spec.Type != v1.ServiceTypeLoadBalancer
-	return r.Purpose == services.Delete || (r.Purpose == services.Lookup && going)
+	return r.Purpose == services.Delete || (r.Purpose == services.Lookup && ownership.Leaves(r.Service))
 }
 
 func (l *loadBalancers) indexOf(r services.Request) string {
