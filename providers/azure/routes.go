@@ -148,14 +148,11 @@ func (r *routes) isCorrect(ctx context.Context, node *v1.Node, route doc) (bool,
 		return !foreign, err
 	}
 	hop, err := r.nextHop(ctx, node, str(route, "properties", "addressPrefix"))
-	if err != nil {
-		return true, nil //nolint:nilerr // the machine cannot be read now: the route stays as it is
+	leadsHere := err == nil && sameIP(hop, hopOf(route))
+	if leadsHere {
+		r.known.Store(key, true)
 	}
-	if !sameIP(hop, hopOf(route)) {
-		return false, nil
-	}
-	r.known.Store(key, true)
-	return true, nil
+	return leadsHere || err != nil, nil // while the machine cannot be read, the route stays as it is
 }
 
 // leadsToMachine reports whether a machine has an address.

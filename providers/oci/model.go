@@ -412,13 +412,13 @@ func (s settings) chooseSubnets(first, second string, regional func(string) (boo
 // the version of IP, does not count.
 func normalized(name string) string {
 	name, six := strings.CutSuffix(name, twinSuffix)
-	parts := strings.Split(name, "-")
-	parts = parts[:min(len(parts), 2)] //nolint:mnd // a protocol and a port
-	switch strings.ToUpper(parts[0]) {
+	protocol, rest, _ := strings.Cut(name, "-")
+	port, _, _ := strings.Cut(rest, "-")
+	switch strings.ToUpper(protocol) {
 	case protocolTCP, protocolHTTP, protocolGRPC:
-		parts[0] = protocolTCP
+		protocol = protocolTCP
 	}
-	if name = strings.Join(parts, "-"); six {
+	if name = protocol + "-" + port; six {
 		name += twinSuffix
 	}
 	return name
