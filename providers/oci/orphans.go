@@ -3,7 +3,6 @@ package oci
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -100,9 +99,6 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 		last = func() error { return r.removeGroup(ctx, g) }
 	} else {
 		lb, err := r.known.Get(ctx, o.ID, inventory.Query{})
-		if err == nil && !r.kind.made.MatchString(lb.Name) {
-			err = fmt.Errorf("%s has another name now, %q, and stays", o.ID, lb.Name)
-		}
 		if err == nil {
 			err = r.checkProtection(ctx, o.ID)
 		}
