@@ -125,20 +125,25 @@ func TestUsersLoadBalancerKeepsItsName(t *testing.T) {
 // clears the status, and an event says so.
 func TestUnprovenStaysWithAnEvent(t *testing.T) {
 	t.Parallel()
-	w := lbWorld(t)
-	s := aged(service("", nil, port("http", 80, 30080)), "web", 1)
-	id := byHand(t, strings.TrimSuffix(w.env["DO_OVERRIDE_URL"], "/"), nil)
-	s.Annotations = map[string]string{annotationID: id}
-	s.Spec.Type = v1.ServiceTypeClusterIP
-	w.Apply(s)
-	_, exists, err := w.loadBalancers.GetLoadBalancer(t.Context(), "kubernetes", s)
-	require.NoError(t, err)
-	assert.True(t, exists, "its deletion is asked for")
-	require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", s))
-	assert.Equal(t, []string{
-		"Normal LoadBalancerRetained load balancer " + id + " stays in the cloud, for nothing shows that a controller made it; delete it there if it is not needed",
-	}, w.Events())
-	assert.Len(t, w.sim.LoadBalancers(), 1)
+	for name, chosen := range map[string]map[string]string{"": {}, "a chosen name that nothing has": {annotationName: "chosen"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := lbWorld(t)
+			s := aged(service("", chosen, port("http", 80, 30080)), "web", 1)
+			id := byHand(t, strings.TrimSuffix(w.env["DO_OVERRIDE_URL"], "/"), nil)
+			metav1.SetMetaDataAnnotation(&s.ObjectMeta, annotationID, id)
+			s.Spec.Type = v1.ServiceTypeClusterIP
+			w.Apply(s)
+			_, exists, err := w.loadBalancers.GetLoadBalancer(t.Context(), "kubernetes", s)
+			require.NoError(t, err)
+			assert.True(t, exists, "its deletion is asked for")
+			require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", s))
+			assert.Equal(t, []string{
+				"Normal LoadBalancerRetained load balancer " + id + " stays in the cloud, for nothing shows that a controller made it; delete it there if it is not needed",
+			}, w.Events())
+			assert.Len(t, w.sim.LoadBalancers(), 1)
+		})
+	}
 }
 
 // adoptable is a Service of REGIONAL type, whose targets are node ports.
