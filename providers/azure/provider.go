@@ -177,7 +177,7 @@ func installation() registry.Installation {
 		Migration: registry.Migration{
 			Credentials: "the Secret or file with `azure.json` can stay",
 			ClusterName: "part of the names of load balancers, keep it",
-			Written:     "nothing",
+			Written:     "nothing; a basic load balancer is made again as a standard one",
 			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"deployment/cloud-controller-manager", "daemonset/cloud-node-manager"}, Lease: "cloud-controller-manager",
 				Flags: []registry.OldFlag{
