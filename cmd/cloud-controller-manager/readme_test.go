@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadme: what a newcomer asks comes in this order, and every page stands in a group.
+// TestReadme: the README answers a newcomer's questions in this order, and links every page in one of its groups.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	readme := filepath.Join(root, "README.md")
