@@ -35,8 +35,8 @@ func scopeOf(sim *awssim.Sim) conformance.Scope {
 		}
 	}
 	return conformance.Scope{
-		Needed: needed,
-		Nodes:  "nodes: ",
+		NeededReads: needed,
+		Nodes:       "nodes: ",
 		Rules: func() (lines []string) {
 			for _, g := range sim.Groups() {
 				for _, r := range g.Rules {

@@ -23,7 +23,7 @@ func tryOthers(sim *azuresim.Sim, f *conformance.Fixture) *conformance.Fixture {
 		}
 	}
 	f.Lacks = map[string]string{"Claims": "load balancers are the cluster's, and Services have frontends of them"}
-	f.Alike = "load balancers have the name of the cluster, as under Azure's own controller, and tell of no other one until they are marked"
+	f.SharedByName = "load balancers have the name of the cluster, as under Azure's own controller, and tell of no other one until they are marked"
 	f.Share = func(guest, owner *v1.Service) { guest.Spec.LoadBalancerIP = owner.Status.LoadBalancer.Ingress[0].IP }
 	f.AddInterface = func(providerID string) {
 		id := strings.TrimPrefix(providerID, "azure://")

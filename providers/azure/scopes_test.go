@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
@@ -40,8 +39,8 @@ func scopeOf(t testing.TB, sim *azuresim.Sim) conformance.Scope {
 	}
 	number := 100
 	return conformance.Scope{
-		Needed: needed,
-		Rules:  func() []string { return linesOf(rules()) },
+		NeededReads: needed,
+		Rules:       func() []string { return linesOf(rules()) },
 		Writes: map[conformance.Writer]func(){
 			conformance.Stranger: func() {
 				edit(func(rules []doc) []doc {
@@ -72,7 +71,6 @@ func scopeOf(t testing.TB, sim *azuresim.Sim) conformance.Scope {
 		},
 		Remove:      func() { sim.Remove(group) },
 		Widen:       func(network string) { widenRules(edit, network) },
-		Joins:       func(s, with *v1.Service) { s.Annotations[annotationIPv4] = with.Status.LoadBalancer.Ingress[0].IP },
 		NoSubnet:    noSubnet,
 		Full:        "takes at most 4000",
 		Fill:        func(room int) (leave func()) { return fillGroup(edit, room) },

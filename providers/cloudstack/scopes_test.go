@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
@@ -35,8 +33,8 @@ func scopeOf(sim *cloudstacksim.Sim, kind string) conformance.Scope {
 	}
 	const own = "CloudStack takes no two rules for a port that share a network, and firewall rules bear no mark: those of the address are ours"
 	return conformance.Scope{
-		Needed: needed,
-		Name:   kind, NoSubnet: noSubnet, Unprotected: unprotected, NotUDP: udpNotMade, Joins: joins, Full: noRoom,
+		NeededReads: needed,
+		Name:        kind, NoSubnet: noSubnet, Unprotected: unprotected, NotUDP: udpNotMade, Full: noRoom,
 		Fill:  func(room int) func() { return fillRouter(sim, room) },
 		Rules: func() []string { return rulesIn(sim) }, Remove: sim.RemoveFirewalls, Unlisted: "firewall rules bear no mark",
 		Widen: func(network string) {
@@ -54,8 +52,6 @@ func scopeOf(sim *cloudstacksim.Sim, kind string) conformance.Scope {
 const udpNotMade = "Services with ports of UDP are refused"
 
 // joins has a Service ask for the address of another one.
-func joins(s, with *v1.Service) { s.Spec.LoadBalancerIP = with.Status.LoadBalancer.Ingress[0].IP }
-
 // widened are networks of which one lets everybody in.
 func widened(networks []string, from string) []string {
 	if slices.Contains(networks, from) {
@@ -98,9 +94,9 @@ func listScope(sim *cloudstacksim.Sim) conformance.Scope {
 		}
 	}
 	return conformance.Scope{
-		Needed:   needed,
-		Name:     vpcTier,
-		NoSubnet: noSubnet, Unprotected: unprotected, NotUDP: udpNotMade, Joins: joins, Full: noRoom,
+		NeededReads: needed,
+		Name:        vpcTier,
+		NoSubnet:    noSubnet, Unprotected: unprotected, NotUDP: udpNotMade, Full: noRoom,
 		Fill:   func(room int) func() { return fillRouter(sim, room) },
 		Rules:  func() []string { return rulesIn(sim) },
 		Remove: sim.RemoveACLItems,

@@ -16,7 +16,7 @@ var needed = []string{
 func scopeOf(sim *digitaloceansim.Sim) conformance.Scope {
 	const own = "rules are a list of the load balancer itself, which is written as a whole and knows no version: what others write there goes"
 	return conformance.Scope{
-		Needed:      needed,
+		NeededReads: needed,
 		Unfilled:    "nobody else's rules stay in the list of a load balancer, which the published description bounds nowhere",
 		NoSubnet:    "who may connect does not depend on subnets",
 		Unprotected: "load balancers cannot be protected",

@@ -29,7 +29,7 @@ func scopeOf(sim *gcesim.Sim) conformance.Scope {
 		}
 	}
 	return conformance.Scope{
-		Needed: needed,
+		NeededReads: needed,
 		Rules: func() (lines []string) {
 			for _, f := range sim.Objects("firewalls") {
 				text, _ := json.Marshal([]any{f["name"], f["sourceRanges"], f["allowed"], f["denied"], f["destinationRanges"] != nil, f["targetTags"]}) // it was JSON

@@ -15,7 +15,7 @@ import (
 func tryOthers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) *conformance.Fixture {
 	t.Helper()
 	f.Claims = &conformance.Claims{
-		Lost: "names alone tell whose a load balancer is: one under a former name stays, with an event, and one that was retained is nobody's",
+		NotGivenBack: "names alone tell whose a load balancer is: one under a former name stays, with an event, and one that was retained is nobody's",
 		Of: func(s *v1.Service) string {
 			all := sim.LoadBalancers()
 			is := func(lb ibmsim.LoadBalancer) bool { return lb.Hostname == s.Status.LoadBalancer.Ingress[0].Hostname }

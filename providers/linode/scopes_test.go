@@ -19,8 +19,8 @@ var needed = []string{
 func scopeOf(sim *linodesim.Sim) conformance.Scope {
 	const own = "a Service has a firewall of its own, which is written as a whole and knows no version: what others write there goes"
 	return conformance.Scope{
-		Needed:   needed,
-		Overflow: maxNetworks() + 1, Full: "room for 6375", Unprotected: "NodeBalancers cannot be protected",
+		NeededReads: needed,
+		Overflow:    maxNetworks() + 1, Full: "room for 6375", Unprotected: "NodeBalancers cannot be protected",
 		NoSubnet: "who may connect does not depend on subnets",
 		NotUDP:   "firewalls of NodeBalancers filter TCP alone",
 		Widen: func(network string) {

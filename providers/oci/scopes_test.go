@@ -106,8 +106,8 @@ func listScope(t testing.TB, sim *ocisim.Sim) conformance.Scope {
 		return other
 	}
 	return conformance.Scope{
-		Needed: needed,
-		Name:   "lists", Unprotected: networksUnprotected, Subnet: func() string { return ocisim.SubnetID(2) },
+		NeededReads: needed,
+		Name:        "lists", Unprotected: networksUnprotected, Subnet: func() string { return ocisim.SubnetID(2) },
 		Full: "takes at most 200", Fill: func(room int) (leave func()) { return fillLists(sim, room) },
 		Widen:    func(network string) { edit(func(r document) []any { return []any{widened(r, network)} })() },
 		Rules:    func() []string { return securityRules(t, sim) },
@@ -203,7 +203,7 @@ func groupScope(t testing.TB, sim *ocisim.Sim) conformance.Scope {
 		return other
 	}
 	return conformance.Scope{
-		Needed:      needed,
+		NeededReads: needed,
 		Unprotected: networksUnprotected, Subnet: func() string { return ocisim.SubnetID(2) },
 		Rules: func() []string { return securityRules(t, sim) },
 		Widen: func(network string) { widenGroups(sim, network) },

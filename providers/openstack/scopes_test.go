@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
@@ -32,11 +30,10 @@ func scopeOf(sim *openstacksim.Sim, name string) conformance.Scope {
 	const own = "a Service has a security group of its own, and listeners of its own: what is there goes with it"
 	number := 0
 	return conformance.Scope{
-		Needed: needed,
-		Name:   name, Nodes: groupPrefix,
+		NeededReads: needed,
+		Name:        name, Nodes: groupPrefix,
 		Subnet:      func() string { return firstSubnet },
 		Unprotected: "load balancers cannot be protected",
-		Joins:       func(s, with *v1.Service) { s.Annotations[annotationID] = with.Annotations[annotationID] },
 		Full:        "(?i)quota", Fill: func(room int) (leave func()) { return fillProject(sim, room) },
 		Widen: func(network string) { widenRules(sim, network) },
 		Rules: func() (lines []string) {

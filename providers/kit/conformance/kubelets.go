@@ -86,12 +86,12 @@ func runSecondInterface(t *testing.T, f *Fixture, name string) {
 	before, first := w.Snapshot(), internalAddress(node.Status.Addresses)
 	w.AddInterface(node.Spec.ProviderID)
 	w.restart()
-	m, err := w.instances().InstanceMetadata(ctx, node)
+	silent := node.DeepCopy()
+	silent.Status.Addresses = nil // the guard leaves out what a Node says already
+	m, err := w.instances().InstanceMetadata(ctx, silent)
 	require.NoError(t, err)
-	if len(m.NodeAddresses) > 0 { // none are told where nothing changes
-		assert.Equal(t, first, internalAddress(m.NodeAddresses), "%v", m.NodeAddresses)
-		node.Status.Addresses = m.NodeAddresses
-	}
+	assert.Equal(t, first, internalAddress(m.NodeAddresses), "%v", m.NodeAddresses)
+	node.Status.Addresses = m.NodeAddresses
 	w.Sim.ResetCalls()
 	w.update(ctx, s, func() {})
 	w.ensure(ctx, s, nil)

@@ -94,7 +94,7 @@ func narrowingUnread(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	var needed []string
 	synctest.Test(t, func(t *testing.T) {
 		n := newNarrowing(t, newFixture)
-		needed, reads = n.SourceRanges.Scope.Needed, n.reads()
+		needed, reads = n.SourceRanges.Scope.NeededReads, n.reads()
 	})
 	all := triesAll(t, newFixture)
 	t.Run("each read is refused", func(t *testing.T) {

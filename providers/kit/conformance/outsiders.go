@@ -33,8 +33,8 @@ type Outsiders struct {
 	Additions map[string]func(s *v1.Service) (stays func() bool)
 	// AddInterface gives an instance a second interface in a second subnet.
 	AddInterface func(providerID string)
-	// Alike is why clusters of one name share a load balancer that the cloud's own controller made; "" where they do not.
-	Alike string
+	// SharedByName is why clusters of one name share a load balancer that the cloud's own controller made; "" where they do not.
+	SharedByName string
 	// Lacks are the hooks that are nil, by name, with the reason.
 	Lacks map[string]string
 
@@ -101,7 +101,7 @@ func runCopied(t *testing.T, f *Fixture, owner string) {
 		}
 		w.changeService(ctx, tenant, func(s *v1.Service) {
 			s.Annotations = maps.Clone(said.Annotations)
-			if w.Claims != nil && w.Claims.Lost == "" {
+			if w.Claims != nil && w.Claims.NotGivenBack == "" {
 				w.Claims.Claim(s, w.Claims.Of(said))
 			}
 			for _, i := range said.Status.LoadBalancer.Ingress {

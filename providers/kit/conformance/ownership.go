@@ -23,8 +23,9 @@ type Claims struct {
 	Foreign func() string
 	// Exists reports whether a load balancer exists.
 	Exists func(id string) bool
-	// Lost is why what a Service had stays when it asks for another one, and what was retained is not given back; "" where that is not so.
-	Lost string
+	// NotGivenBack is why what a Service had stays when it asks for another one, and why what was retained is not given back; "" where neither
+	// is so.
+	NotGivenBack string
 }
 
 func runOwnership(t *testing.T, newFixture func(t testing.TB) *Fixture) {
@@ -76,7 +77,7 @@ func runRetained(t *testing.T, f *Fixture, name string) {
 	}
 	w.requireNoWrites("nothing of it is touched")
 	assert.Equal(t, held, w.Snapshot())
-	if w.Claims.Lost != "" {
+	if w.Claims.NotGivenBack != "" {
 		return
 	}
 	again := c.Service.DeepCopy()

@@ -19,7 +19,7 @@ func runSameMoment(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	all := triesAll(t, newFixture)
 	for kind, joined := range map[string]bool{"two Services": false, "two Services at one address": true} {
-		if joined && readFixture(t, newFixture, func(f *Fixture) bool { return f.SourceRanges.Scope.Joins == nil }) {
+		if joined && readFixture(t, newFixture, func(f *Fixture) bool { return f.Share == nil }) {
 			continue
 		}
 		var want [][]string
@@ -94,7 +94,7 @@ func (p *pair) create(s *v1.Service) func() {
 		ctx, made := p.t.Context(), s.DeepCopy()
 		made.Spec.LoadBalancerSourceRanges = []string{sourceRange, otherRange}
 		if p.joined {
-			p.SourceRanges.Scope.Joins(made, p.world.service(ctx, p.service))
+			p.Share(made, p.world.service(ctx, p.service))
 		}
 		p.createService(ctx, made)
 		p.ensure(ctx, made, func() {})

@@ -54,13 +54,10 @@ type Scope struct {
 	// Subnet is one of those in which load balancers or nodes are. NoSubnet is why rules do not depend on any.
 	Subnet   func() string
 	NoSubnet string
-	// Needed are the reads without which nobody can be shut out: of the load balancer, of what its rules stand in, of the credential.
-	Needed []string
+	// NeededReads are the reads without which nobody can be shut out: of the load balancer, of what its rules stand in, of the credential.
+	NeededReads []string
 	// Widen has somebody change the rules of Services for a network by hand, so that they let in everybody.
 	Widen func(network string)
-	// Joins has a Service ask for the address of another one that is served, or for what else the cloud lets them share; nil where it lets
-	// them share nothing.
-	Joins func(s, with *v1.Service)
 	// NotUDP is why source ranges do not hold for ports of UDP.
 	NotUDP string
 	// Fill has somebody fill what rules stand in, but for some room, until leave is called. Where nobody else's rules stay there, Overflow is
@@ -258,7 +255,9 @@ func runFullScope(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	leave()
 	o.theirs = nil
 	o.ensure(ctx, o.service, nil)
-	o.requireTold(told, more, o.ownRules("with room for a port more"))
+	all := o.ownRules("with room for a port more")
+	missing := subtractLines(all, more)
+	o.requireTold(told, more, all)
 
 	open := o.countEverybody(o.Snapshot())
 	leave = o.fill(5)
@@ -275,7 +274,9 @@ func runFullScope(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	leave()
 	o.theirs = nil
 	o.ensure(ctx, o.service, nil)
-	o.requireTold(told, narrowed, o.ownRules("narrowed, with room"))
+	all = o.ownRules("narrowed, with room")
+	assert.NotEmpty(t, append(missing, subtractLines(all, narrowed)...), "there was room for everything")
+	o.requireTold(told, narrowed, all)
 	o.remove(ctx, o.service, nil)
 	assert.Empty(t, o.ownRules("at the end"), "rules are left")
 }

@@ -113,7 +113,7 @@ func runLeftElsewhere(t *testing.T, f *Fixture, name string) {
 	}
 	w.restart()
 	assert.True(t, w.goesAnyhow(ctx, s), "it does not go")
-	if w.Alike != "" {
+	if w.SharedByName != "" {
 		assert.Empty(t, subtractLines(strings.Split(before, "\n"), strings.Split(w.Snapshot(), "\n")), "nothing of it goes")
 		return
 	}
