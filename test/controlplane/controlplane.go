@@ -196,7 +196,9 @@ func apiServerArguments(file func(string) string, etcdURL, prefix string, port i
 
 // Config is the administrator's.
 func (s *APIServer) Config() *rest.Config {
-	return &rest.Config{Host: s.URL, BearerToken: s.Token, TLSClientConfig: rest.TLSClientConfig{CAData: s.CA}, QPS: -1}
+	return &rest.Config{
+		Host: s.URL, BearerToken: s.Token, TLSClientConfig: rest.TLSClientConfig{CAData: s.CA}, QPS: -1, WarningHandler: rest.NoWarnings{},
+	}
 }
 
 // Client is the administrator's.
