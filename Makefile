@@ -162,10 +162,11 @@ test-builds: build ## Images, releases, a provider in a module of its own, Prome
 
 # Some hours on 2 cores.
 .PHONY: test-all
-test-all: tools-for-tests test-chart test-builds ## Everything: every cloud, every call, the race detector, random schedules, a release
+test-all: tools-for-tests test-builds ## Everything: every cloud, every call, the race detector, random schedules, a release
 	$(FULL) CGO_ENABLED=$(if $(CC_FOUND),1,0) $(GO) test -vet=off -trimpath -tags $(TAGS) -timeout 6h $(if $(CC_FOUND),$(RACE)) $(filter-out $(APART),$(PACKAGES))
 	$(FRAMEWORK)
 	$(FULL) ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -timeout 4h -parallel 8 ./test/e2e ./test/acceptance
+	$(MAKE) test-chart $(FULL)
 	$(MAKE) soak release-check test-oldest
 
 # The architectures of images and releases.
