@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
@@ -102,6 +104,41 @@ func TestNodesNamedByID(t *testing.T) {
 	exists, err := w.instances.InstanceExists(t.Context(), bare("ip-10-0-0-9.ec2.internal"))
 	assert.False(t, exists)
 	require.Error(t, err, "another name proves nothing")
+}
+
+// TestUnlistedInstancesAreReadOnce: while listings lack every instance, each one of a silent kubelet is read alone once, and not at every
+// question.
+func TestUnlistedInstancesAreReadOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newVirtualWorld(t, "", awssim.Options{})
+		w.addNodes(60)
+		ids := make([]string, len(w.nodes))
+		for i, n := range w.nodes {
+			ids[i] = instanceOf(n)
+			n.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+			_, err := w.Kube.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{})
+			require.NoError(t, err)
+		}
+		instances, _ := guarded(t, w, "", nil).InstancesV2()
+		w.fault(simkit.Fault{Kind: simkit.FaultUnlisted, Names: strings.Join(ids, ",")})
+		w.server.ResetCalls()
+		silent := w.nodes[:20]
+		for began := time.Now(); time.Since(began) < 30*time.Second; time.Sleep(5 * time.Second) {
+			var group sync.WaitGroup
+			for _, n := range silent {
+				group.Go(func() {
+					exists, err := instances.InstanceExists(t.Context(), n)
+					assert.True(t, exists || err != nil, n.Name)
+				})
+			}
+			group.Wait()
+		}
+		calls := w.server.Calls()
+		t.Logf("20 silent kubelets in 30 s: %v", calls.ByOperation)
+		assert.LessOrEqual(t, calls.ByOperation["EC2 DescribeInstances {id}"], len(silent), "%v", calls.ByOperation)
+		assert.LessOrEqual(t, calls.Reads, len(silent)+6, "%v", calls.ByOperation)
+	})
 }
 
 // TestManyGoneNodes: the proofs for nodes whose instances EC2 does not know are one read each, whatever else is asked for, and all

@@ -210,6 +210,26 @@ func TestGroupRights(t *testing.T) {
 	})
 }
 
+// TestGroupsAtADeletion: a Service that never had a group of its own costs one listing of groups when it goes, found or not.
+func TestGroupsAtADeletion(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, 0, nil, func(w *world) {
+		w.server.Configure(func(s *simkit.Settings) { s.Latency = simkit.Duration(2 * unlistedMaxAge) }) // or one listing serves both looks
+		for name, made := range map[string]bool{"made": true, "never made": false} {
+			s := web()
+			w.bench.Apply(s.DeepCopy())
+			if made {
+				w.mustEnsure(s)
+			}
+			time.Sleep(time.Minute)
+			w.server.ResetCalls()
+			require.NoError(w.t, w.bench.Remove(w.cloud.loadBalancers, "", s))
+			assert.Equal(w.t, 1, w.server.Calls().ByOperation["GET /v1/security_groups"], name)
+			assert.Empty(w.t, w.sim.LoadBalancers())
+		}
+	})
+}
+
 // TestTakenBack: what annotations set is taken back when they are removed, though the program did not run then; what was set by hand stays.
 func TestTakenBack(t *testing.T) {
 	t.Parallel()

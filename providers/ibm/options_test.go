@@ -316,5 +316,15 @@ func TestServiceCost(t *testing.T) {
 		calls := w.server.Calls()
 		assert.Zero(w.t, calls.Writes)
 		assert.LessOrEqual(w.t, calls.Reads, 2, "%v", calls.ByOperation)
+
+		w.restart()
+		w.server.ResetCalls()
+		for _, s := range all {
+			w.mustEnsure(s)
+		}
+		calls = w.server.Calls()
+		assert.Zero(w.t, calls.Writes)
+		w.t.Logf("20 unchanged load balancers after a restart: %v", calls.ByOperation)
+		assert.LessOrEqual(w.t, calls.Reads, 4*20+5, "listeners, pools and the members of both: %v", calls.ByOperation)
 	})
 }

@@ -68,6 +68,8 @@ func TestSimulatorServesOraclesController(t *testing.T) {
 		require.Error(w, ask("GET", "/availabilityDomains", nil, &domains), "a compartment is needed")
 
 		// The rules of a group are read one direction after the other, and those that nobody wants are removed.
+		require.NoError(w, w.sim.Actions()["make-group"]([]byte(`{"name": "made by hand"}`)))
+		assert.Contains(w, string(w.sim.State()), "made by hand")
 		group, members := w.sim.AddGroup("frontend"), w.sim.AddGroup("members")
 		options := document{"destinationPortRange": document{"min": 80, "max": 80}}
 		require.NoError(w, ask("POST", groupPath(group)+"/actions/addSecurityRules", document{"securityRules": []any{

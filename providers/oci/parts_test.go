@@ -232,6 +232,27 @@ func TestReservedAddress(t *testing.T) {
 	})
 }
 
+// TestAddressThatIsNotReserved: the event names what the Service says, its field or its annotation, for both kinds of load balancer.
+func TestAddressThatIsNotReserved(t *testing.T) {
+	eachKind(t, []string{"a"}, func(w *testWorld, s *v1.Service, nodes []*v1.Node) {
+		events := record.NewFakeRecorder(10)
+		w.cloud.loadBalancers.setEvents(events)
+		requireEvent := func(place string) {
+			w.Helper()
+			w.serving(s)
+			_, err := w.ensure(s, nodes)
+			require.Error(w, err)
+			told := <-events.Events
+			assert.Contains(w, told, eventConfigError)
+			assert.Contains(w, told, ": "+place+`: "192.0.2.11" there is no such reserved public address`)
+		}
+		s.Spec.LoadBalancerIP = "192.0.2.11"
+		requireEvent("spec.loadBalancerIP")
+		s.Spec.LoadBalancerIP, s.Annotations[annotationAddress] = "", "192.0.2.11"
+		requireEvent("annotation " + annotationAddress)
+	})
+}
+
 // TestTags: scenario 36.
 func TestTags(t *testing.T) {
 	t.Parallel()

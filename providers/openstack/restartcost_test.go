@@ -3,6 +3,7 @@ package openstack
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +55,31 @@ func TestRestartCost(t *testing.T) {
 		t.Logf("20 unchanged load balancers after a restart: %d calls: %v", calls.Total, calls.ByOperation)
 		assert.LessOrEqual(t, calls.Total, 30)
 		assert.Zero(t, calls.Writes)
+	})
+}
+
+// TestJoinCost counts the calls by which a node joins the load balancers of many Services: a write for each pool, no look at a pool before
+// its member is added, and after it, for what others wrote meanwhile, listings that all share.
+func TestJoinCost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorld(t, "", nil)
+		w.addNode(openstacksim.Spec{Name: "n0"})
+		all := w.many(20)
+		w.sim.SetActivation(time.Second)
+		w.addNode(openstacksim.Spec{Name: "n1"})
+		w.server.ResetCalls()
+		var group sync.WaitGroup
+		for _, s := range all {
+			now := w.Current(s)
+			group.Go(func() { assert.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, now, w.nodes)) })
+		}
+		group.Wait()
+		calls := w.server.Calls()
+		t.Logf("a node joins 20 load balancers of 2 ports: %v", calls.ByOperation)
+		assert.Equal(t, 40, calls.Writes)
+		assert.LessOrEqual(t, calls.Reads, 30, "%v", calls.ByOperation)
+		assert.Zero(t, calls.ByOperation[membersCall], "%v", calls.ByOperation)
 	})
 }
 
