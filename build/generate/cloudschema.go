@@ -117,7 +117,6 @@ func configSchema(p registry.Provider) object {
 		section := closedTree(keys, s.Kind, config.AnyCase)
 		if config.Format == registry.INI {
 			patterns["^"+pattern(s.Kind, config.AnyCase)+` "[^"]+"$`] = section
-			continue
 		}
 		root[s.Kind] = leaf(object{"type": "object", "additionalProperties": section})
 	}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
@@ -117,17 +118,49 @@ func TestSampleConfigurations(t *testing.T) {
 		if p.Installation.Secret != "" && !config.HoldsCredentials {
 			release += "credentials: {existingSecret: mine}\n"
 		}
-		written := ""
-		for _, o := range objects(t, render(t, "x", release)) {
-			switch o := o.(type) {
-			case *v1.Secret:
-				written += string(o.Data[config.File])
-			case *v1.ConfigMap:
-				written += o.Data[config.File]
-			}
-		}
-		assert.Equal(t, strings.TrimSpace(files[len(files)-1]), strings.TrimSpace(written), p.Name)
+		assert.Equal(t, strings.TrimSpace(files[len(files)-1]), strings.TrimSpace(written(t, p, release)), p.Name)
 	}
+}
+
+// written is the cloud config that the chart writes.
+func written(t *testing.T, p registry.Provider, values string) string {
+	t.Helper()
+	text := ""
+	for _, o := range objects(t, render(t, "x", values)) {
+		switch o := o.(type) {
+		case *v1.Secret:
+			text += string(o.Data[p.Installation.Config.File])
+		case *v1.ConfigMap:
+			text += o.Data[p.Installation.Config.File]
+		}
+	}
+	return text
+}
+
+// TestNamedSections: both ways to write a section with a name, and values of several lines, reach the program as they were meant.
+func TestNamedSections(t *testing.T) {
+	t.Parallel()
+	tried := 0
+	for _, p := range clouds() {
+		for _, s := range p.Installation.Config.Sections {
+			if p.Installation.Config.Format != registry.INI {
+				continue
+			}
+			tried++
+			text := "one\ntwo \"quoted\" \\three\n"
+			values, err := yaml.Marshal(map[string]any{"cloudConfig": map[string]any{
+				s.Kind: map[string]any{"dmz": map[string]string{s.Keys[0]: text}}, s.Kind + ` "inner"`: map[string]string{s.Keys[0]: text},
+			}})
+			require.NoError(t, err)
+			entries, err := schema.ReadINI([]byte(written(t, p, withoutSecret(t, p)+string(values))))
+			require.NoError(t, err, p.Name)
+			assert.ElementsMatch(t, []schema.INIEntry{
+				{Section: s.Kind, Subsection: "dmz", Key: s.Keys[0], Value: text},
+				{Section: s.Kind, Subsection: "inner", Key: s.Keys[0], Value: text},
+			}, entries, p.Name)
+		}
+	}
+	assert.NotZero(t, tried)
 }
 
 // TestInstallationPage: what docs/installing.md has for each cloud is enough for the chart, without any further value.

@@ -130,13 +130,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "ccm.cloudConfig" -}}
 {{- if eq (include "ccm.cloud" . | fromJson).config.format "INI" }}
 {{- range $section, $keys := .Values.cloudConfig }}
-[{{ $section }}]
+{{- /* Below a section with names, each name has keys of its own. */}}
+{{- $sections := dict }}
+{{- range $name, $below := $keys }}{{ if kindIs "map" $below }}{{ $_ := set $sections (printf "%s \"%s\"" $section $name) $below }}{{ end }}{{ end }}
+{{- range $header, $keys := default (dict $section $keys) $sections }}
+[{{ $header }}]
 {{- range $key, $value := $keys }}
 {{- range (kindIs "slice" $value | ternary $value (list $value)) }}
-{{ $key }} = {{ toString . | replace "\\" "\\\\" | replace "\"" "\\\"" | printf "\"%s\"" }}
+{{ $key }} = {{ toString . | replace "\\" "\\\\" | replace "\"" "\\\"" | replace "\n" "\\n" | printf "\"%s\"" }}
 {{- end }}
 {{- end }}
 {{ end }}
+{{- end }}
 {{- else if .Values.cloudConfig }}
 {{- toYaml .Values.cloudConfig }}
 {{ end }}
