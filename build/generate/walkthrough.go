@@ -45,7 +45,7 @@ func migration(p registry.Provider) string {
 	if from.Before != "" {
 		b.WriteString("\n" + from.Before + "\n")
 	}
-	b.WriteString("\nLook at the flags of the controller, and at what its Services ask for. [Migrating](../migrating.md) says where flags go in the chart:\n\n" +
+	b.WriteString("\nLook at the flags of the controller, and at what its Services ask for. [Migrating](../migrating.md) says where flags go in the chart, and how `plan` shows what would be written:\n\n" +
 		block(checkSteps(p)...))
 	install := "Install ours as another release, so that no object has the name of an old one. " +
 		"`clusterName` is the old one's `--cluster-name`, which is " + code(usualCluster) + " where it has none."

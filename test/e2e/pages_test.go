@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -277,16 +278,31 @@ func (w *walk) find(page, heading string, n int) string {
 		if n--; n >= 0 {
 			continue
 		}
-		b.typed = true
-		text := b.text
-		if w.provider.Name != harness.AnyProvider {
-			text = strings.ReplaceAll(text, "--cloud-provider="+harness.AnyProvider, "--cloud-provider="+w.provider.Name)
-			text = strings.ReplaceAll(text, "DO_ACCESS_TOKEN_FILE=token ", "")
-		}
-		return strings.NewReplacer("<cloud>", w.provider.Name, "admin.conf", "$HOME/.kube/config").Replace(text)
+		return w.asTyped(b)
 	}
 	require.Fail(w.t, "no such block", "%s, %s", page, heading)
 	return ""
+}
+
+// asTyped is a block as it is typed on this cloud.
+func (w *walk) asTyped(b *block) string {
+	b.typed = true
+	text := b.text
+	if w.provider.Name != harness.AnyProvider {
+		text = strings.ReplaceAll(text, "--cloud-provider="+harness.AnyProvider, "--cloud-provider="+w.provider.Name)
+		text = strings.ReplaceAll(text, "DO_ACCESS_TOKEN_FILE=token ", "")
+	}
+	return strings.NewReplacer("<cloud>", w.provider.Name, "admin.conf", "$HOME/.kube/config").Replace(text)
+}
+
+// typesRest types what a page has below a heading and nobody typed yet; an empty heading stands for all.
+func (w *walk) typesRest(page, heading string) {
+	w.t.Helper()
+	for _, b := range w.blocks {
+		if b.page == page && !b.typed && (heading == "" || b.heading == heading) {
+			assert.NotContains(w.t, w.must(w.asTyped(b)), "error", b.text)
+		}
+	}
 }
 
 // types runs a block of a page and returns what it prints; it succeeds.
@@ -301,6 +317,7 @@ func (w *walk) installs() {
 	t.Helper()
 	assert.NotContains(t, w.types(installing, "Installing", 0), "error")
 	w.types(installing, w.provider.Title, 0)
+	w.typesRest(installing, w.provider.Title)
 	w.starts()
 	out := w.types(installing, "Verify", 0)
 	assert.Regexp(t, `cloud-controller-manager +\S+_`, out, "the lease has a holder")
@@ -390,7 +407,7 @@ func (w *walk) observes() {
 	require.True(t, found)
 	w.must(roles)
 	w.eventually("curl "+scrape, "anyccm_build_info{") // the API server hears of a new role a moment later
-	w.types(troubleshooting, "Troubleshooting", 0)
+	w.typesRest(troubleshooting, "")
 }
 
 // eventually types commands again until what they print contains the words.
@@ -421,12 +438,13 @@ func (w *walk) triesAnOutage() {
 	assert.Contains(t, w.must("kubectl get events --field-selector reason=EnsuredLoadBalancer"), "service/late")
 }
 
-// plans asks what a Service would give; nothing is written.
+// plans asks what a Service would give, and before a migration, what would be written; nothing is.
 func (w *walk) plans() {
 	t := w.t
 	t.Helper()
 	require.NoError(t, w.c.Cloud.ResetCalls(t.Context()))
 	assert.Contains(t, w.types(validating, "What would happen", 0), "Service default/web:\n  create")
+	assert.Contains(t, w.types(migrating, "Migrating from a cloud's own controller", 1), "0 to create, 0 to change, 0 to delete\n")
 	assert.Zero(t, calls(t, w.c).Writes)
 }
 
@@ -469,6 +487,10 @@ func (w *walk) removes() {
 	t := w.t
 	t.Helper()
 	before := holdings(t, w.c)
+	w.write("ca.crt", "", 0o600)
+	w.types(installing, "A private CA, and other files", 0)
+	mounted := w.must("kubectl -n kube-system get daemonset " + firstRelease + " -o jsonpath='{..volumeMounts}{..volumes}'")
+	assert.Regexp(t, `"mountPath":"/etc/cloud","name":"files".*"configMap":{[^}]*"name":"cloud-files"`, mounted)
 	w.ccm.Stop(patience)
 	w.must("helm -n kube-system uninstall " + firstRelease)
 	w.types(installing, "Without Helm", 0)
@@ -484,7 +506,11 @@ func (w *walk) removes() {
 
 // aboutServices is set for what only clouds with load balancers are asked.
 func (b *block) aboutServices() bool {
-	return b.page == ownership || b.page == validating || strings.Contains(b.text, "create service loadbalancer") || strings.Contains(b.text, "-f service.yaml")
+	if b.page == ownership || b.page == validating {
+		return true
+	}
+	words := []string{"create service loadbalancer", "-f service.yaml", "manager plan "}
+	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(b.text, w) })
 }
 
 // requireAllTyped: no command of the pages is left out.
