@@ -108,8 +108,11 @@ func installations(providers []registry.Provider) string {
 		for _, n := range p.Installation.Notes {
 			fmt.Fprintf(&b, "\n%s\n", n)
 		}
-		fmt.Fprintf(&b, "\n[Options](providers/%s.md#options); [values](../charts/cloud-controller-manager/README.md#values-on-each-cloud).\n",
-			p.Name)
+		rights := ""
+		if !p.InCluster {
+			rights = fmt.Sprintf("; [rights of the credential](providers/%s.md#permissions)", p.Name)
+		}
+		fmt.Fprintf(&b, "\n[Options](providers/%s.md#options); [values](../charts/cloud-controller-manager/README.md#values-on-each-cloud)%s.\n", p.Name, rights)
 	}
 	return b.String()
 }

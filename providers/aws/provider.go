@@ -159,7 +159,9 @@ func installation() registry.Installation {
 				"the subnets need the tag `kubernetes.io/cluster/<ID>`. Instead of that role, the ServiceAccount can have one: `--set " +
 				`serviceAccount.annotations."eks\.amazonaws\.com/role-arn"=arn:aws:iam::…` + "`. An access key is the last resort.",
 			"Off EC2, and where pods cannot reach the metadata service, set `Region`, `VPC`, `SubnetID` and `KubernetesClusterID` under " +
-				"`cloudConfig.Global`.",
+				"`cloudConfig.Global`. Your own machine needs them too: in [a file](providers/aws.md#sample-configuration) for `preflight`, `plan` and " +
+				"`orphans`. Credentials come from where the AWS CLI has them, such as `AWS_PROFILE`:",
+			"```\nbin/cloud-controller-manager preflight --cloud-provider=aws --cloud-config=cloud.conf --kubeconfig=$HOME/.kube/config\n```",
 			"Kubelets name their nodes by the private DNS name or the ID of the instance, or run with `--provider-id`. For routes set " +
 				"`routes.clusterCIDR`.",
 		},

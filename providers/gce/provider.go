@@ -150,7 +150,11 @@ func installation() registry.Installation {
 				"the ranges of their instances.",
 			"On an instance of the project, nothing need be configured: the metadata server gives project, zone, network and tokens. " +
 				"Elsewhere set `project-id`, `local-zone`, `network-name` and `token-url: nil` under `cloudConfig.global`, and mount a credential for " +
-				"`GOOGLE_APPLICATION_CREDENTIALS`. A `gce.conf` that is there can stay a Secret, which `credentials.existingSecret` names.",
+				"`GOOGLE_APPLICATION_CREDENTIALS` ([files](#a-private-ca-and-other-files)). A `gce.conf` that is there can stay a Secret, which " +
+				"`credentials.existingSecret` names.",
+			"Your own machine needs such a `gce.conf` and the key of a service account for `preflight`, `plan` and `orphans`:",
+			"```\nGOOGLE_APPLICATION_CREDENTIALS=key.json bin/cloud-controller-manager preflight --cloud-provider=gce --cloud-config=gce.conf \\\n" +
+				"  --kubeconfig=$HOME/.kube/config\n```",
 		},
 		Migration: registry.Migration{
 			Credentials: "`gce.conf` and the instance's service account can stay",

@@ -148,8 +148,12 @@ func installation() registry.Installation {
 				"application-credential-secret: secret}, LoadBalancer: {floating-network-id: 5d9a6a1e-3f3e-4f5c-8c8e-0d3d5f0f7f11}",
 			Sections: []registry.NamedSection{{Kind: "LoadBalancerClass", Keys: slices.Sorted(maps.Keys(classTable(&class{})))}},
 		},
-		Secret:        Name,
-		Notes:         []string{"For routes set `[Route] router-id` and `routes.clusterCIDR`."},
+		Secret: Name,
+		Notes: []string{
+			"With a private CA add `--from-file=ca.crt` to the first command, and set `ca-file = /etc/anyccm/credentials/ca.crt` in `cloud.conf`. " +
+				"Where `cloudConfig` is in the values, `--set-file cloudConfig.Global.CAFileContents=ca.crt` does the same.",
+			"For routes set `[Route] router-id` and `routes.clusterCIDR`.",
+		},
 		ServiceRights: []registry.Right{{Resources: []string{"services"}, Verbs: []string{"patch"}}},
 		Migration: registry.Migration{
 			Credentials: "the Secret with `cloud.conf` can stay",

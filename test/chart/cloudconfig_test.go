@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -161,6 +162,37 @@ func TestNamedSections(t *testing.T) {
 		}
 	}
 	assert.NotZero(t, tried)
+}
+
+// fileHelp begins the description of an option whose value is a path.
+var fileHelp = regexp.MustCompile(`^(Files?|Folder) (with|of|that)`)
+
+// TestFilesOfPods: as docs/installing.md says, each key of a Secret is a file in one folder. The page lists all options that name files.
+func TestFilesOfPods(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "installing.md"))
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(page), "\n## A private CA, and other files\n")
+	for _, p := range clouds() {
+		_, row, _ := strings.Cut(section, "\n| "+p.Title+" |")
+		row, _, _ = strings.Cut(row, "\n")
+		for _, o := range p.Options {
+			if fileHelp.MatchString(o.Help) {
+				_, key, _ := strings.Cut("] "+o.FileKey, "] ")
+				key = key[strings.LastIndex(key, " ")+1:]
+				assert.Contains(t, row, cmp.Or(key, o.Env), p.Name)
+			}
+		}
+		if p.Installation.Secret == "" {
+			continue
+		}
+		pod, c := container(t, objects(t, render(t, "x", installedValues(p))))
+		assert.True(t, slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool {
+			return m.MountPath == "/etc/anyccm/credentials" && m.SubPath == "" && slices.ContainsFunc(pod.Volumes, func(v v1.Volume) bool {
+				return v.Name == m.Name && v.Secret != nil && v.Secret.SecretName == "mine" && len(v.Secret.Items) == 0
+			})
+		}), "%s: %v", p.Name, pod.Volumes)
+	}
 }
 
 // TestInstallationPage: what docs/installing.md has for each cloud is enough for the chart, without any further value.
