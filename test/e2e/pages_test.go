@@ -216,6 +216,9 @@ func (w *walk) furnish() {
 	}
 	env["HOME"], env["CLOUD"] = w.home, w.c.Cloud.URL
 	env["PATH"] = filepath.Join(w.home, "bin") + string(os.PathListSeparator) + os.Getenv("PATH")
+	if _, ok := env["AWS_EC2_METADATA_SERVICE_ENDPOINT"]; ok {
+		env["AWS_EC2_METADATA_DISABLED"] = "true" // the operator's machine is no instance
+	}
 	for name, value := range env {
 		w.env = append(w.env, name+"="+value)
 	}
