@@ -195,17 +195,17 @@ type closings struct {
 func runClosings(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	var all closings
-	synctest.Test(t, func(t *testing.T) { all = newClosings(t, newFixture); all.watch(0) })
+	synctest.Test(t, func(t *testing.T) { all = newClosings(t, newFixture); all.watch(0, all.delete) })
 	gone := slices.Index(all.served, false)
 	require.Positive(t, gone, "the load balancer goes")
 	before := all.open[0] - all.open[gone-1] // what is closed before it goes
-	if nodes := all.SourceRanges.Scope.Nodes != ""; nodes || all.SourceRanges.ClosesLater == "" {
-		virtual(t, "all is closed before the load balancer goes", func(t *testing.T) {
-			assert.Equal(t, nodes, all.nodes[0] > 0, "nodes let clients in")
-			assert.Zero(t, all.nodes[gone-1], "after write %d, before the load balancer goes, nodes let in: %v", gone-1, all.nodes)
-			if all.SourceRanges.ClosesLater == "" {
-				assert.Zero(t, all.open[gone-1], "after write %d, before the load balancer goes: %v", gone-1, all.open)
-			}
+	if all.SourceRanges.Scope.Nodes != "" || all.SourceRanges.ClosesLater == "" {
+		virtual(t, "all is closed before the load balancer goes", func(t *testing.T) { all.requireClosedFirst(t) })
+		virtual(t, "all is closed before an orphan goes", func(t *testing.T) {
+			c := newClosings(t, newFixture)
+			c.watch(0, c.deleteAsOrphan)
+			c.requireClosedFirst(t)
+			assert.Empty(t, c.Snapshot())
 		})
 	}
 	for k := 1; k < gone; k++ {
@@ -215,7 +215,7 @@ func runClosings(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 		virtual(t, fmt.Sprintf("closing %d is refused when the Service goes", k), func(t *testing.T) {
 			c := newClosings(t, newFixture)
-			c.watch(k)
+			c.watch(k, c.delete)
 			last := len(c.open) - 1
 			assert.LessOrEqual(t, c.open[last], all.open[0]-before+closes, "the others are closed: %v", c.open)
 			assert.True(t, c.served[last], "the load balancer is there until all is closed")
@@ -223,6 +223,18 @@ func runClosings(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			c.remove(t.Context(), c.service, nil)
 			assert.Empty(t, c.Snapshot())
 		})
+	}
+}
+
+// requireClosedFirst requires that nodes let nobody in any more when the load balancer goes, nor does anything else that can close before.
+func (c *closings) requireClosedFirst(t *testing.T) {
+	t.Helper()
+	gone := slices.Index(c.served, false)
+	require.Positive(t, gone, "the load balancer goes")
+	assert.Equal(t, c.SourceRanges.Scope.Nodes != "", c.nodes[0] > 0, "nodes let clients in")
+	assert.Zero(t, c.nodes[gone-1], "after write %d, before the load balancer goes, nodes let in: %v", gone-1, c.nodes)
+	if c.SourceRanges.ClosesLater == "" {
+		assert.Zero(t, c.open[gone-1], "after write %d, before the load balancer goes: %v", gone-1, c.open)
 	}
 }
 
@@ -275,8 +287,23 @@ func (c *closings) delete() error {
 	return c.loadBalancer().EnsureLoadBalancerDeleted(c.t.Context(), clusterName, going)
 }
 
-// watch asks once for the deletion of the Service, of which one write may be refused.
-func (c *closings) watch(refused int) {
+// deleteAsOrphan takes the Service away without the program, and deletes the orphans that it leaves.
+func (c *closings) deleteAsOrphan() error {
+	ctx := c.t.Context()
+	for _, n := range c.world.nodes {
+		_, err := c.kube.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{})
+		require.NoError(c.t, err)
+	}
+	c.forget(ctx, c.service)
+	c.restart()
+	found := c.orphans(ctx)
+	require.NotEmpty(c.t, found)
+	c.deleteOrphans(ctx, found)
+	return nil
+}
+
+// watch notes what is open at each write of a deletion, of which one write may be refused.
+func (c *closings) watch(refused int, remove func() error) {
 	count := func() (nodes, open int, served bool) {
 		nodes = c.countNodeRules()
 		return nodes, nodes + c.countEverybody(c.Snapshot()), len(c.Serves()) > 0
@@ -304,5 +331,5 @@ func (c *closings) watch(refused int) {
 		}
 	})
 	defer c.Sim.Inspect(nil)
-	_ = c.delete()
+	_ = remove()
 }
