@@ -102,13 +102,14 @@ func (p Provider) table() []schema.AnnotationRow {
 	return rows
 }
 
-// Misspelt returns problems for unknown annotations of a Service that look like one of the provider's. A Service that is left to another
-// controller has none.
+// Misspelt returns problems for annotations of a Service that have no effect: unknown ones that look like one of the provider's, and those
+// that need another one. A Service that is left to another controller has none.
 func Misspelt(p Provider, in Inputs, service *v1.Service) error {
 	if p.Leaves(in, service) {
 		return nil
 	}
-	return p.misspelt(service.Annotations, &service.Spec)
+	effective := Translate(p, in, service).Service.Annotations
+	return errors.Join(p.misspelt(service.Annotations, &service.Spec), schema.Unmet(p.Annotations, service.Annotations, effective))
 }
 
 // misspelt reports unknown annotations that are in a domain of the provider's, begin like one of its own or resemble one, and those for a
@@ -130,11 +131,15 @@ func (p Provider) misspelt(given map[string]string, spec *v1.ServiceSpec) error 
 		keys, families := keysLike(table, key)
 		near := schema.Nearest(key, keys)
 		domain, _, _ := strings.Cut(key, "/")
-		if near == "" && !families[family(key)] && !slices.Contains(p.Domains, domain) {
+		hint, foreign := p.Foreign[key]
+		if near == "" && !foreign && !families[family(key)] && !slices.Contains(p.Domains, domain) {
 			continue
 		}
 		problem := &schema.Problem{Place: "annotation " + key, Reason: "is unknown and has no effect", Warning: true}
-		if near != "" {
+		switch {
+		case foreign:
+			problem.Reason = "has no effect here: " + hint
+		case near != "":
 			problem.Reason += "; did you mean " + near + "?"
 		}
 		problems = append(problems, problem)

@@ -20,7 +20,9 @@ func TestCheckServiceOf(t *testing.T) {
 			{Key: "lb.example.com/alpha-protocol"},
 			{Key: "lb.example.com/alpha-port-<port>"},
 			{Key: "lb.example.com/alpha-size", Deprecated: "use lb.example.com/alpha-units"},
+			{Key: "lb.example.com/alpha-path", Needs: schema.On("lb.example.com/alpha-protocol")},
 		},
+		Foreign: map[string]string{"lb.example.com/alpha-protocols": "use another"},
 	}
 	own := Provider{Name: "own", Domains: []string{"own.example.com"}}
 	said := Provider{Name: "beta", CheckService: func(Inputs, *v1.Service) (warnings, err error) {
@@ -42,6 +44,9 @@ func TestCheckServiceOf(t *testing.T) {
 		"of the family":          {p, map[string]string{"lb.example.com/alpha-something-else": "x"}, []string{"annotation lb.example.com/alpha-something-else: is unknown and has no effect"}, nil},
 		"of the domain":          {own, map[string]string{"own.example.com/internal": "x"}, []string{"annotation own.example.com/internal: is unknown and has no effect"}, nil},
 		"deprecated":             {p, map[string]string{"lb.example.com/alpha-size": "x"}, []string{"annotation lb.example.com/alpha-size: is deprecated: use lb.example.com/alpha-units"}, nil},
+		"without what it needs":  {p, map[string]string{"lb.example.com/alpha-path": "x"}, []string{`annotation lb.example.com/alpha-path: has no effect unless lb.example.com/alpha-protocol is "true"`}, nil},
+		"with what it needs":     {p, map[string]string{"lb.example.com/alpha-path": "x", "lb.example.com/alpha-protocol": "True"}, nil, nil},
+		"of another controller":  {p, map[string]string{"lb.example.com/alpha-protocols": "x"}, []string{"annotation lb.example.com/alpha-protocols: has no effect here: use another"}, nil},
 		"common to all providers": {
 			p,
 			map[string]string{contract.AnnotationRetain: "perhaps"},

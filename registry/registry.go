@@ -114,6 +114,8 @@ type Provider struct {
 	Handover bool
 	// Domains are those of annotations that no other program reads on Services, so that each unknown one is reported.
 	Domains []string
+	// Foreign are annotations of another controller for the same cloud, which have no effect, and what serves the same here.
+	Foreign map[string]string
 	// Records are annotations that the provider writes on Services for itself. They are in no table, because nobody else sets them.
 	Records []string
 	// Permissions are those that the credential needs, grouped by purpose.

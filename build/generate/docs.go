@@ -192,6 +192,9 @@ func annotationsTable(rows []schema.AnnotationRow) string {
 		if r.Where != nil && len(r.Where.OneOf) == 1 {
 			help += " It applies where " + code(r.Where.Key) + " is " + code(r.Where.OneOf[0]) + "."
 		}
+		if r.Needs != nil {
+			help += " It has no effect " + strings.Replace(r.Needs.String(), r.Needs.Key, code(r.Needs.Key), 1) + "."
+		}
 		if r.Lenient {
 			help += " An invalid value counts as the default."
 		}

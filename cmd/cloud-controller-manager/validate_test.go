@@ -86,3 +86,35 @@ func TestDomainsOfAnnotations(t *testing.T) {
 		}
 	}
 }
+
+// TestAnnotationsThatNeedOthers: an annotation that counts only together with another one is told of where that is missing, and only there;
+// so is each that another controller of the cloud alone reads.
+func TestAnnotationsThatNeedOthers(t *testing.T) {
+	t.Parallel()
+	for _, p := range registry.Linked().Providers() {
+		warned := func(given map[string]string) string {
+			err := registry.Misspelt(p, registry.Inputs{}, &v1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: given}})
+			return errors.Join(err, errors.New("")).Error()
+		}
+		keys := map[string]bool{}
+		for _, row := range p.Annotations {
+			keys[row.Key] = true
+			if row.Needs == nil {
+				continue
+			}
+			with, without := append(slices.Clone(row.Needs.OneOf), "x")[0], append(slices.DeleteFunc(slices.Clone(row.Needs.NoneOf), isEmpty), "")[0]
+			given := map[string]string{row.Key: "x"}
+			if without != "" {
+				given[row.Needs.Key] = without
+			}
+			assert.Contains(t, warned(given), row.Key+": has no effect", p.Name)
+			assert.NotContains(t, warned(map[string]string{row.Key: "x", row.Needs.Key: with}), row.Key+": ", p.Name)
+		}
+		for key, hint := range p.Foreign {
+			assert.False(t, keys[key], "%s: %s is served", p.Name, key)
+			assert.Contains(t, warned(map[string]string{key: "x"}), key+": has no effect here: "+hint, p.Name)
+		}
+	}
+}
+
+func isEmpty(s string) bool { return s == "" }

@@ -17,7 +17,10 @@ var serviceFields = func() schema.Fields {
 		familyIs = "the subnets have IPv6; the families are fixed when it is created"
 		classic  = "is not supported by a classic load balancer; use TCP, or set " + annotationType + " to nlb"
 	)
-	return append(schema.ServedFields(schema.FieldLocal, schema.FieldSourceRanges), schema.Fields{
+	return append(append(
+		schema.ServedFields(schema.FieldLocal, schema.FieldSourceRanges),
+		schema.OnlyWith(nlb, classic, schema.FieldUDP, schema.FieldMixed, schema.FieldShared)...,
+	), schema.Fields{
 		{Field: schema.FieldAddress, Becomes: schema.Refused, Words: "is not supported by AWS load balancers; remove it, or use " +
 			annotationEIPs + " or " + annotationPrivateAddresses},
 		{Field: schema.FieldIPv6, With: nlb, Becomes: schema.Served, Only: "the subnets have IPv6, and no port is of UDP"},
@@ -30,10 +33,6 @@ var serviceFields = func() schema.Fields {
 		{Field: schema.FieldAffinity, Becomes: schema.Refused, Words: "is not supported by AWS load balancers; use None"},
 		{Field: schema.FieldSCTP, With: nlb, Becomes: schema.Refused, Words: "is not supported by a network load balancer; use TCP or UDP"},
 		{Field: schema.FieldSCTP, Becomes: schema.Refused, Words: classic},
-		{Field: schema.FieldUDP, With: nlb, Becomes: schema.Served},
-		{Field: schema.FieldUDP, Becomes: schema.Refused, Words: classic},
-		{Field: schema.FieldMixed, Becomes: schema.Served},
-		{Field: schema.FieldShared, Becomes: schema.Served},
 		{Field: schema.FieldApart, Becomes: schema.Refused, Words: "is used by TCP and by UDP with different node ports, which one listener cannot " +
 			"send to; give both ports one nodePort, or use two Services"},
 	}...)

@@ -319,7 +319,7 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationFirewallManaged, Changes: schema.InPlace,
 		Spec: schema.Spec{Default: "true", Lenient: true, Help: "Open the ports of this Service in the public access firewall. Counts for Services of type NodePort and LoadBalancer."},
 	}),
-}
+}.Needing(&schema.Where{Key: annotationStickyType, OneOf: []string{stickyCookies}}, annotationStickyCookieName, annotationStickyCookieTTL)
 
 // disownTable is parsed before all other annotations: a disowned Service is not validated.
 var disownTable = slices.DeleteFunc(

@@ -3,8 +3,11 @@ package ibm
 import "github.com/anyccm/cloud-controller-manager/registry/schema"
 
 // serviceFields declares how each field of a Service is handled. Application load balancers take TCP alone.
-var serviceFields = append(schema.ServedFields(
-	schema.FieldLocal, schema.FieldSourceRanges, schema.FieldMixed, schema.FieldShared, schema.FieldApart,
+var serviceFields = append(append(
+	schema.ServedFields(schema.FieldLocal, schema.FieldSourceRanges),
+	schema.OnlyWith(map[string]string{annotationFeatures: featureNLB},
+		"application load balancers take TCP alone; network ones take it: "+annotationFeatures+": nlb",
+		schema.FieldUDP, schema.FieldMixed, schema.FieldShared, schema.FieldApart)...,
 ), schema.Fields{
 	{Field: schema.FieldAddress, Becomes: schema.Told, Words: "has no effect on IBM Cloud"},
 	{Field: schema.FieldIPv6, Becomes: schema.Refused, Words: "cannot be served: load balancers of IBM Cloud have IPv4 alone, where the Service does not answer"},
@@ -13,6 +16,4 @@ var serviceFields = append(schema.ServedFields(
 	{Field: schema.FieldNoNodePorts, Becomes: schema.Refused, Words: "is not possible: IBM's load balancers send to node ports; remove it"},
 	{Field: schema.FieldAffinity, Becomes: schema.Told, Words: "has no effect on IBM Cloud"},
 	{Field: schema.FieldSCTP, Becomes: schema.Refused, Words: "is not a protocol of IBM's load balancers; use TCP or UDP"},
-	{Field: schema.FieldUDP, With: map[string]string{annotationFeatures: featureNLB}, Becomes: schema.Served},
-	{Field: schema.FieldUDP, Becomes: schema.Refused, Words: "application load balancers take TCP alone; network ones take it: " + annotationFeatures + ": nlb"},
 }...)

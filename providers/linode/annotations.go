@@ -300,7 +300,9 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.FrontendRangeV6 }, schema.AnnotationRow{
 		Key: annotationFrontendRangeV6, Changes: schema.AtCreation, Spec: schema.Spec{Check: checkCIDR, Help: "IPv6 range for the address of a private NodeBalancer."},
 	}),
-}
+}.Needing(&schema.Where{Key: annotationCheckType, OneOf: []string{checkHTTP, checkHTTPBody}}, annotationCheckPath).
+	Needing(&schema.Where{Key: annotationCheckType, OneOf: []string{checkHTTPBody}}, annotationCheckBody).
+	Needing(schema.Given(annotationReservedIPv4), annotationRetainReservedIPv4)
 
 // namedAnnotations is the table without the row that stands for many annotations.
 func namedAnnotations() schema.Annotations[settings] {

@@ -270,7 +270,7 @@ var Annotations = schema.Annotations[settings]{
 		"How nodes reach the address that the status shows: proxy, through the load balancer, or vip, directly."), true, "none", "proxy", "vip")),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, choice(refusedLater(annotationType,
 		"Kind of the load balancer: lb, or nlb for a network load balancer."), true, typeBalancer, typeBalancer, typeNetwork)),
-}
+}.Needing(schema.Given(annotationSSLPorts), annotationTLSSecret, annotationBackSecret, annotationTLS, annotationBackTLS)
 
 func protocolForm(v string) error {
 	switch strings.ToUpper(v) {

@@ -43,6 +43,8 @@ type AnnotationRow struct {
 	// OnlyIf is a condition without which the value has no effect: it is then neither parsed nor refused, and a warning says so. Unlike
 	// Where it does not divide Services into kinds, so that a portable annotation's translation may satisfy it.
 	OnlyIf *Where `json:"onlyIf,omitempty"`
+	// Needs is a condition without which the value has no effect: it is parsed and refused all the same, and a warning says so.
+	Needs *Where `json:"needs,omitempty"`
 	// RefuseEmpty is set if an empty value is a fault, and not the same as absence.
 	RefuseEmpty bool `json:"refuseEmpty,omitempty"`
 	// Serves are the portable annotations that the row serves: see package portable.
@@ -71,6 +73,40 @@ func (w *Where) Holds(given map[string]string) bool {
 		return slices.Contains(w.OneOf, given[w.Key])
 	}
 	return !slices.Contains(w.NoneOf, given[w.Key])
+}
+
+// String says which values meet the condition.
+func (w *Where) String() string {
+	switch {
+	case len(w.OneOf) > 0:
+		return "unless " + w.Key + " is " + strconv.Quote(w.OneOf[0])
+	case w.Present || slices.Equal(w.NoneOf, []string{""}):
+		return "without " + w.Key
+	}
+	return "where " + w.Key + " is " + strconv.Quote(w.NoneOf[0])
+}
+
+// Given is the condition that another annotation has a value.
+func Given(key string) *Where { return &Where{Key: key, NoneOf: []string{""}} }
+
+// On is the condition that another annotation is a switch that is on.
+func On(key string) *Where {
+	return &Where{Key: key, OneOf: []string{"true", "True", "TRUE", "t", "T", "1"}}
+}
+
+// Off is the condition that it is not.
+func Off(key string) *Where { return &Where{Key: key, NoneOf: On(key).OneOf} }
+
+// Unmet warns of annotations without effect, because they need another one. effective are all that count, given those of the Service.
+func Unmet(rows []AnnotationRow, given, effective map[string]string) error {
+	var problems []error
+	for _, r := range rows {
+		if given[r.Key] == "" || !r.Where.Holds(effective) || r.Needs.Holds(effective) {
+			continue
+		}
+		problems = append(problems, &Problem{Place: "annotation " + r.Key, Reason: "has no effect " + r.Needs.String(), Warning: true})
+	}
+	return errors.Join(problems...)
 }
 
 // Adopting reports whether the annotation can request an existing object of the cloud. The chart's admission policy can restrict it to some
@@ -144,6 +180,17 @@ func (a Annotation[S]) Serving(serves ...Serves) Annotation[S] {
 
 // Annotations is a provider's table of annotations, bound to its settings S.
 type Annotations[S any] []Annotation[S]
+
+// Needing returns the table with a condition on some of its annotations, without which they have no effect.
+func (t Annotations[S]) Needing(w *Where, keys ...string) Annotations[S] {
+	t = slices.Clone(t)
+	for i := range t {
+		if slices.Contains(keys, t[i].Key) {
+			t[i].Needs = w
+		}
+	}
+	return t
+}
 
 // Rows returns the table without its binding, for registries and generators.
 func (t Annotations[S]) Rows() []AnnotationRow {

@@ -189,7 +189,7 @@ func (t Fields) Judge(s *v1.Service, known map[string]string) (warnings, err err
 // Check returns the faults of a table: each field needs a row without conditions, with words if it is not served.
 func (t Fields) Check() error {
 	var problems []error
-	whole := map[Field]bool{}
+	whole, final := map[Field]bool{}, map[Field]FieldRow{}
 	for _, f := range AllFields() {
 		var last FieldRow
 		for _, row := range t {
@@ -207,6 +207,9 @@ func (t Fields) Check() error {
 		if (last.Field != f || len(last.With) > 0) && (f.within() == "" || whole[f.within()]) {
 			problems = append(problems, fmt.Errorf("%s: no row says what becomes of it", f))
 		}
+		if final[f] = last; last.Becomes == Served && final[f.within()].Becomes == Refused {
+			problems = append(problems, fmt.Errorf("%s: is served where %s is refused", f, f.within()))
+		}
 	}
 	return errors.Join(problems...)
 }
@@ -215,6 +218,14 @@ func (t Fields) Check() error {
 func ServedFields(list ...Field) (rows Fields) {
 	for _, f := range list {
 		rows = append(rows, FieldRow{Field: f, Becomes: Served})
+	}
+	return rows
+}
+
+// OnlyWith returns rows of fields that are served under conditions, and refused otherwise.
+func OnlyWith(with map[string]string, words string, list ...Field) (rows Fields) {
+	for _, f := range list {
+		rows = append(rows, FieldRow{Field: f, With: with, Becomes: Served}, FieldRow{Field: f, Becomes: Refused, Words: words})
 	}
 	return rows
 }

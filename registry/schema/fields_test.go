@@ -52,6 +52,8 @@ func TestFields(t *testing.T) {
 		assert.Equal(t, [2]bool{c.told != "", c.refused != ""}, [2]bool{told != nil, refused != nil}, "%s: %v; %v", name, told, refused)
 	}
 	require.ErrorContains(t, table.Check(), string(FieldLocal)+": no row says what becomes of it")
+	partly := append(OnlyWith(map[string]string{"kind": "network"}, "no", FieldUDP), FieldRow{Field: FieldMixed, Becomes: Served})
+	require.ErrorContains(t, partly.Check(), "TCP and UDP: is served where UDP is refused")
 	require.ErrorContains(t, append(table, FieldRow{Field: FieldUDP, Becomes: Served}).Check(), "no row after the one that always counts")
 	require.ErrorContains(t, append(table, FieldRow{Field: FieldSCTP, Becomes: Refused}).Check(), `SCTP: refused, with the words ""`)
 }
