@@ -202,7 +202,8 @@ var Annotations = schema.Annotations[settings]{
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.SourceRanges }, schema.AnnotationRow{
 		Key: annotationSourceRanges, Changes: schema.InPlace, Spec: schema.Spec{Check: sources.Check, Help: "Networks that may connect, separated by commas, where spec.loadBalancerSourceRanges is empty."},
 	}),
-}
+}.Needing(&schema.Where{Key: annotationInternal, NoneOf: []string{textTrue}},
+	annotationFloatingNetworkID, annotationFloatingSubnetID, annotationFloatingSubnet, annotationFloatingSubnetTags)
 
 func checkHostname(v string) error {
 	if len(validation.IsDNS1123Subdomain(v)) > 0 || isIP(v) {
@@ -263,9 +264,20 @@ func parseSettings(service *v1.Service, c Config, provider string) (s settings, 
 	s.sources, err = sources.ForService(service, annotationSourceRanges)
 	problems = append(problems, schema.Problems(err)...)
 	told, refused := serviceFields.Judge(service, nil)
-	warnings, problems = errors.Join(warnings, told), append(problems, schema.Problems(refused)...)
+	warnings, problems = errors.Join(warnings, told, s.warnUnmonitored(service.Annotations)), append(problems, schema.Problems(refused)...)
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return s, warnings, errors.Join(problems...)
+}
+
+// warnUnmonitored warns of settings of health monitors where there are none.
+func (s *settings) warnUnmonitored(given map[string]string) (warnings error) {
+	for _, key := range []string{annotationMonitorDelay, annotationMonitorTimeout, annotationMonitorRetries, annotationMonitorRetriesDown} {
+		if given[key] != "" && !s.monitor {
+			reason := "has no effect without health monitors; set " + annotationMonitor + " or the option create-monitor to true"
+			warnings = errors.Join(warnings, &schema.Problem{Place: "annotation " + key, Reason: reason, Warning: true})
+		}
+	}
+	return warnings
 }
 
 // expectedProvider returns the provider that a new load balancer gets. The provider of an existing one is still unknown: "".

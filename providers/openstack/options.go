@@ -313,7 +313,22 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	if err == nil {
 		err = c.contradictions()
 	}
-	return c, Options.Unknown(rest), errors.Join(iniErr, classErr, err)
+	return c, warnUnknown(rest), errors.Join(iniErr, classErr, err)
+}
+
+// warnUnknown warns of keys without an option. Some are for other programs that read the same file.
+func warnUnknown(entries []schema.INIEntry) (warnings error) {
+	readers := map[string]string{"blockstorage": "Cinder's CSI driver", "keymanager": "the KMS plugin of Barbican"}
+	var unknown []schema.INIEntry
+	for _, e := range entries {
+		if reader, foreign := readers[strings.ToLower(e.Section)]; foreign {
+			place := "key " + e.FileKey() + " of the cloud config"
+			warnings = errors.Join(warnings, &schema.Problem{Place: place, Reason: "has no effect here, and may stay for " + reader, Warning: true})
+			continue
+		}
+		unknown = append(unknown, e)
+	}
+	return errors.Join(Options.Unknown(unknown), warnings)
 }
 
 func parseClasses(entries []schema.INIEntry) (classes map[string]class, rest []schema.INIEntry, err error) {

@@ -20,6 +20,8 @@ import (
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -210,6 +212,7 @@ func TestUnknownKeys(t *testing.T) {
 	assert.Contains(t, told[0], "did you mean [LoadBalancer] floating-network-id?")
 	assert.NotContains(t, told[1], "did you mean")
 	assert.Contains(t, told[2], "did you mean [Route] router-id?")
+	assert.Equal(t, "key [BlockStorage] bs-version of the cloud config: has no effect here, and may stay for Cinder's CSI driver", told[3])
 }
 
 // TestAuthOptions: the method of login and its scope.
@@ -470,4 +473,37 @@ func TestUserAgent(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.CheckAPI(t.Context()))
 	assert.Regexp(t, `^a b c anyccm/test gophercloud/v2`, <-agents)
+}
+
+// TestServicesByOptions: options alone decide what becomes of some settings of Services, which validate says as an event does.
+func TestServicesByOptions(t *testing.T) {
+	t.Parallel()
+	const checked, ovn = "[LoadBalancer]\ncreate-monitor = true\n", "[LoadBalancer]\nlb-provider = ovn\n"
+	local := &v1.Service{Spec: v1.ServiceSpec{ExternalTrafficPolicy: v1.ServiceExternalTrafficPolicyLocal}}
+	ranged := &v1.Service{Spec: v1.ServiceSpec{LoadBalancerSourceRanges: []string{"192.0.2.0/24"}}}
+	annotated := func(key, value string) *v1.Service {
+		return &v1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{key: value}}}
+	}
+	for _, c := range []struct {
+		service      *v1.Service
+		config, want string
+	}{
+		{annotated(annotationMonitorDelay, "7"), "", annotationMonitorDelay + ": has no effect without health monitors"},
+		{annotated(annotationMonitorDelay, "7"), checked, ""},
+		{local, "", "spec.externalTrafficPolicy: with externalTrafficPolicy Local and without health monitors"},
+		{local, checked, ""},
+		{ranged, "", ""},
+		{ranged, ovn, "spec.loadBalancerSourceRanges: the source ranges of the Service have no effect"},
+		{ranged, ovn + "manage-security-groups = true\n", ""},
+	} {
+		s := c.service.DeepCopy()
+		s.Spec.Ports = []v1.ServicePort{{Port: 80, NodePort: 30080, Protocol: v1.ProtocolTCP}}
+		warnings, err := checkService(testInputs(minimal+c.config, nil), s)
+		require.NoError(t, err)
+		if c.want == "" {
+			assert.NoError(t, warnings, c.config)
+			continue
+		}
+		assert.ErrorContains(t, warnings, c.want, "nobody says %q", c.want)
+	}
 }

@@ -12,6 +12,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacklimits"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -122,6 +123,11 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 	if c.LoadBalancer.Provider != providerOVN {
 		_, rangeErr := ofFamilies(s.sources, service, nil)
 		problems = append(problems, rangeErr)
+	} else if !s.sources.Everybody() && !c.LoadBalancer.ManageSecurityGroups {
+		warnings = errors.Join(warnings, &schema.Problem{Place: sources.Field, Reason: rangesIgnored(providerOVN).Message, Warning: true})
+	}
+	for _, f := range s.withoutMonitor(service) {
+		warnings = errors.Join(warnings, &schema.Problem{Place: "spec.externalTrafficPolicy", Reason: f.Message, Warning: true})
 	}
 	return warnings, errors.Join(problems...)
 }

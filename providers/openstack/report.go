@@ -40,13 +40,21 @@ const (
 func (l *loadBalancers) unsupportedSettings(service *v1.Service, s settings, lb *loadBalancer, f features) (findings []services.Finding) {
 	provider := lb.providerOr(l.config.LoadBalancer.Provider)
 	if !s.sources.Everybody() && !f.hasACL(provider) && (provider != providerOVN || !l.config.LoadBalancer.ManageSecurityGroups) {
-		findings = append(findings, services.Warning(eventRangesIgnored,
-			"the source ranges of the Service have no effect: this Octavia with provider %s cannot restrict who comes in", provider))
+		findings = append(findings, rangesIgnored(provider))
 	}
 	if s.Zone != "" && !f.hasZones(provider) {
 		findings = append(findings, services.Warning(eventZoneIgnored,
 			"the availability zone %q has no effect: this Octavia with provider %s knows none", s.Zone, provider))
 	}
+	return append(findings, s.withoutMonitor(service)...)
+}
+
+func rangesIgnored(provider string) services.Finding {
+	return services.Warning(eventRangesIgnored, "the source ranges of the Service have no effect: this Octavia with provider %s cannot restrict who comes in", provider)
+}
+
+// withoutMonitor reports that connections get lost because no health is checked.
+func (s settings) withoutMonitor(service *v1.Service) (findings []services.Finding) {
 	if service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && !s.monitor {
 		findings = append(findings, services.Warning(eventNoMonitor, "with externalTrafficPolicy Local and without health monitors, "+
 			"connections to nodes that run no pod of the Service are lost; set %s or the option create-monitor to true", annotationMonitor))
