@@ -118,6 +118,13 @@ func TestPlanForeseesApply(t *testing.T) {
 	}
 	waitHoldings(t, c, len(ways), ", 2 ")
 	m.Stop(patience)
+	for _, name := range []string{"client-side", "server-side", "created"} {
+		dump, err := hands.command(kubectl("get", "services", "-o", "yaml", "-f"), hands.write(name, nil)).Output()
+		require.NoError(t, err)
+		said := hands.plan(name, string(dump))
+		assert.Empty(t, said.Error, "%s: a dump of the cluster", name)
+		assert.Empty(t, said.Planned, "%s: a dump of the cluster changes nothing", name)
+	}
 	for name, w := range ways {
 		tried := w.edits
 		if !tier.All() && w.fast != nil {

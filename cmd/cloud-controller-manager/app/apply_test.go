@@ -164,3 +164,30 @@ func TestWayToApply(t *testing.T) {
 		})
 	}
 }
+
+// TestPlanOfDump: what a dump of the cluster has besides the manifests is left out, because the API server refuses to apply it.
+func TestPlanOfDump(t *testing.T) {
+	live := &v1.Service{}
+	stored, err := servicesIn([]byte(webWithColour))
+	require.NoError(t, err)
+	stored[0].service.DeepCopyInto(live)
+	live.Annotations[v1.LastAppliedConfigAnnotation] = webWithColour
+	live.UID, live.ResourceVersion, live.Generation, live.CreationTimestamp = "u", "7", 3, metav1.Now()
+	live.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: clientSideManager, Operation: metav1.ManagedFieldsOperationUpdate}}
+	live.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+	live.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
+	dump, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": []any{live}})
+	require.NoError(t, err)
+	found, err := servicesIn(dump)
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	assert.Equal(t, stored[0].object["metadata"], found[0].object["metadata"])
+	assert.NotContains(t, found[0].object, "status")
+	assert.Equal(t, stored[0].service.ObjectMeta, found[0].service.ObjectMeta)
+	a := &applier{way: applyAuto, client: fake.NewClientset(live)}
+	result, err := a.apply(t.Context(), found[0])
+	require.NoError(t, err)
+	assert.Equal(t, live.Spec, result.after.Spec)
+	assert.Equal(t, "red", result.after.Annotations["colour"])
+	assert.Empty(t, result.findings)
+}

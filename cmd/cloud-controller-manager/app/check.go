@@ -56,9 +56,11 @@ type finding struct {
 type verdict struct {
 	Provider string `json:"provider"`
 	// Services counts the checked Services of type LoadBalancer.
-	Services int       `json:"services"`
-	Errors   int       `json:"errors"`
-	Warnings int       `json:"warnings"`
+	Services int `json:"services"`
+	Errors   int `json:"errors"`
+	Warnings int `json:"warnings"`
+	// Note says by which options the Services were judged, where nobody said.
+	Note     string    `json:"note,omitempty"`
 	Findings []finding `json:"findings"`
 }
 
@@ -118,7 +120,10 @@ func (c *serviceCheck) run(args []string) error {
 	if err := c.addDefaults(p, &in); err != nil {
 		return err
 	}
-	v := verdict{Provider: p.Name, Findings: []finding{}}
+	v := verdict{Provider: p.Name, Findings: c.checkConfig(p, in)}
+	if c.cloudConfig == "" && p.Installation.Config.Format != registry.NoConfig {
+		v.Note = "without --cloud-config the options that it holds are taken for their defaults"
+	}
 	for _, file := range contents {
 		services, findings := c.checkManifests(p, in, file.data)
 		for i := range findings {
@@ -135,6 +140,26 @@ func (c *serviceCheck) run(args []string) error {
 		return &printedError{errors.New("there are faults")}
 	}
 	return nil
+}
+
+// checkConfig returns the faults of the cloud config, with which the program would not start, and what has no effect in it. What else is
+// missing may come from the environment of the program.
+func (c *serviceCheck) checkConfig(p registry.Provider, in registry.Inputs) []finding {
+	findings := []finding{}
+	add := func(severity string, err error) {
+		for _, one := range schema.Problems(err) {
+			if problem, ok := errors.AsType[*schema.Problem](one); ok && strings.Contains(problem.Place, "cloud config") {
+				findings = append(findings, finding{File: c.cloudConfig, Line: 1, Severity: severity, Message: one.Error()})
+			}
+		}
+	}
+	if c.cloudConfig != "" {
+		add(severityError, p.Validate(in))
+		if p.Warnings != nil {
+			add(severityWarning, p.Warnings(in))
+		}
+	}
+	return findings
 }
 
 func (v *verdict) countFindings() {
@@ -168,6 +193,9 @@ func (c *serviceCheck) print(v verdict) error {
 			subject = "Service " + f.Service + ": "
 		}
 		fmt.Fprintf(w, "%s:%d: %s: %s%s\n", f.File, f.Line, f.Severity, subject, f.Message)
+	}
+	if v.Note != "" && v.Services > 0 {
+		fmt.Fprintf(w, "note: %s\n", v.Note)
 	}
 	_, err := fmt.Fprintf(w, "Services of type LoadBalancer: %d, errors: %d, warnings: %d\n", v.Services, v.Errors, v.Warnings)
 	return err

@@ -11,8 +11,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 	"sigs.k8s.io/yaml"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -209,13 +213,19 @@ func TestKubeconfig(t *testing.T) {
 	}
 }
 
-// TestPreflightWarns about settings without effect, such as unknown keys of the cloud config.
+// TestPreflightWarns about settings without effect, such as unknown keys of the cloud config, once.
 func TestPreflightWarns(t *testing.T) {
-	p := provider("toy", func(p *registry.Provider) {
-		p.Warnings = func(registry.Inputs) error {
-			return &schema.Problem{Place: "key colour of the cloud config", Reason: "is unknown and has no effect", Warning: true}
-		}
-	})
+	toy := cloudbase.Maker[string, string, cloudprovider.Interface]{
+		Config: func(registry.Inputs) (string, error, error) {
+			return "", &schema.Problem{Place: "key colour of the cloud config", Reason: "is unknown and has no effect", Warning: true}, nil
+		},
+		API: func(string, registry.Inputs) (string, error) { return "", errors.New("not opened in this test") },
+	}
+	p := toy.Describe(provider("toy", nil))
+	var logged bytes.Buffer
+	state := klog.CaptureState()
+	defer state.Restore()
+	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&logged))))
 	m := newManager(t, p)
 	m.args = []string{"preflight", "--cloud-provider=toy", "--kubeconfig=/nosuch"}
 	cmd, err := m.command(nil)
@@ -225,4 +235,11 @@ func TestPreflightWarns(t *testing.T) {
 	cmd.SetOut(&out)
 	require.EqualError(t, cmd.ExecuteContext(t.Context()), "1 check failed")
 	assert.Regexp(t, `warning +settings +key colour of the cloud config: is unknown and has no effect`, out.String())
+	assert.NotContains(t, logged.String(), "key colour")
+}
+
+// TestHandoverExample: the example names a cloud that can do it.
+func TestHandoverExample(t *testing.T) {
+	m := newManager(t, provider("able", func(p *registry.Provider) { p.Handover = true }), provider("aardvark", nil))
+	assert.Contains(t, handoverCommand(choose(m.providers, nil)).Example, "handover --cloud-provider=able")
 }

@@ -61,6 +61,7 @@ func (c *cloudCommand) openCloud() (cloudprovider.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
+	warnOfSettings(p, in)
 	return c.providers.Open(p.Name, in)
 }
 

@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -306,4 +307,39 @@ func TestClassesOfDefaultsAreServed(t *testing.T) {
 	assert.Equal(t, "internal", defaults.ClassOf(service))
 	assert.True(t, s.selects(nil))
 	assert.False(t, s.selects(new("other")))
+}
+
+// TestValidateWithConfig: what keeps the program from starting with a cloud config, keeps validate from judging by it; without one, it says
+// which options it took.
+func TestValidateWithConfig(t *testing.T) {
+	r := &registry.Registry{}
+	require.NoError(t, r.Add(provider("toy", func(p *registry.Provider) {
+		p.Installation.Config.Format = registry.INI
+		p.Validate = func(in registry.Inputs) error {
+			bad := &schema.Problem{Place: "key size of the cloud config", Value: string(in.File), Reason: "is not a number"}
+			return errors.Join(&schema.Problem{Place: "environment variable TOKEN", Reason: "is required and is not set"}, bad)
+		}
+		p.Warnings = func(registry.Inputs) error {
+			return &schema.Problem{Place: "key colour of the cloud config", Reason: "is unknown", Warning: true}
+		}
+	})))
+	config := filepath.Join(t.TempDir(), "toy.conf")
+	require.NoError(t, os.WriteFile(config, []byte("big"), 0o600))
+	validate := func(args ...string) (string, error) {
+		cmd := validateCommand(choose(r, nil))
+		out := &strings.Builder{}
+		cmd.SetArgs(append([]string{"-f", "-"}, args...))
+		cmd.SetIn(strings.NewReader("{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {type: LoadBalancer}}"))
+		cmd.SetOut(out)
+		cmd.SilenceUsage, cmd.SilenceErrors = true, true
+		err := cmd.ExecuteContext(t.Context())
+		return out.String(), err
+	}
+	out, err := validate("--cloud-config=" + config)
+	assert.Equal(t, config+":1: error: key size of the cloud config: \"big\" is not a number\n"+
+		config+":1: warning: key colour of the cloud config: is unknown\nServices of type LoadBalancer: 1, errors: 1, warnings: 1\n", out)
+	require.Error(t, err)
+	out, err = validate()
+	require.NoError(t, err)
+	assert.Contains(t, out, "note: without --cloud-config the options that it holds are taken for their defaults\n")
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // makesRoutes reports whether the cloud creates routes to the pods' networks, with this configuration and arguments.
@@ -51,12 +52,23 @@ func (m *manager) ineffectiveFlags(p registry.Provider, in registry.Inputs) (fla
 	return flags
 }
 
-// warnOfFlags logs flags without effect. They are accepted, so that other controllers' arguments work.
+// warnOfSettings logs settings of the cloud without effect.
+func warnOfSettings(p registry.Provider, in registry.Inputs) {
+	if p.Warnings == nil {
+		return
+	}
+	for _, w := range schema.Problems(p.Warnings(in)) {
+		klog.Warning(w.Error())
+	}
+}
+
+// warnOfFlags logs settings and flags without effect. They are accepted, so that other controllers' arguments work.
 func (m *manager) warnOfFlags(provider string, in registry.Inputs) {
 	p, err := m.providers.Lookup(provider)
 	if err != nil {
 		return
 	}
+	warnOfSettings(p, in)
 	if flags := m.ineffectiveFlags(p, in); len(flags) > 0 {
 		const message = "no effect on %s as it is configured: %s; leave them out, or configure routes or pod ranges where the cloud has them"
 		klog.Warning(fmt.Sprintf(message, heading(p), strings.Join(flags, ", ")))

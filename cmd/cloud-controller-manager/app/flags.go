@@ -20,6 +20,8 @@ type choice struct {
 	providers *registry.Registry
 	provider  registry.Provider
 	err       error
+	// fits selects the cloud for examples where none is chosen; nil means any.
+	fits func(registry.Provider) bool
 }
 
 // choose finds the last --cloud-provider among arguments.
@@ -40,7 +42,7 @@ func choose(providers *registry.Registry, args []string) choice {
 		name = value
 	}
 	p, err := providers.Lookup(name)
-	return choice{providers, p, err}
+	return choice{providers: providers, provider: p, err: err}
 }
 
 // otherProviders are the clouds that do not run.

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
@@ -28,6 +29,7 @@ func handoverCommand(c choice) *cobra.Command { return newHandover(c).cmd }
 
 func newHandover(c choice) *handover {
 	h := &handover{}
+	c.fits = func(p registry.Provider) bool { return p.Handover }
 	h.set(
 		c, "handover", "List load balancers of this cluster's Services that carry another cluster's mark; with --from, mark them as ours", "changed", h.run,
 	)

@@ -22,13 +22,15 @@ const (
 	featureGates = "feature-gates"
 )
 
-// exampleCloud is the cloud for examples: the chosen one, else any.
+// exampleCloud is the cloud for examples: the chosen one, else the first that fits.
 func (c choice) exampleCloud() string {
 	if c.err == nil {
 		return c.provider.Name
 	}
-	if all := c.providers.Names(); len(all) > 0 {
-		return all[0]
+	for _, p := range c.providers.Providers() {
+		if c.fits == nil || c.fits(p) {
+			return p.Name
+		}
 	}
 	return "CLOUD"
 }

@@ -186,10 +186,26 @@ func servicesIn(data []byte) ([]manifest, error) {
 			if m.object, err = encodeJSON(object); err != nil {
 				return nil, fmt.Errorf("line %d: %w", object.Line, err)
 			}
-			delete(m.object, "status") // only controllers may write it
+			m.dropServerFields()
 			all = append(all, m)
 		}
 	}
+}
+
+// dropServerFields removes what only the API server and controllers write, and what a dump of the cluster therefore has besides a manifest.
+func (m manifest) dropServerFields() {
+	delete(m.object, "status")
+	if metadata, ok := m.object["metadata"].(map[string]any); ok {
+		for _, field := range []string{"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"} {
+			delete(metadata, field)
+		}
+		if annotations, ok := metadata["annotations"].(map[string]any); ok {
+			delete(annotations, v1.LastAppliedConfigAnnotation)
+		}
+	}
+	m.service.ManagedFields, m.service.ResourceVersion, m.service.UID, m.service.Generation = nil, "", "", 0
+	m.service.CreationTimestamp, m.service.Status = metav1.Time{}, v1.ServiceStatus{}
+	delete(m.service.Annotations, v1.LastAppliedConfigAnnotation)
 }
 
 // plan plans all Services that are or become of type LoadBalancer.

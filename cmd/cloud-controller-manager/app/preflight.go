@@ -90,7 +90,7 @@ func (p *preflight) run(ctx context.Context) {
 	provider, in, err := p.inputs()
 	if err == nil && provider.Warnings != nil {
 		for _, w := range schema.Problems(provider.Warnings(in)) {
-			p.note("settings", severityWarning, w.Error(), "correct or remove it")
+			p.note("settings", severityWarning, w.Error(), "correct it, or remove it where no other program reads the file")
 		}
 	}
 	var cloud cloudprovider.Interface

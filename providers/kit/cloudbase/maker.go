@@ -2,10 +2,8 @@ package cloudbase
 
 import (
 	cloudprovider "k8s.io/cloud-provider"
-	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // Maker creates a cloud from its configuration C and A, the part of the cloud's API that it uses.
@@ -41,14 +39,11 @@ func (m Maker[C, A, I]) validate(in registry.Inputs) error {
 	return err
 }
 
-// New makes the cloud.
+// New makes the cloud. Warnings are for the caller to print: see registry.Provider.Warnings.
 func (m Maker[C, A, I]) New(in registry.Inputs) (cloud I, err error) {
-	config, warnings, err := m.Config(in)
+	config, _, err := m.Config(in)
 	if err != nil {
 		return cloud, err
-	}
-	for _, w := range schema.Problems(warnings) {
-		klog.Warning(w.Error())
 	}
 	api, err := m.API(config, in)
 	if err != nil {
