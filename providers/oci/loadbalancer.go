@@ -285,6 +285,9 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 			return refuse(err)
 		}
 	}
+	if err = r.checkGroups(ctx, q.Service, s, o.lb); err != nil {
+		return refuse(err)
+	}
 	more, err = r.desireRules(ctx, q, s, o, place, &d)
 	if findings = append(findings, more...); err != nil {
 		return d, findings, err

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -27,7 +28,9 @@ import (
 const (
 	tagCreatedBy, createdBy = "CreatedBy", "CCM"
 	tagService              = "ServiceUid"
-	tagManagedBy            = "ManagedBy"
+	// namedGroupMaxAge is how old what is known of a group that a Service names may be: whose it is never changes.
+	namedGroupMaxAge = time.Hour
+	tagManagedBy     = "ManagedBy"
 
 	sideGroup, sideNetwork = "NETWORK_SECURITY_GROUP", "CIDR_BLOCK"
 )
@@ -109,6 +112,29 @@ func (g *securityGroups) get(ctx context.Context, id string) (*securityGroup, er
 func groupName(service *v1.Service) string {
 	name := service.Namespace + "/" + service.Name + "/" + string(service.UID) + "/nsg"
 	return ocilimits.GroupName.Cut(name)
+}
+
+// checkGroups refuses a group that was made for another Service, which could not be deleted with that one then. What a load balancer has
+// stays, and Oracle judges what the credential may not see.
+func (r *sharedParts) checkGroups(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer) error {
+	key := annotationGroups
+	if isNetworkService(service) {
+		key = networkGroups
+	}
+	for _, id := range s.groups() {
+		if lb != nil && slices.Contains(lb.Groups, id) {
+			continue
+		}
+		g, err := r.groups.known.Get(ctx, id, inventory.Query{MaxAge: namedGroupMaxAge})
+		switch {
+		case unreachable(err):
+		case err != nil:
+			return err
+		case g.Tags[tagCreatedBy] == createdBy && g.Tags[tagService] != string(service.UID):
+			return refuseFor(key, id, "was made for another Service, with which it goes; name a group of your own")
+		}
+	}
+	return nil
 }
 
 // managed finds the group that was made for a Service: by its name and its tags, of which there may be more; nil is none. Of several,

@@ -394,3 +394,23 @@ func TestRangesWhileAListingLags(t *testing.T) {
 		assert.NotContains(w, rules, "10.9.0.0/16")
 	})
 }
+
+// TestGroupOfAnotherService is not given to a load balancer that does not have it: Oracle deletes no group that one has.
+func TestGroupOfAnotherService(t *testing.T) {
+	eachKind(t, []string{"a"}, func(w *testWorld, s *v1.Service, nodes []*v1.Node) {
+		s.Annotations[annotationRuleMode] = modeGroups
+		w.serving(s)
+		w.requireServed(s, nodes)
+		made := w.sim.Groups()[len(w.sim.Groups())-1]
+		require.NotEmpty(w, made.Tags[tagService])
+		for _, annotations := range []map[string]string{byHand(annotationGroups, made.ID), ofNetwork(networkGroups, made.ID)} {
+			claim := other(annotations, conformance.Port("alt", 8080, 30081))
+			w.serving(s, claim)
+			_, err := w.ensure(claim, nodes)
+			require.ErrorContains(w, err, "was made for another Service")
+		}
+		time.Sleep(time.Minute)
+		w.deleted(s)
+		assert.NotContains(w, string(w.sim.State()), made.ID)
+	})
+}
