@@ -3,6 +3,7 @@ package aws
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -42,7 +43,7 @@ func (c *networkReconciler) Narrowing(ctx context.Context, r services.Request, o
 	if c.config.NoNodeGroupRules {
 		return changes, nil
 	}
-	n, err := c.narrowNodes(ctx, r.Service, id, o.network, asked, whole)
+	n, err := c.narrowNodes(ctx, r.Service, id, o, asked, whole)
 	rules := nodeRules{decide: n.change}
 	for _, g := range groupsByID(o.groups) {
 		if change := n.change(g); !change.isEmpty() {
@@ -139,8 +140,8 @@ type narrowedNodes struct {
 	name  string
 	rules []rule
 	spare ruleKeys
-	// ports are those that clients use, and checks those of health checks.
-	ports  ruleKeys
+	// former are the ports that the Service does not ask for any more, and checks those of health checks.
+	former map[rule]desiredListener
 	checks []int32
 	// complete is set where the load balancer's subnets are known, and whole where all that is needed may be opened.
 	complete, whole bool
@@ -149,36 +150,62 @@ type narrowedNodes struct {
 
 // narrowNodes finds out what a network load balancer needs. With an error its subnets are not known.
 func (c *networkReconciler) narrowNodes(
-	ctx context.Context, service *v1.Service, id *identity, lb *networkLoadBalancer, asked kitsources.Set, whole bool,
+	ctx context.Context, service *v1.Service, id *identity, o networkObserved, asked kitsources.Set, whole bool,
 ) (n narrowedNodes, err error) {
 	s, _, _ := parseSettings(service, c.config) // what else is wrong does not matter here
 	s.ranges = asked.Networks()
 	v6 := targetFamily(service) == addressIPv6
 	listeners := networkListeners(id.clusterID, service, s, c.config)
-	subnets, complete, err := c.vpc.cidrsOf(ctx, subnetsOf(lb), v6)
+	former := formerListeners(loadBalancerName(service), o.groups, listeners)
+	for _, port := range slices.SortedFunc(maps.Keys(former), compareRules) {
+		listeners = append(listeners, former[port])
+	}
+	subnets, complete, err := c.vpc.cidrsOf(ctx, subnetsOf(o.network), v6)
 	n = narrowedNodes{
-		name: loadBalancerName(service), ports: ruleKeys{}, checks: checkPorts(listeners), complete: complete && err == nil,
+		name: loadBalancerName(service), former: former, checks: checkPorts(listeners), complete: complete && err == nil,
 		whole: whole && !asked.Partial(), others: c.nodeRules().otherNetworks(ctx, loadBalancerName(service)),
 	}
-	for _, l := range listeners {
-		for _, protocol := range l.transports() {
-			n.ports[rule{protocol: protocol, from: l.group.port, to: l.group.port}] = true
-		}
-	}
 	if len(asked.Families(!v6, v6).Networks()) > 0 {
-		n.rules, n.spare = c.nodeRules().rulesOn(service, s, lb, listeners, subnets)
+		n.rules, n.spare = c.nodeRules().rulesOn(service, s, o.network, listeners, subnets)
 	}
 	return n, err
 }
 
-// change decides about one group. Ports that clients no longer use are closed when the load balancer has left them.
+// portOf is the port of a rule, whoever may connect.
+func portOf(r rule) rule { return rule{protocol: r.protocol, from: r.from, to: r.to} }
+
+// compareRules is the order of ports.
+func compareRules(a, b rule) int {
+	return cmp.Or(int(a.from-b.from), strings.Compare(a.protocol, b.protocol))
+}
+
+// formerListeners stand for the ports that nodes still open to clients, and that the Service does not ask for any more: the load balancer
+// may still lead there.
+func formerListeners(name string, groups map[string]securityGroup, listeners []desiredListener) map[rule]desiredListener {
+	former, asked := map[rule]desiredListener{}, ruleKeys{}
+	for _, l := range listeners {
+		for _, protocol := range l.transports() {
+			asked[rule{protocol: protocol, from: l.group.port, to: l.group.port}] = true
+		}
+	}
+	for _, g := range groups {
+		for _, r := range g.rules {
+			if of, health := ruleOf(r); of == name && !health && !asked[portOf(r)] {
+				group := desiredTargetGroup{protocol: strings.ToUpper(r.protocol), port: r.from}
+				former[portOf(r)] = desiredListener{port: r.from, protocol: group.protocol, group: group}
+			}
+		}
+	}
+	return former
+}
+
+// change decides about one group. Former ports are closed when the load balancer has left them, and open to nobody who was not let in.
 func (n narrowedNodes) change(g securityGroup) ruleChange {
 	c := ruleChange{group: g, partly: true}
 	have, wanted := keysOf(g.rules), keysOf(n.rules)
 	for _, r := range g.rules {
 		name, health := ruleOf(r)
-		if name == n.name && !health && n.ports[rule{protocol: r.protocol, from: r.from, to: r.to}] &&
-			!wanted[r.key()] && !n.spare[r] && n.mayClose(r) {
+		if name == n.name && !health && !wanted[r.key()] && !n.spare[r] && n.mayClose(r) {
 			c.remove = append(c.remove, r)
 		}
 	}
@@ -186,7 +213,10 @@ func (n narrowedNodes) change(g securityGroup) ruleChange {
 		return c
 	}
 	for _, w := range n.rules {
-		opens := func(r rule) bool { return r.protocol == w.protocol && r.from == w.from && (n.whole || r.contains(w)) }
+		_, former := n.former[portOf(w)]
+		opens := func(r rule) bool {
+			return r.protocol == w.protocol && r.from == w.from && (n.whole && !former || r.contains(w))
+		}
 		if slices.ContainsFunc(c.remove, opens) && have.addIfNew(w) {
 			c.add = append(c.add, w)
 		}

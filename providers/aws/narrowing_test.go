@@ -95,6 +95,49 @@ func TestNarrowingIsNotHeldUpByAFaultElsewhere(t *testing.T) {
 	}
 }
 
+// TestFormerNodePortIsNarrowed: a node port that a Service leaves along with clients is narrowed as long as the load balancer leads there,
+// and no longer.
+func TestFormerNodePortIsNarrowed(t *testing.T) {
+	t.Parallel()
+	for what, more := range map[string]func(*v1.Service){
+		"port dropped": func(s *v1.Service) { s.Spec.Ports = s.Spec.Ports[:1] },
+		"port moved":   func(s *v1.Service) { s.Spec.Ports[1].NodePort = 30090 },
+	} {
+		for fault, refuse := range map[string]func(*world, *v1.Service){
+			"listener": func(w *world, _ *v1.Service) {
+				w.fault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: "Listener", Writes: true})
+			},
+			"check": func(_ *world, s *v1.Service) { s.Annotations[annotationCheckInterval] = "never" },
+		} {
+			t.Run(what+", "+fault, func(t *testing.T) {
+				t.Parallel()
+				w := startWorld(t, "", awssim.Options{})
+				s := w.narrowed(nlb("web", nil, servicePort("http", 80, 30080), servicePort("alt", 443, 30443)), func(s *v1.Service) {
+					more(s)
+					refuse(w, s)
+				})
+				_, err := w.try(s)
+				w.closedBeside(err, what)
+				assert.Equal(t, []int{30080, 30443}, only(w.ports("192.0.2.0/24"), 30080, 30443), "who may still connect does")
+				assert.Subset(t, w.ports("10.0.0.0/24"), []int{30443}, "health checks get in")
+				w.server.ClearFaults()
+				s = w.change(s, func(s *v1.Service) { delete(s.Annotations, annotationCheckInterval) })
+				w.ensure(s)
+				assert.Empty(t, only(slices.Concat(w.ports("192.0.2.0/24"), w.ports("10.0.0.0/24")), 30443), "the load balancer has left it")
+				assert.Empty(t, w.everybodyMay())
+				w.reached(s)
+			})
+		}
+	}
+}
+
+// only are those of some ports that are among others, sorted.
+func only(ports []int, among ...int) []int {
+	list := slices.DeleteFunc(ports, func(p int) bool { return !slices.Contains(among, p) })
+	slices.Sort(list)
+	return list
+}
+
 // TestNarrowingNeedsNoNodes: obsolete rules go even if no node serves or is shown.
 func TestNarrowingNeedsNoNodes(t *testing.T) {
 	t.Parallel()
