@@ -1,9 +1,12 @@
 package keepalived
 
 import (
+	"errors"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -21,8 +24,27 @@ var serviceFields = func() schema.Fields {
 	return rows
 }()
 
+// judge is about what the options alone make of a Service.
 func (c Config) judge(service *v1.Service) (warnings, err error) {
-	return serviceFields.Judge(service, map[string]string{envAnnouncer: c.Announcer})
+	warnings, err = serviceFields.Judge(service, map[string]string{envAnnouncer: c.Announcer})
+	for _, of := range []struct{ key, why string }{
+		{annotationMethod, c.notFor(announcerVIP)},
+		{annotationInterface, c.notFor(announcerKubeVIP)},
+		{portable.BackendSelector, "kube-proxy leads to the pods from every node; set " + envSelector + " for all Services"},
+	} {
+		if service.Annotations[of.key] != "" && of.why != "" {
+			warnings = errors.Join(warnings, &schema.Problem{Place: "annotation " + of.key, Reason: "has no effect: " + of.why, Warning: true})
+		}
+	}
+	return warnings, err
+}
+
+// notFor says that the announcer of addresses is another one; "" where it may be this one.
+func (c Config) notFor(announcer string) string {
+	if c.Announcer == announcer || c.Announcer == announcerNone {
+		return ""
+	}
+	return "it is " + announcer + "'s, and " + envAnnouncer + " is " + c.Announcer
 }
 
 // fieldOptions implements registry.Provider.FieldOptions.

@@ -18,7 +18,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
-	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
 // observed holds the present addresses of a Service and their record.
@@ -77,12 +76,7 @@ func (r *reconciler) usesAnnotations() bool { return r.config.Announcer == annou
 func (r *reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	_, warnings, err := parseSettings(q.Service)
 	told, _ := r.config.judge(q.Service)
-	findings := services.Judged(errors.Join(warnings, told), err)
-	if q.Service.Annotations[portable.BackendSelector] != "" {
-		findings = append(findings, services.Warning(eventIgnored,
-			"annotation %s: has no effect: kube-proxy leads to the pods from every node; set %s for all Services", portable.BackendSelector, envSelector))
-	}
-	return findings, err
+	return services.Judged(errors.Join(warnings, told), err), err
 }
 
 // Observe reads the Service's addresses and record.

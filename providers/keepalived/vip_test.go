@@ -1,6 +1,7 @@
 package keepalived
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"regexp"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 func withEnv(more map[string]string) map[string]string {
@@ -326,6 +329,28 @@ func TestLocalTraffic(t *testing.T) {
 		require.ErrorContains(t, warnings, "loses traffic while the node that holds the address has no pod of the Service")
 		assert.Contains(t, strings.Join(s.Events(), "\n"), "Warning "+services.EventFieldIgnored+" "+warnings.Error())
 	})
+}
+
+// TestAnnotationsByAnnouncer: an annotation that only another announcer reads is told of, and one that somebody else may read is not.
+func TestAnnotationsByAnnouncer(t *testing.T) {
+	t.Parallel()
+	s := service("default", 1, func(s *v1.Service) {
+		s.Annotations = map[string]string{annotationMethod: "DR", annotationInterface: "eth0", portable.BackendSelector: "a=b"}
+	})
+	for announcer, told := range map[string][]string{
+		announcerVIP: {annotationInterface}, announcerKubeVIP: {annotationMethod},
+		announcerKeepalived: {annotationMethod, annotationInterface}, announcerNone: nil,
+	} {
+		warnings, err := Config{Announcer: announcer}.judge(s)
+		require.NoError(t, err)
+		var places []string
+		for _, one := range schema.Problems(warnings) {
+			p, ok := errors.AsType[*schema.Problem](one)
+			require.True(t, ok)
+			places = append(places, strings.TrimPrefix(p.Place, "annotation "))
+		}
+		assert.Equal(t, append(told, portable.BackendSelector), places, announcer)
+	}
 }
 
 // TestTwoReleases: two releases permanently serve their own classes from one pool. With a shared record no address is assigned twice, each
