@@ -13,6 +13,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
 // originalsInternal creates an internal load balancer's objects as Google's own controller leaves them.
@@ -458,5 +459,27 @@ func TestSharedBackendTakeover(t *testing.T) {
 				w.holdsNothing()
 			})
 		})
+	}
+}
+
+// TestAnnotationsOfTheOtherKind: an annotation that only internal load balancers know is told of on an external one, and the reverse.
+func TestAnnotationsOfTheOtherKind(t *testing.T) {
+	t.Parallel()
+	for kind, told := range map[string][]string{
+		typeExternal: {annotationGlobalAccess, annotationSubnet, annotationShare}, typeInternal: {annotationTier},
+	} {
+		warnings, err := checkService(registry.Inputs{}, &v1.Service{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+				annotationType: kind, annotationGlobalAccess: "true", annotationSubnet: "other", annotationShare: "true", annotationTier: "Premium",
+			}},
+			Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80, NodePort: 30080, Protocol: v1.ProtocolTCP}}},
+		})
+		require.NoError(t, err)
+		var want []string
+		for _, key := range told {
+			want = append(want, "annotation "+key+": has no effect on an "+kind+" load balancer")
+		}
+		require.Error(t, warnings)
+		assert.Equal(t, strings.Join(want, "\n"), warnings.Error())
 	}
 }
