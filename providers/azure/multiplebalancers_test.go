@@ -16,6 +16,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
@@ -325,10 +326,11 @@ func TestPoolOfAServiceAlone(t *testing.T) {
 	})
 }
 
-// TestMoveInterrupted: a Service that moves to another load balancer gets there whichever call fails, and however.
+// TestMoveInterrupted: a Service that moves to another load balancer gets there whichever call fails, and however. The fast tier breaks
+// the writes.
 func TestMoveInterrupted(t *testing.T) {
 	t.Parallel()
-	move := func(t *testing.T, fault *simkit.Fault, restart bool) (state string, calls int) {
+	move := func(t *testing.T, fault *simkit.Fault, restart bool) (state string, calls []simkit.Call) {
 		t.Helper()
 		severalWorld(t, lb2(), func(w *world) {
 			w.slices = endpointsOn("n1")
@@ -344,7 +346,7 @@ func TestMoveInterrupted(t *testing.T) {
 				require.NoError(w, err)
 			}
 			_, err := w.cloud.loadBalancers.EnsureLoadBalancer(w.Context(), clusterName, w.Current(s), w.nodes)
-			calls = w.server.Calls().Total
+			calls = w.server.Calls().Latest
 			if fault == nil {
 				require.NoError(w, err)
 			}
@@ -363,8 +365,12 @@ func TestMoveInterrupted(t *testing.T) {
 		return state, calls
 	}
 	want, calls := move(t, nil, false)
-	require.Greater(t, calls, 8)
-	for call := 1; call <= calls; call++ {
+	require.Greater(t, len(calls), 8)
+	for i, broken := range calls {
+		if !broken.Write && !tier.All() {
+			continue
+		}
+		call := i + 1
 		for _, kind := range []string{simkit.FaultStatus, simkit.FaultStatusAfter} {
 			for _, restart := range []bool{false, true} {
 				t.Run(fmt.Sprintf("call %d, %s, restart %t", call, kind, restart), func(t *testing.T) {

@@ -45,7 +45,7 @@ func runForetold(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			n := 0
 			for i, row := range w.Provider.Annotations {
 				for j, value := range valuesToTry(row) {
-					const every = 4
+					const every = 8
 					if !all && (i+j)%every != 0 {
 						continue
 					}

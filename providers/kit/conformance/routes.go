@@ -45,15 +45,15 @@ func runRoutes(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			assert.True(t, err != nil || len(list) == len(w.nodes), "%d routes are shown", len(list))
 		})
 	}
-	var calls int
-	synctest.Test(t, func(t *testing.T) { calls = interruptedRoutes(t, newFixture(t), nil, false) })
-	require.Positive(t, calls)
-	for _, in := range interruptions {
-		for k := 1; k <= calls; k++ {
-			virtual(t, fmt.Sprintf("call %d of %d: %s", k, calls, in.name), func(t *testing.T) {
-				interruptedRoutes(t, newFixture(t), &simkit.Fault{Kind: in.kind, From: k, Count: 1}, in.restart)
-			})
-		}
+	var calls []simkit.Call
+	synctest.Test(t, func(t *testing.T) { calls = interruptedRoutes(t, newFixture(t), brokenLife{}) })
+	require.NotEmpty(t, calls)
+	lives := breakWrites(calls)
+	if triesAll(t, newFixture) {
+		lives = breakEveryCall(calls)
+	}
+	for _, life := range lives {
+		virtual(t, life.name, func(t *testing.T) { interruptedRoutes(t, newFixture(t), life) })
 	}
 }
 
@@ -152,16 +152,16 @@ func runRouteLifeCycle(t *testing.T, f *Fixture) {
 }
 
 // interruptedRoutes makes two routes and removes one while a call is broken.
-func interruptedRoutes(t *testing.T, f *Fixture, fault *simkit.Fault, restart bool) (calls int) {
+func interruptedRoutes(t *testing.T, f *Fixture, life brokenLife) (calls []simkit.Call) {
 	t.Helper()
 	ctx := t.Context()
 	w := newRoutesWorld(t, f)
 	w.Sim.ResetCalls()
-	if fault != nil {
-		w.failCalls(*fault)
+	if life.fault.Kind != "" {
+		w.failCalls(life.fault)
 	}
 	onError := func() {
-		if restart {
+		if life.restart {
 			w.restart()
 		}
 	}
@@ -171,7 +171,7 @@ func interruptedRoutes(t *testing.T, f *Fixture, fault *simkit.Fault, restart bo
 	}
 	list := w.requireRoutes(ctx, onError, w.nodes...)
 	w.untilDone(onError, func() error { return w.routes().DeleteRoute(ctx, clusterName, list[0]) })
-	calls = w.Sim.Calls().Total
+	calls = w.Sim.Calls().Latest
 	w.Sim.ClearFaults()
 	w.restart()
 	w.requireRoutes(ctx, nil, w.nodes[1])
