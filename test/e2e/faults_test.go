@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -184,6 +185,13 @@ func requireReported(t *testing.T, c *harness.Cluster, m *harness.CCM, reason st
 		if err == nil && !strings.Contains(status, reason) {
 			err = fmt.Errorf("the status page says %s", status)
 		}
+		if err != nil {
+			return err
+		}
+		log, err := os.ReadFile(m.Log) // which is written after the page
+		if err == nil && !(strings.Contains(string(log), "The cloud's API cannot be used") && strings.Contains(string(log), reason)) {
+			err = errors.New("the log does not say it")
+		}
 		return err
 	}))
 	_, err := m.Get(t.Context(), "/healthz?cloud-api")
@@ -191,10 +199,6 @@ func requireReported(t *testing.T, c *harness.Cluster, m *harness.CCM, reason st
 	up, err := m.Metric(t.Context(), "anyccm_cloud_api_up")
 	require.NoError(t, err)
 	assert.Zero(t, up)
-	log, err := os.ReadFile(m.Log)
-	require.NoError(t, err)
-	assert.Contains(t, string(log), "The cloud's API cannot be used")
-	assert.Contains(t, string(log), reason)
 	requireEvent(t, c, metav1.NamespaceSystem, "CloudAPIUnavailable", "cloud-controller-manager")
 }
 
