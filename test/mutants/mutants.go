@@ -132,7 +132,7 @@ func (m mutant) checkTest(root string) error {
 	case says.MatchString(anyFailure), says.MatchString("--- FAIL: " + strings.NewReplacer("^", "", "$", "").Replace(m.Run) + " (0.00s)"):
 		return fmt.Errorf("says %q: any failure of the test satisfies it; quote a value, a message or the assertion", m.Says)
 	}
-	if err := m.checkAssertion(root, says); err != nil {
+	if err := errors.Join(m.checkAssertion(root, says), m.checkTranscript(root, says)); err != nil {
 		return err
 	}
 	top, err := m.topLevel()
@@ -176,6 +176,26 @@ func (m mutant) checkAssertion(root string, says *regexp.Regexp) error {
 		}
 	}
 	return fmt.Errorf("says %q: no test has this assertion", m.Says)
+}
+
+var scenario = regexp.MustCompile(`\^Transcripts\$/\^([a-z0-9-]+)\$$`)
+
+// checkTranscript refuses words of the transcript that the test expects, which is printed whatever differs from it.
+func (m mutant) checkTranscript(root string, says *regexp.Regexp) error {
+	name := scenario.FindStringSubmatch(m.Run)
+	if name == nil {
+		return nil
+	}
+	files, err := filepath.Glob(filepath.Join(root, m.Package, "testdata", "transcripts*", name[1]+".*"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err != nil || says.Match(text) {
+			return errors.Join(err, fmt.Errorf("says %q: the expected transcript has it; begin with (?m)^\\s+[-+] for a line that differs", m.Says))
+		}
+	}
+	return nil
 }
 
 // topLevel matches the name of the test without its parts.
@@ -281,6 +301,9 @@ func (m mutant) runTests(ctx context.Context, root, overlay, tests string) (stri
 	return string(output), err
 }
 
+// progressLine matches lines that go test -v prints of a test whether it fails or not.
+var progressLine = regexp.MustCompile(`(?m)^\s*(=== |--- PASS|--- SKIP).*$`)
+
 // judge says what a run of the named test shows.
 func (m mutant) judge(output string, err error) result {
 	switch {
@@ -290,7 +313,7 @@ func (m mutant) judge(output string, err error) result {
 		return result{survived, ""}
 	case len(failures(output)) == 0: // it does not compile, or was interrupted
 		return result{broken, lastLines(output)}
-	case !regexp.MustCompile(m.Says).MatchString(output):
+	case !regexp.MustCompile(m.Says).MatchString(progressLine.ReplaceAllString(output, "")):
 		return result{other, lastLines(output)}
 	}
 	return result{caught, lastLines(output)}
