@@ -237,7 +237,7 @@ ENVTEST   := $(GO) run sigs.k8s.io/controller-runtime/tools/setup-envtest@v0.25.
 # No part of .ci/run: the binaries are downloaded, which it must not need. The workflow versions runs it.
 .PHONY: test-oldest
 test-oldest: tools-for-tests ## The end-to-end tests on the oldest Kubernetes that is promised; downloads its control plane by setup-envtest
-	assets=$$($(ENVTEST) use $(OLDEST).x -p path) && export KUBEBUILDER_ASSETS=$$assets && $(FULL) $(E2E)
+	assets=$$($(ENVTEST) use $(OLDEST).x -p path) && export KUBEBUILDER_ASSETS=$$assets && $(FULL) $(E2E) -timeout 4h
 
 SOAK      ?= 3m
 SEED      ?=
