@@ -65,3 +65,14 @@ var plannedWrites = []conformance.PlannedWrites{
 	{Change: `change network load balancer \S+ \(deleting target group`, Writes: []string{"ELBv2 DeleteTargetGroup"}},
 	{Change: `change network load balancer \S+ \(deregistering`, Writes: []string{"ELBv2 DeregisterTargets"}},
 }
+
+// readAgain are the reasons for which a read is made again within a step.
+var readAgain = []conformance.ReadAgain{
+	{Reads: "ELB DescribeLoadBalancers", After: "ELB CreateLoadBalancer", Because: "the answer to a creation has the name alone"},
+	{
+		Reads:   "ELB DescribeLoadBalancerAttributes",
+		After:   "ELB ModifyLoadBalancerAttributes",
+		Because: "attributes are compared with what the cloud made of them",
+	},
+	{Reads: "ELB DescribeTags", After: "ELB AddTags", Because: "tags are compared with what the cloud made of them"},
+}

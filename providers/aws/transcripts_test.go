@@ -207,7 +207,7 @@ func annotationScenarios() (all []conformance.Scenario) {
 
 // addTranscripts says what the part Transcripts of the suite needs; leaveGroups has security groups left to the user.
 func addTranscripts(f *conformance.Fixture, sim *awssim.Sim, leaveGroups func()) {
-	f.PlannedWrites = plannedWrites
+	f.PlannedWrites, f.ReadAgain = plannedWrites, readAgain
 	f.Serves, f.Transcripts, f.Secrets = sim.Serves, transcripts, []string{awssim.Key, testSecret}
 	f.Names = func() map[string]string { return transcriptNames(sim) }
 	f.Scenarios, f.TakenOver = scenarios(sim, leaveGroups), leftCases(sim, leaveGroups)

@@ -23,7 +23,7 @@ var transcripts embed.FS
 // tryTranscripts says how the suite tells what goes over the wire. config has further keys of azure.json.
 func tryTranscripts(t testing.TB, sim *azuresim.Sim, f *conformance.Fixture, config map[string]any) {
 	t.Helper()
-	f.PlannedWrites = plannedWrites
+	f.PlannedWrites, f.ReadAgain = plannedWrites, readAgain
 	f.Transcripts, f.Secrets, f.Unplanned = transcripts, []string{testSecret}, unplannedSteps()
 	f.Interrupts, f.Unserved = interruptedSteps(), map[string]string{
 		"annotation-azure-load-balancer-enable-high-availability-ports/it is true": "one rule serves all ports",

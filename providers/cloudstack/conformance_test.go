@@ -100,7 +100,7 @@ func fixtureOf(kind string) func(t testing.TB) *conformance.Fixture {
 			Transcripts:     transcripts, Scenarios: scenarios(sim, theirWorld), TakenOver: leftRules(theirWorld),
 			Secrets:    []string{cloudstacksim.SecretKey},
 			Names:      func() map[string]string { return identities(sim) },
-			Interrupts: interrupts(), PlannedWrites: plannedWrites,
+			Interrupts: interrupts(), PlannedWrites: plannedWrites, ReadAgain: readAgain,
 			Unplanned: map[string]string{
 				"shared-address/other is created": "plan does not look whether the address that a Service names is in use already",
 			},

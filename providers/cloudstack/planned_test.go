@@ -18,3 +18,13 @@ var plannedWrites = []conformance.PlannedWrites{
 	{Change: `create network ACL item for (\w+) port (\d+)`, Writes: []string{"createNetworkACL"}},
 	{Change: `delete network ACL item for (\w+) port (\d+)`, Writes: []string{"deleteNetworkACL"}},
 }
+
+// readAgain are the reasons for which a read is made again within a step.
+var readAgain = []conformance.ReadAgain{
+	{Reads: "queryAsyncJobResult", Because: "a job is polled until it has ended"},
+	{
+		Reads:   "listLoadBalancerRules",
+		Step:    "shared-address/the one that took it is deleted",
+		Because: "whether others use the address is read right before it is given up",
+	},
+}

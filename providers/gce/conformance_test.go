@@ -107,7 +107,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		},
 		Transcripts: transcripts, Secrets: []string{testToken}, Interrupts: interrupts(), Scenarios: scenarios(sim),
 		TakenOver:     map[string]conformance.Left{"external": leftExternal(sim)},
-		PlannedWrites: plannedWrites, Unplanned: unplanned, Serves: sim.Serves,
+		PlannedWrites: plannedWrites, ReadAgain: readAgain, Unplanned: unplanned, Serves: sim.Serves,
 		EmptyOfNodes: regexp.MustCompile(`\n\{\n "kind": "compute#instanceGroup",[^}]*"size": 0,[^}]*\}`),
 		Target:       func(_ *v1.Service, port v1.ServicePort) int32 { return port.Port },
 		Snapshot:     func() string { return snapshot(sim) }, Names: func() map[string]string { return fingerprints(sim) },

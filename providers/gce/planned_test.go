@@ -31,3 +31,13 @@ var plannedWrites = []conformance.PlannedWrites{
 	{Change: `create address (\S+)`, Writes: []string{"POST addresses"}},
 	{Change: `delete address (\S+)`, Writes: []string{"DELETE addresses/{name}"}},
 }
+
+// readAgain are the reasons for which a read is made again within a step.
+var readAgain = []conformance.ReadAgain{
+	{Reads: `GET operations/\{name\}`, Because: "an operation is polled until it has ended"},
+	{
+		Reads:   "GET (forwardingRules|addresses|firewalls|healthChecks|httpHealthChecks|targetPools)",
+		After:   "(POST|DELETE) .*",
+		Because: "the next change is computed from what the last one left",
+	},
+}

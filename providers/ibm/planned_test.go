@@ -22,3 +22,12 @@ var plannedWrites = []conformance.PlannedWrites{
 		Writes: []string{"POST /v1/security_groups/{id}/rules | DELETE /v1/security_groups/{id}/rules/{id}"},
 	},
 }
+
+// readAgain are the reasons for which a read is made again within a step.
+var readAgain = []conformance.ReadAgain{
+	{
+		Reads:   `GET /v1/load_balancers/\{id\}`,
+		After:   `(POST|PUT|PATCH|DELETE) /v1/(load_balancers/\{id\}/.*|security_groups/\{id\}/targets/\{id\})`,
+		Because: "a load balancer takes the next change once it is active again",
+	},
+}

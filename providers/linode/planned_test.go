@@ -37,3 +37,18 @@ var plannedWrites = []conformance.PlannedWrites{
 	{Change: `change firewall (\S+)`, Writes: []string{"PUT /v4/networking/firewalls/{id}/rules"}},
 	{Change: `delete firewall (\S+)`, Writes: []string{"DELETE /v4/networking/firewalls/{id}"}},
 }
+
+// readAgain are the reasons for which a read is made again within a step.
+var readAgain = []conformance.ReadAgain{
+	{Reads: `GET /v4/vpcs/\{id\}/(ips|ipv6s)`, Because: "the filter, which is in a header, is another one"},
+	{
+		Reads:   "GET /v4/networking/firewalls",
+		After:   "(POST|PUT) /v4/networking/firewalls.*",
+		Because: "a firewall is read again after each of its changes",
+	},
+	{
+		Reads:   `GET /v4/nodebalancers/\{id\}/configs/\{id\}/nodes`,
+		After:   `POST /v4/nodebalancers/\{id\}/configs/\{id\}/rebuild`,
+		Because: "a rebuild gives nodes other identities",
+	},
+}

@@ -202,7 +202,7 @@ func renewalScenario(t testing.TB, renewed *[2]*v1.Secret) conformance.Scenario 
 func addTranscripts(t testing.TB, f *conformance.Fixture, sim *linodesim.Sim, inVPC func()) {
 	t.Helper()
 	renewed := &[2]*v1.Secret{newSecret(t, "web-tls", 1), newSecret(t, "web-tls", 2)}
-	f.PlannedWrites, f.Unplanned = plannedWrites, unplanned
+	f.PlannedWrites, f.Unplanned, f.ReadAgain = plannedWrites, unplanned, readAgain
 	f.Transcripts, f.Scenarios, f.Serves, f.Unserved = transcripts, scenarios(t, sim, renewed, inVPC), sim.Serves, unserved
 	f.Secrets = []string{testToken, string(renewed[0].Data[v1.TLSPrivateKeyKey]), string(renewed[1].Data[v1.TLSPrivateKeyKey])}
 	f.Names = func() map[string]string { return names(sim, renewed) }

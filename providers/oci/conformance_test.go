@@ -111,7 +111,7 @@ func tryLoadBalancers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) {
 	}
 	f.RemoveLoadBalancers = func() { sim.RemoveLoadBalancers(); sim.RemoveNetworkLoadBalancers() }
 	f.MostBackends = 512 // of a backend set
-	f.PlannedWrites, f.Unserved = plannedWrites, notToAll
+	f.PlannedWrites, f.Unserved, f.ReadAgain = plannedWrites, notToAll, readAgain
 	f.Transcripts, f.Scenarios, f.Unplanned = transcripts, scenarios(t, sim, f), unplanned
 	f.TakenOver = map[string]conformance.Left{"lists": leftInLists(t, sim, f)}
 	f.Secrets = []string{string(fixedSecret(t, 1).Data[v1.TLSPrivateKeyKey]), string(fixedSecret(t, 2).Data[v1.TLSPrivateKeyKey])}

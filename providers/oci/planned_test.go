@@ -66,3 +66,29 @@ var plannedWrites = []conformance.PlannedWrites{
 		Writes: []string{"POST /networkSecurityGroups/{id}/actions/removeSecurityRules"},
 	},
 }
+
+// readAgain are the reasons for which a read is made again within a step.
+var readAgain = []conformance.ReadAgain{
+	{Reads: `GET /securityLists/\{id\}`, Because: "a security list, which others write too, is read right before it is written"},
+	{
+		Reads:   "GET /vnicAttachments",
+		Step:    "take-over/deleted",
+		Because: "which subnets nodes are in is read again before their security lists are closed",
+	},
+	{
+		Reads:   `GET /networkSecurityGroups/\{id\}`,
+		After:   `PUT /networkSecurityGroups/\{id\}`,
+		Because: "a group is read again after each of its changes",
+	},
+	{Reads: `GET /networkLoadBalancers/\{id\}`, Because: "a network load balancer is polled until it has settled"},
+	{
+		Reads:   `GET /loadBalancers/\{id\}`,
+		After:   "(POST|PUT|DELETE) /loadBalancers.*",
+		Because: "a load balancer takes the next change once the last one has ended",
+	},
+	{
+		Reads:   "GET /(l|networkL)oadBalancers",
+		After:   "(POST|PUT|DELETE) /(l|networkL)oadBalancers.*",
+		Because: "the next change is computed from what the last one left",
+	},
+}

@@ -110,7 +110,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			providerIDPrefix + "OtherRegion/7a6c3b52-1f0e-4b58-8b4b-0a61c1f9e0a1",
 		},
 		Services: triedServices(), Transcripts: transcripts, Scenarios: scenarios(sim, url), Secrets: []string{openstacksim.Password},
-		Serves: sim.Serves, PlannedWrites: plannedWrites,
+		Serves: sim.Serves, PlannedWrites: plannedWrites, ReadAgain: readAgain,
 		SourceRanges: conformance.FeatureCase{ClosesLater: closesLater, Scope: scopeOf(sim, "listeners and groups")},
 		Scopes: map[string]conformance.FeatureCase{
 			providerOVN: {Prepare: func() { file += "lb-provider = ovn\n" }, Scope: scopeOf(sim, providerOVN)},

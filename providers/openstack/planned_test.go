@@ -63,3 +63,22 @@ var plannedWrites = []conformance.PlannedWrites{
 		Because: "its rules and the ports that have it are part of it",
 	},
 }
+
+// readAgain are the reasons for which a read is made again within a step.
+var readAgain = []conformance.ReadAgain{
+	{
+		Reads:   `GET /load-balancer/v2.0/lbaas/loadbalancers/\{id\}`,
+		After:   "(POST|PUT|DELETE) /load-balancer/.*",
+		Because: "Octavia takes the next change of a load balancer once it is ACTIVE again",
+	},
+	{
+		Reads:   `GET /load-balancer/v2.0/lbaas/(listeners|pools|healthmonitors|pools/\{id\}/members)`,
+		After:   "(POST|PUT|DELETE) /load-balancer/.*",
+		Because: "the parts are read again when updated_at has changed, by whose change it may be",
+	},
+	{
+		Reads:   "GET /load-balancer/v2.0/lbaas/loadbalancers",
+		After:   `DELETE /load-balancer/v2.0/lbaas/loadbalancers/\{id\}`,
+		Because: "Octavia deletes a load balancer after it answered",
+	},
+}

@@ -30,8 +30,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	url, routes := network.Serve(t, server), ""
 	f := &conformance.Fixture{
 		Sim: server, Network: network, Provider: Description(),
-		PlannedWrites: plannedWrites,
-		Transcripts:   transcripts, Secrets: []string{vspheresim.Password, vspheresim.NSXPassword},
+		PlannedWrites: plannedWrites, ReadAgain: readAgain,
+		Transcripts: transcripts, Secrets: []string{vspheresim.Password, vspheresim.NSXPassword},
 		Scenarios: scenarios(t, sim.NSX), Names: func() map[string]string { return identities(sim.NSX) },
 		Inputs: func() registry.Inputs {
 			in := conformance.Inputs(nil, nil)

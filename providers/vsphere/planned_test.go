@@ -13,3 +13,16 @@ var plannedWrites = []conformance.PlannedWrites{
 	{Change: `delete monitor profile (\S+)`, Writes: []string{"DELETE /policy/api/v1/infra/lb-monitor-profiles/{id}"}},
 	{Change: `delete virtual server (\S+)`, Writes: []string{"DELETE /policy/api/v1/infra/lb-virtual-servers/{id}"}},
 }
+
+// readAgain are the reasons for which a read is made again within a step.
+var readAgain = []conformance.ReadAgain{
+	{
+		Reads:   "GET /policy/api/v1/infra/realized-state/realized-entities",
+		Because: "NSX is polled until it has done what was written",
+	},
+	{
+		Reads:   `GET /policy/api/v1/infra/ip-pools/\{id\}/ip-allocations`,
+		After:   `PATCH /policy/api/v1/infra/ip-pools/\{id\}/ip-allocations/\{id\}`,
+		Because: "NSX takes an address out of the pool after it answered",
+	},
+}

@@ -184,6 +184,8 @@ type Fixture struct {
 	// Unplanned, Interrupts and Unserved are steps ("scenario/step") that write what plan did not say, let a port lead nowhere
 	// meanwhile, or end with ports that lead elsewhere than to all nodes, each with its reason.
 	Unplanned, Interrupts, Unserved map[string]string
+	// ReadAgain are the reasons for which reads are made again within a step.
+	ReadAgain []ReadAgain
 
 	adopt registry.Adoption
 	// bare makes the provider that is opened next one that knows no portable annotations, and defaults are those of Services.
@@ -370,6 +372,8 @@ type world struct {
 	services cache.Store
 	// stop ends the provider that runs.
 	stop context.CancelFunc
+	// attempted is called before each call of the framework; nil where nobody wants to know.
+	attempted func(service string, deletes bool)
 }
 
 // trustingPolicy is the guard's policy for tests that are about the provider: the guard lets every "gone" pass.
@@ -572,6 +576,7 @@ func (w *world) ensure(ctx context.Context, s *v1.Service, onError func()) *v1.L
 func (w *world) tryEnsure(ctx context.Context, s *v1.Service) (*v1.LoadBalancerStatus, error) {
 	current := w.service(ctx, s)
 	w.protect(ctx, current)
+	w.attempt(s.Name, false)
 	status, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, current, w.nodes)
 	if err != nil {
 		return nil, err
@@ -581,6 +586,12 @@ func (w *world) tryEnsure(ctx context.Context, s *v1.Service) (*v1.LoadBalancerS
 	_, err = w.kube.CoreV1().Services(s.Namespace).UpdateStatus(ctx, current, metav1.UpdateOptions{})
 	require.NoError(w.t, err)
 	return status, nil
+}
+
+func (w *world) attempt(service string, deletes bool) {
+	if w.attempted != nil {
+		w.attempted(service, deletes)
+	}
 }
 
 // protect puts the framework's finalizer on a Service, before it is first given to the provider, which sees it as it was before.
@@ -619,8 +630,10 @@ func (w *world) remove(ctx context.Context, s *v1.Service, onError func()) {
 	for {
 		current := w.service(ctx, s)
 		current.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		w.attempt(s.Name, false)
 		_, exists, err := w.loadBalancer().GetLoadBalancer(ctx, clusterName, current)
 		if err == nil && exists {
+			w.attempt(s.Name, true)
 			err = w.loadBalancer().EnsureLoadBalancerDeleted(ctx, clusterName, current)
 		}
 		if err == nil {

@@ -69,6 +69,7 @@ func (w *world) deleteOrphans(ctx context.Context, left []contract.Orphan) {
 	for began := time.Now(); len(left) > 0; left = w.orphans(ctx) {
 		require.Less(w.t, time.Since(began), patience, "%v", left)
 		for _, o := range left {
+			w.attempt("", true)
 			_ = w.finder().DeleteOrphan(ctx, o)
 		}
 		time.Sleep(time.Minute)
@@ -91,6 +92,7 @@ func (w *world) orphans(ctx context.Context) []contract.Orphan {
 	for i := range list.Items {
 		living = append(living, &list.Items[i])
 	}
+	w.attempt("", false)
 	found, err := w.finder().Orphans(ctx, living)
 	require.NoError(w.t, err)
 	return found

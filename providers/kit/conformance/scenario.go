@@ -62,6 +62,7 @@ type Play struct {
 	changed, removed, abandoned []*v1.Service
 	nodesChanged, restarted     bool
 	answers                     []string
+	attempts                    []attempt
 }
 
 // Kube is the API server.
@@ -222,6 +223,7 @@ func (p *Play) refusedOffline(ctx context.Context, s *v1.Service) bool {
 
 // update plays a change of nodes for a Service.
 func (p *Play) update(ctx context.Context, s *v1.Service) {
+	p.w.attempt(s.Name, false)
 	err := p.w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, p.w.service(ctx, s), p.w.nodes)
 	if err == nil {
 		p.w.waitForUpdates()

@@ -44,7 +44,7 @@ func runTranscripts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	played, used := 0, map[string]bool{}
 	t.Cleanup(func() {
 		for _, row := range rows {
-			assert.True(t, used[row] || played < len(names), "%s: no scenario needs this row of Fixture.PlannedWrites", row)
+			assert.True(t, used[row] || played < len(names), "%s: no scenario needs this row", row)
 		}
 	})
 	for _, name := range names {
@@ -99,6 +99,9 @@ func listNames(
 			}
 		}
 		rows, servesKnown = listRows(f.PlannedWrites), f.Serves != nil || !f.outside()
+		for _, r := range f.ReadAgain {
+			rows = append(rows, r.String())
+		}
 	})
 	return names, files, rows, servesKnown
 }
@@ -150,6 +153,9 @@ func (f *Fixture) play(t *testing.T, s Scenario) (text string, used map[string]b
 		w: w, scenario: s, served: map[string]*v1.Service{}, refused: map[string]bool{},
 		text: newTranscript(f.spellSecrets()),
 	}
+	w.attempted = func(service string, deletes bool) {
+		p.attempts = append(p.attempts, attempt{w.Sim.Calls().Total, service, deletes})
+	}
 	if s.Prepare != nil {
 		s.Prepare()
 	}
@@ -199,6 +205,7 @@ const (
 	rulePlanned  = "what plan said is what is written"
 	ruleServes   = "a port that serves before and after serves meanwhile"
 	ruleAllNodes = "each port leads to all nodes"
+	ruleReadOnce = "nothing is read twice without a reason"
 )
 
 // listExceptions returns the steps that are excepted from a rule, with reasons, by the rule.
@@ -227,7 +234,7 @@ func (p *Play) playStep(step Step, used map[string]bool) {
 	if !p.w.loops {
 		time.Sleep(stepPause)
 	}
-	p.changed, p.removed, p.abandoned, p.answers = nil, nil, nil, nil
+	p.changed, p.removed, p.abandoned, p.answers, p.attempts = nil, nil, nil, nil, nil
 	p.nodesChanged, p.restarted = false, false
 	p.w.Sim.ResetCalls()
 	p.serving.begin(p.readPorts())
@@ -241,7 +248,9 @@ func (p *Play) playStep(step Step, used map[string]bool) {
 	}
 	p.reconcileAndWait(ctx)
 	calls := p.w.Sim.Calls()
+	ofLoops := 0
 	if p.w.loops {
+		ofLoops = len(made.Latest)
 		calls.Latest = append(made.Latest, calls.Latest...)
 	}
 	ports := p.readPorts()
@@ -262,7 +271,9 @@ func (p *Play) playStep(step Step, used map[string]bool) {
 		return broken
 	}
 	compared := p.compareWithPlan(planned, calls.Latest)
-	for _, row := range compared.used {
+	again, reasons := findReadAgain(p.w.ReadAgain, p.attempts, calls.Latest, ofLoops, place)
+	except(ruleReadOnce, again)
+	for _, row := range append(compared.used, reasons...) {
 		used[row] = true
 	}
 	p.text.addStep(playedStep{

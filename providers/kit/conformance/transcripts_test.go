@@ -2,8 +2,11 @@ package conformance
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // TestUnneededExceptions: an exception counts for its own rule alone, though another rule excepts the same step.
@@ -63,5 +66,48 @@ func TestUnplannedWrites(t *testing.T) {
 		found := findUnplanned(rows, c.planned, c.writes)
 		assert.Equal(t, c.broken, found.broken, name)
 		assert.Equal(t, c.explained, found.listExplained(), name)
+	}
+}
+
+// TestReadAgain: a read is made again for the same Service's next attempt, for a deletion, after a write for another Service, by a loop
+// that comes back, and for a row's reason, which is no reason for another read, write or step.
+func TestReadAgain(t *testing.T) {
+	t.Parallel()
+	list, write := simkit.Call{Operation: "GET pools"}, simkit.Call{Operation: "POST pools", Write: true}
+	later := list
+	later.At = list.At.Add(loopPause)
+	soon := later
+	soon.At = list.At.Add(loopPause - time.Second)
+	after, other := ReadAgain{Reads: "GET .*", After: "POST .*"}, ReadAgain{Reads: "GET .*", After: "PUT .*"}
+	broken := []string{"GET pools is read again after no write"}
+	afterWrite := []string{"GET pools is read again after [POST pools]"}
+	for name, c := range map[string]struct {
+		rows     []ReadAgain
+		attempts []attempt
+		calls    []simkit.Call
+		loops    int
+		broken   []string
+	}{
+		"once":                        {calls: []simkit.Call{list, write}},
+		"again":                       {calls: []simkit.Call{list, list}, broken: broken},
+		"after a write":               {calls: []simkit.Call{list, write, list}, broken: afterWrite},
+		"with a reason":               {rows: []ReadAgain{after}, calls: []simkit.Call{list, write, list}},
+		"without the write":           {rows: []ReadAgain{after}, calls: []simkit.Call{write, list, list}, broken: broken},
+		"another write":               {rows: []ReadAgain{other}, calls: []simkit.Call{list, write, list}, broken: afterWrite},
+		"another read":                {rows: []ReadAgain{{Reads: "GET rules"}}, calls: []simkit.Call{list, list}, broken: broken},
+		"a poll":                      {rows: []ReadAgain{{Reads: "GET pools"}}, calls: []simkit.Call{list, list, list}},
+		"another step":                {rows: []ReadAgain{{Reads: "GET pools", Step: "a/c"}}, calls: []simkit.Call{list, list}, broken: broken},
+		"this step":                   {rows: []ReadAgain{{Reads: "GET pools", Step: "a/b"}}, calls: []simkit.Call{list, list}},
+		"the next attempt":            {attempts: []attempt{{0, "web", false}, {1, "web", false}}, calls: []simkit.Call{list, list}},
+		"another Service":             {attempts: []attempt{{0, "web", false}, {1, "o", false}}, calls: []simkit.Call{list, list}, broken: broken},
+		"another Service, written to": {attempts: []attempt{{0, "web", false}, {2, "o", false}}, calls: []simkit.Call{list, write, list}},
+		"a deletion":                  {attempts: []attempt{{0, "web", false}, {1, "o", true}}, calls: []simkit.Call{list, list}},
+		"a loop":                      {calls: []simkit.Call{list, later}, loops: 2},
+		"a loop, twice at once":       {calls: []simkit.Call{list, soon}, loops: 2, broken: broken},
+		"later, and no loop":          {calls: []simkit.Call{list, later}, broken: broken},
+	} {
+		found, used := findReadAgain(c.rows, c.attempts, c.calls, c.loops, "a/b")
+		assert.Equal(t, c.broken, found, name)
+		assert.Equal(t, len(c.rows) > 0 && c.broken == nil, len(used) > 0, name)
 	}
 }
