@@ -143,7 +143,7 @@ func TestAdoption(t *testing.T) {
 	m.Stop(patience)
 	patchService(t, c, "by-id", `{"metadata":{"annotations":{"`+idKey+`":null}}}`)
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
-	startCCM(t, c, adopt, nil)
+	m = startCCM(t, c, adopt, nil)
 	require.NoError(t, harness.Eventually(t.Context(), patience, "the record of the ID", func(ctx context.Context) error {
 		s, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "by-id", metav1.GetOptions{})
 		if err == nil && s.Annotations[idKey] != id {
@@ -151,6 +151,7 @@ func TestAdoption(t *testing.T) {
 		}
 		return err
 	}))
+	requireWorked(t, m, "service")
 	assert.Zero(t, calls(t, c).Writes)
 }
 
