@@ -103,26 +103,38 @@ func newServedKind(r *reconciler) *servedKind {
 	return &servedKind{LoadBalancer: newLoadBalancers(r), reconciler: r}
 }
 
-// peekBalancer is the load balancer of a Service, as far as it is known; nil is none.
-func (k *kinds) peekBalancer(service *v1.Service) *loadBalancer {
-	own, _ := k.kindsOf(service)
-	for _, lb := range own.known.PeekIndex(indexName, own.kind.name(service)) {
-		return lb
+// peekBalancer is the load balancer of a Service, of whichever kind, as far as it is known; nil is none. hidden is set where one may be
+// in a compartment that could not be read.
+func (k *kinds) peekBalancer(service *v1.Service) (lb *loadBalancer, hidden bool) {
+	own, other := k.kindsOf(service)
+	for _, of := range []*servedKind{own, other} {
+		for _, lb := range of.known.PeekIndex(indexName, of.kind.name(service)) {
+			return lb, false
+		}
+		hidden = hidden || of.places.doubt(service, true) != nil
 	}
-	return nil
+	return nil, hidden
 }
 
-// look makes the load balancers of Services known that a process before this one left. Those that are made later are known anyway.
+// look makes the load balancers of Services known that a process before this one left. Those that are made later are known anyway. One
+// that was served, and has none of its kind, may have one of the other kind.
 func (k *kinds) look(ctx context.Context, list []*v1.Service) error {
-	for _, of := range []*servedKind{k.lb, k.nlb} {
-		asked := slices.ContainsFunc(list, func(s *v1.Service) bool { own, _ := k.kindsOf(s); return own == of })
-		if !asked || of.listed.Load() {
-			continue
-		}
-		_, err := of.known.All(ctx, inventory.Query{MaxAge: attachedMaxAge})
-		of.listed.Store(err == nil)
-		if err := k.unlessUnserved(ctx, of, err); err != nil {
-			return err
+	for _, changed := range []bool{false, true} {
+		for _, of := range []*servedKind{k.lb, k.nlb} {
+			if of.listed.Load() || !slices.ContainsFunc(list, func(s *v1.Service) bool {
+				if own, _ := k.kindsOf(s); !changed {
+					return own == of
+				}
+				lb, _ := k.peekBalancer(s)
+				return lb == nil && len(s.Status.LoadBalancer.Ingress) > 0 && s.Spec.LoadBalancerClass == nil
+			}) {
+				continue
+			}
+			_, err := of.known.All(ctx, inventory.Query{MaxAge: attachedMaxAge})
+			of.listed.Store(err == nil)
+			if err := k.unlessUnserved(ctx, of, err); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

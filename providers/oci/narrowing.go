@@ -243,6 +243,10 @@ func (b *ruleBook) narrowings(ctx context.Context, r ruleRequest, lets clients) 
 		c := all[id]
 		c.lets, c.ports = &lets, map[rulePort]bool{}
 		c.addPorts(r, networks, seen)
+		if c.others, err = b.needsIn(ctx, c.neighbours, id); err != nil {
+			missed = append(missed, err)
+			continue
+		}
 		if _, err := b.seeStrangers(ctx, c, l); err != nil {
 			missed, c.unmarked = append(missed, err), false
 		}
@@ -300,7 +304,7 @@ func (r *sharedParts) narrowingChanges(service *v1.Service, plans []listPlan) []
 				for _, a := range p.added {
 					now[a] = true
 				}
-				r.book.hold(service.UID, p.id, heldRules{now, p.claim.unmarked})
+				r.book.hold(service.UID, p.id, heldRules{now, p.claim.unmarked, p.claim.known})
 			}
 			return o, err
 		}

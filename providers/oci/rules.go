@@ -202,54 +202,78 @@ func (a access) backOpenings(balancers []string) openings {
 	return all
 }
 
-// others holds the openings that the cluster's other Services need.
+// others holds the openings that the cluster's other Services need in a security list.
 type others struct {
 	clients openings
-	// fronts are ports of which nobody knows what clients may come in, and backs those at which load balancers reach nodes.
-	fronts, backs map[int]bool
+	// fronts are ports of which nobody knows what clients may come in, each with a Service that has it. backs are those at which load
+	// balancers reach nodes.
+	fronts map[int]string
+	backs  map[int]bool
 }
 
-// needsOf returns the openings that Services need. there returns the load balancer of a Service as far as it is known: ports it still uses
-// stay open until it is changed.
-func needsOf(list []*v1.Service, there func(*v1.Service) *loadBalancer) others {
-	all := others{openings{}, map[int]bool{}, map[int]bool{}}
-	for _, s := range list {
-		a, err := accessOf(s, seesClients(s))
+// neighbour is another Service of the cluster that may need what a security list opens.
+type neighbour struct {
+	service *v1.Service
+	asked   access
+	// unread is set where nobody can tell who its clients are.
+	unread bool
+	// lb is its load balancer, nil where it has none yet. subnets are where that is, or is to be; anywhere is set where they are not known.
+	lb       *loadBalancer
+	subnets  []string
+	anywhere bool
+}
+
+// presentAccess is the access that a neighbour has now, as far as that is known.
+func (n neighbour) presentAccess() access {
+	switch {
+	case n.lb != nil:
+		return accessThere(n.lb, nil)
+	case n.anywhere:
+		return n.asked
+	}
+	return access{}
+}
+
+// add adds what a neighbour needs: in is set where its clients come in by the list. Ports that it still uses stay open until its load
+// balancer is changed, to those for whom held shows them open; nil is not known.
+func (o others) add(n neighbour, in bool, held openings) {
+	if maps.Copy(o.clients, n.asked.backOpenings(nil)); in {
+		maps.Copy(o.clients, n.asked.frontOpenings(nil))
+	}
+	keep := func(port int) {
+		if held == nil {
+			o.fronts[port] = n.service.Namespace + "/" + n.service.Name
+		}
+		for h := range held {
+			if h.port == port && !h.egress {
+				o.clients[h] = true
+			}
+		}
+	}
+	is := n.presentAccess()
+	for _, a := range []access{n.asked, is} {
+		o.backs[a.health] = true
 		for _, p := range a.ports {
-			all.fronts[p.port] = all.fronts[p.port] || err != nil
-			all.fronts[p.node] = all.fronts[p.node] || err != nil && a.preserve
-			all.backs[p.node] = true
+			o.backs[p.node] = true
 		}
-		all.backs[a.health] = true
-		maps.Copy(all.clients, a.frontOpenings(nil))
-		maps.Copy(all.clients, a.backOpenings(nil))
-		all.stillUsed(a, there(s))
 	}
-	return all
-}
-
-// stillUsed adds the ports that a load balancer has, and that its Service asks for no longer.
-func (o others) stillUsed(asked access, lb *loadBalancer) {
-	if lb == nil {
-		return
-	}
-	is := accessThere(lb, nil)
-	o.backs[is.health] = true
 	for _, p := range is.ports {
-		o.backs[p.node] = true
-		if !slices.ContainsFunc(asked.ports, func(q rulePort) bool { return q.port == p.port }) {
-			o.fronts[p.port] = true
+		if in && (n.unread || !slices.ContainsFunc(n.asked.ports, func(q rulePort) bool { return q.port == p.port })) {
+			keep(p.port)
 		}
-		if is.preserve && (!asked.preserve || !slices.Contains(asked.ports, p)) {
-			o.fronts[p.node] = true
+		if is.preserve && (n.unread || !n.asked.preserve || !slices.Contains(n.asked.ports, p)) {
+			keep(p.node)
 		}
 	}
 }
 
 // need reports whether others need an opening: load balancers reach nodes from the networks of subnets alone.
 func (o others) need(p opening) bool {
-	return o.clients[p] || o.fronts[p.port] && !p.egress || o.backs[p.port] && (p.egress || p.mayBeSubnet())
+	return o.clients[p] || o.doubt(p) || o.backs[p.port] && (p.egress || p.mayBeSubnet())
 }
+
+// doubt reports whether others may need an opening, and nobody can tell.
+func (o others) doubt(p opening) bool { return !p.egress && !o.clients[p] && o.fronts[p.port] != "" }
 
 // The shortest prefixes of subnets.
 const (
@@ -268,7 +292,9 @@ type claim struct {
 	wanted openings
 	// former are openings that the Service had.
 	former openings
-	others others
+	// neighbours are the other Services, and others is what they need in this list.
+	neighbours []neighbour
+	others     others
 	// mark is the description of rules that this cluster made; "" where the identity of the cluster is not known.
 	mark string
 	// keep are ports of nodes that the load balancer still uses.
@@ -293,6 +319,8 @@ type claim struct {
 	// makes them. Otherwise those are somebody else's.
 	service  *v1.Service
 	unmarked bool
+	// known is set where former has all that the Service has.
+	known bool
 }
 
 // accessThere returns the openings that a load balancer uses now, for clients from some networks.

@@ -363,7 +363,7 @@ func TestClaims(t *testing.T) {
 		"marked":                  {web.rule("mine"), claim{mark: "mine"}, false},
 		"of another cluster":      {web.rule("theirs"), claim{mark: "mine", former: openings{web: true}}, true},
 		"needed by others":        {web.rule("mine"), claim{mark: "mine", others: others{clients: openings{web: true}}}, true},
-		"a port that others have": {web.rule("mine"), claim{mark: "mine", others: others{fronts: map[int]bool{80: true}}}, true},
+		"a port that others have": {web.rule("mine"), claim{mark: "mine", others: others{fronts: map[int]string{80: "default/other"}}}, true},
 		"a port of nodes":         {web.rule("mine"), claim{mark: "mine", others: others{backs: map[int]bool{80: true}}}, false},
 		"a subnet to nodes": {
 			opening{false, numberTCP, 80, balancerNet}.rule("mine"), claim{mark: "mine", others: others{backs: map[int]bool{80: true}}}, true,

@@ -55,25 +55,25 @@ type ruleBook struct {
 	held map[types.UID]map[string]heldRules
 	// places are the subnets of instances, which never change.
 	places map[string]string
-	// there is the load balancer of a Service, as far as it is known; nil is none. look makes those of Services known that a process
-	// before this one left.
-	there func(*v1.Service) *loadBalancer
+	// there is the load balancer of a Service, as far as it is known; nil is none, and hidden is set where one may be that nobody may see.
+	// look makes those of Services known that a process before this one left.
+	there func(*v1.Service) (lb *loadBalancer, hidden bool)
 	look  func(context.Context, []*v1.Service) error
 	// otherBalancers returns the load balancers that are none of some Services'.
 	otherBalancers func(context.Context, []*v1.Service) ([]*loadBalancer, error)
 }
 
-// heldRules are a Service's rules in a list; unmarked is set if rules without a description are its own.
+// heldRules are a Service's rules in a list; unmarked is set if rules without a description are its own, and known if these are all.
 type heldRules struct {
 	openings
-	unmarked bool
+	unmarked, known bool
 }
 
 func newRuleBook(a *api, i *instances, c *ownership.Cluster) *ruleBook {
 	b := &ruleBook{
 		api: a, subnets: i.networks.subnets, instances: i, cluster: c,
 		held: map[types.UID]map[string]heldRules{}, places: map[string]string{},
-		there: func(*v1.Service) *loadBalancer { return nil },
+		there: func(*v1.Service) (*loadBalancer, bool) { return nil, false },
 	}
 	b.lists = inventory.New(inventory.Source[string, securityList]{
 		Kind: "security list", ID: func(l securityList) string { return l.ID }, Get: b.read,
@@ -151,6 +151,9 @@ func (b *ruleBook) plan(ctx context.Context, r ruleRequest) (plans []listPlan, m
 			return nil, missed, cloudapi.NotAbsence(err)
 		}
 		c := claims[id]
+		if c.others, err = b.needsIn(ctx, c.neighbours, id); err != nil {
+			return nil, missed, err
+		}
 		left, err := b.seeStrangers(ctx, c, l)
 		if err != nil {
 			return nil, missed, err
@@ -158,6 +161,9 @@ func (b *ruleBook) plan(ctx context.Context, r ruleRequest) (plans []listPlan, m
 		if r.leaving && len(left) > 0 {
 			missed = append(missed, fmt.Errorf("security list %s keeps rules without a description, whose port somebody else has: %s",
 				id, summary("those for", left)))
+		}
+		if r.leaving {
+			missed = append(missed, c.findDoubts(l)...)
 		}
 		if p, due := c.plan(l); due {
 			plans = append(plans, p)
@@ -231,7 +237,7 @@ func (c claim) heldAfter() heldRules {
 	if c.closesNothing || len(c.keep) > 0 {
 		maps.Copy(all, c.former)
 	}
-	return heldRules{all, c.unmarked}
+	return heldRules{all, c.unmarked, true}
 }
 
 // holds reports whether this process knows of rules of a Service.
@@ -314,15 +320,11 @@ func (c *claim) end(all openings, health int) {
 
 // beginClaims returns no claims, and what begins one of a security list.
 func (b *ruleBook) beginClaims(ctx context.Context, r ruleRequest) (all map[string]*claim, at func(string) *claim, err error) {
-	list, err := b.cluster.Services(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
 	mark, err := b.cluster.Mark(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	others, err := b.othersThan(ctx, r.service, list)
+	neighbours, err := b.findNeighbours(ctx, r.service)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -330,32 +332,12 @@ func (b *ruleBook) beginClaims(ctx context.Context, r ruleRequest) (all map[stri
 	return all, func(id string) *claim {
 		if all[id] == nil {
 			all[id] = &claim{
-				wanted: openings{}, former: openings{}, others: others, mark: mark, service: r.service, unmarked: r.unmarked || mark == "",
+				wanted: openings{}, former: openings{}, neighbours: neighbours, mark: mark, service: r.service, unmarked: r.unmarked || mark == "",
 				served: openings{}, listeners: r.listeners(),
 			}
 		}
 		return all[id]
 	}, nil
-}
-
-// othersThan returns the openings that all Services but one need.
-func (b *ruleBook) othersThan(ctx context.Context, service *v1.Service, list []*v1.Service) (others, error) {
-	list = slices.DeleteFunc(slices.Clone(list), func(s *v1.Service) bool { return s.UID == service.UID || ownership.Leaves(s) })
-	if err := b.look(ctx, list); err != nil {
-		return others{}, err
-	}
-	return needsOf(slices.DeleteFunc(list, b.needsNone), b.there), nil
-}
-
-// needsNone reports whether nothing in security lists is there for a Service: its rules are in its network security group, which its load
-// balancer has. One that had some in lists a moment ago is asked once more when they are closed.
-func (b *ruleBook) needsNone(service *v1.Service) bool {
-	s, _, err := parseByType(service, b.api.config.SecurityListMode)
-	if err != nil || s.mode != modeGroups || b.holds(service.UID) {
-		return false
-	}
-	lb := b.there(service)
-	return lb == nil || slices.ContainsFunc(lb.Groups, func(id string) bool { return !slices.Contains(s.Groups, id) })
 }
 
 // backs are the subnets of nodes whose rules are managed. When the Service goes, what this cluster has marked goes where it was managed
@@ -394,7 +376,7 @@ func (b *ruleBook) copyHeld(uid types.UID, at func(string) *claim) {
 	for id, held := range b.held[uid] {
 		c := at(id)
 		maps.Copy(c.former, held.openings)
-		c.unmarked = c.unmarked || held.unmarked
+		c.unmarked, c.known = c.unmarked || held.unmarked, held.known
 	}
 }
 
@@ -601,12 +583,12 @@ func (b *ruleBook) target(id string) shared.Target[securityList] {
 // edit has a claim applied to a security list, together with those of other Services that wait.
 func (b *ruleBook) edit(ctx context.Context, id string, c claim) error {
 	_, err := b.writer.Submit(ctx, b.target(id), func(ctx context.Context, l securityList) (securityList, error) {
-		list, err := b.cluster.Services(ctx) // those of now: what was claimed may be minutes old
+		neighbours, err := b.findNeighbours(ctx, c.service) // those of now: what was claimed may be minutes old
 		if err != nil {
 			return l, err
 		}
 		c := c
-		if c.others, err = b.othersThan(ctx, c.service, list); err != nil {
+		if c.others, err = b.needsIn(ctx, neighbours, id); err != nil {
 			return l, err
 		}
 		if _, err := b.seeStrangers(ctx, &c, l); err != nil {

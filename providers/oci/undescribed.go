@@ -71,9 +71,15 @@ func (c claim) findUndescribed(list document) []opening {
 	_, _, all := c.apply(list)
 	c.unmarked = false
 	_, _, described := c.apply(list)
-	for _, o := range described {
-		at := slices.Index(all, o)
-		all = slices.Delete(all, at, at+1)
+	return subtractOpenings(all, described)
+}
+
+// subtractOpenings returns a list of openings without those of another one, each as often as it is there.
+func subtractOpenings(all, some []opening) []opening {
+	for _, o := range some {
+		if at := slices.Index(all, o); at >= 0 {
+			all = slices.Delete(all, at, at+1)
+		}
 	}
 	return all
 }
@@ -171,11 +177,7 @@ func (b *ruleBook) unproved(ctx context.Context, r ruleRequest, plans []listPlan
 	if !some {
 		return nil, nil
 	}
-	list, err := b.cluster.Services(ctx)
-	if err != nil {
-		return nil, err
-	}
-	others, err := b.othersThan(ctx, r.service, list)
+	all, at, err := b.beginClaims(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -183,37 +185,51 @@ func (b *ruleBook) unproved(ctx context.Context, r ruleRequest, plans []listPlan
 	if err != nil {
 		return nil, err
 	}
-	has := func(o opening) bool { return (r.access.serves(o) || r.former.serves(o)) && !others.need(o) }
-	findings = b.unprovedIn(front, asked, plans, has)
-	if !r.access.preserve || r.frontend {
-		return findings, nil
-	}
 	// Nodes that see the addresses of clients let them in, too. Where it is not known which nodes there are, nothing is told of them.
-	ids, _, _ := b.subnetsOf(ctx, r)
-	back, _, _ := b.placesOf(ctx, r, ids)
-	inside := r.access.backOpenings(networksOf(front, r.four, r.six))
-	has = func(o opening) bool {
-		return (r.access.servesBy(o) || r.former.servesBy(o)) && !inside[o] && !others.need(o)
+	var back []place
+	if r.access.preserve && !r.frontend {
+		ids, _, _ := b.subnetsOf(ctx, r)
+		back, _, _ = b.placesOf(ctx, r, ids)
 	}
-	return append(findings, b.unprovedIn(back, asked, plans, has)...), nil
+	for _, p := range slices.Concat(front, back) {
+		if at(p.list).others, err = b.needsIn(ctx, at(p.list).neighbours, p.list); err != nil {
+			return nil, err
+		}
+	}
+	has := func(o opening) bool { return r.access.serves(o) || r.former.serves(o) }
+	findings = b.unprovedIn(front, asked, all, plans, has)
+	inside := r.access.backOpenings(networksOf(front, r.four, r.six))
+	has = func(o opening) bool { return (r.access.servesBy(o) || r.former.servesBy(o)) && !inside[o] }
+	return append(findings, b.unprovedIn(back, asked, all, plans, has)...), nil
 }
 
-// unprovedIn tells of rules without a description in some places that have is true of, and that let in more than is asked for.
-func (b *ruleBook) unprovedIn(places []place, asked clients, plans []listPlan, has func(opening) bool) (findings []services.Finding) {
+// unprovedIn tells of rules in some places that have is true of, and that let in more than is asked for: those without a description, and
+// ours of which nobody can tell whether another Service needs them.
+func (b *ruleBook) unprovedIn(
+	places []place, asked clients, claims map[string]*claim, plans []listPlan, has func(opening) bool,
+) (findings []services.Finding) {
 	for _, p := range places {
 		l, _ := b.lists.Peek(p.list)
+		c := claims[p.list]
 		goes := func(o opening) bool {
 			return slices.ContainsFunc(plans, func(plan listPlan) bool { return plan.id == p.list && slices.Contains(plan.removed, o) })
 		}
 		for _, v := range listOf(l.doc[ingressField]) {
 			rule, _ := v.(document)
 			o, single := openingOf(rule, false)
-			if said, _ := rule["description"].(string); said != "" || !single || !has(o) || goes(o) {
+			if !single || !has(o) || goes(o) {
 				continue
 			}
-			if _, more := asked.asked.NarrowTexts([]string{o.network}, false); more {
+			if _, more := asked.asked.NarrowTexts([]string{o.network}, false); !more {
+				continue
+			}
+			said, _ := rule["description"].(string)
+			switch {
+			case said == "" && !c.others.need(o):
 				findings = append(findings, services.Warning(services.EventRangesIgnored, "security list %s lets in %s by a rule without a description, "+
 					"which nothing shows to be the Service's, so that it stays: remove it, or describe it if it is to stay", p.list, o.text()))
+			case c.mark != "" && slices.Contains(c.marksIn(rule), c.mark) && c.others.doubt(o):
+				findings = append(findings, services.Warning(services.EventRangesIgnored, "%v", c.doubtAbout(p.list, o)))
 			}
 		}
 	}

@@ -1,0 +1,126 @@
+package oci
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
+)
+
+// This file is about the other Services of a cluster, which share openings of security lists: what one of them needs stays.
+
+// findNeighbours returns the other Services that need, or may need, something in security lists.
+func (b *ruleBook) findNeighbours(ctx context.Context, service *v1.Service) (all []neighbour, err error) {
+	list, err := b.cluster.Services(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list = slices.DeleteFunc(slices.Clone(list), func(s *v1.Service) bool { return s.UID == service.UID || ownership.Leaves(s) })
+	if err := b.look(ctx, list); err != nil {
+		return nil, err
+	}
+	for _, s := range list {
+		if n, needs := b.neighbour(s); needs {
+			all = append(all, n)
+		}
+	}
+	return all, nil
+}
+
+// neighbour returns a Service as one that shares openings. One without a load balancer needs some only where we are about to make it one.
+func (b *ruleBook) neighbour(service *v1.Service) (n neighbour, needs bool) {
+	lb, hidden := b.there(service)
+	if b.needsNone(service, lb) {
+		return n, false
+	}
+	asked, err := accessOf(service, seesClients(service))
+	n = neighbour{service: service, asked: asked, unread: err != nil, lb: lb}
+	switch {
+	case lb != nil:
+		n.subnets, n.anywhere = lb.Subnets, len(lb.Subnets) == 0
+		return n, true
+	case service.Spec.LoadBalancerClass != nil:
+		return n, false
+	case hidden:
+		n.anywhere = true
+		return n, true
+	}
+	s, _, err := parseByType(service, b.api.config.SecurityListMode)
+	n.subnets = []string{cmp.Or(s.Subnet1, b.api.config.Subnet1), cmp.Or(s.Subnet2, b.api.config.Subnet2)}
+	return n, err == nil && s.managesLists() && !contract.IsDisowned(service)
+}
+
+// needsNone reports whether nothing in security lists is there for a Service: its rules are in its network security group, which its load
+// balancer has. One that had some in lists a moment ago is asked once more when they are closed.
+func (b *ruleBook) needsNone(service *v1.Service, lb *loadBalancer) bool {
+	s, _, err := parseByType(service, b.api.config.SecurityListMode)
+	if err != nil || s.mode != modeGroups || b.holds(service.UID) {
+		return false
+	}
+	return lb == nil || slices.ContainsFunc(lb.Groups, func(id string) bool { return !slices.Contains(s.Groups, id) })
+}
+
+// needsIn returns what neighbours need in a security list.
+func (b *ruleBook) needsIn(ctx context.Context, all []neighbour, list string) (others, error) {
+	o := others{openings{}, map[int]string{}, map[int]bool{}}
+	for _, n := range all {
+		in, err := b.comesIn(ctx, n, list)
+		if err != nil {
+			return o, err
+		}
+		o.add(n, in, b.allHeld(n.service.UID, list))
+	}
+	return o, nil
+}
+
+// comesIn reports whether a neighbour's clients come in by a list. Where its load balancer is to be counts as far as it can be read.
+func (b *ruleBook) comesIn(ctx context.Context, n neighbour, list string) (bool, error) {
+	if n.anywhere || n.lb != nil {
+		here, err := b.haveList(ctx, n.subnets, list)
+		return here || n.anywhere, err
+	}
+	return slices.ContainsFunc(n.subnets, func(id string) bool {
+		if id == "" {
+			return false
+		}
+		s, err := b.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
+		return err == nil && slices.Contains(s.Lists, list)
+	}), nil
+}
+
+// allHeld are all openings that a Service has in a list; nil where this process does not know them.
+func (b *ruleBook) allHeld(uid types.UID, list string) openings {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if held := b.held[uid][list]; held.known {
+		return held.openings
+	}
+	return nil
+}
+
+// doubtAbout says why an opening of a list stays.
+func (c claim) doubtAbout(list string, o opening) error {
+	return fmt.Errorf("security list %s lets in %s as long as nobody can tell who the clients of Service %s are, which has that port: "+
+		"correct its source ranges, or what keeps its load balancer from being changed", list, o.text(), c.others.fronts[o.port])
+}
+
+// findDoubts says which openings at the ports of a Service a claim leaves because nobody can tell who the clients of another Service are.
+func (c claim) findDoubts(l securityList) (all []error) {
+	_, _, closed := c.apply(l.doc)
+	sure := c
+	sure.others.fronts = nil
+	_, _, more := sure.apply(l.doc)
+	for _, o := range subtractOpenings(more, closed) {
+		if c.listeners[rulePort{protocol: o.protocol, port: o.port}] {
+			all = append(all, c.doubtAbout(l.ID, o))
+		}
+	}
+	return all
+}
