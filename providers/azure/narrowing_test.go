@@ -129,6 +129,42 @@ func TestNarrowingIsNotHeldUpByMachines(t *testing.T) {
 	})
 }
 
+// TestNarrowingOfNodesIsNotHeldUpByOneMachine: where rules name nodes, one whose machine cannot be read holds up no other. It is narrowed
+// by a process that has read it before.
+func TestNarrowingOfNodesIsNotHeldUpByOneMachine(t *testing.T) {
+	t.Parallel()
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
+			t.Parallel()
+			s := webService(map[string]string{annotationNoFloating: "true"})
+			withNode(t, s, func(w *world) {
+				// Its machine is read by itself.
+				far := internalIP(w.joinAs("far", w.sim.AddMachineTo(azuresim.OtherGroup, "far")), false)
+				w.ensure(s)
+				require.NotEmpty(w, w.mayEnter(far))
+				waitFor(2 * time.Hour)
+				if restart {
+					w.restart()
+				}
+				_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 403, Names: "far-nic", Reads: true})
+				require.NoError(w, err)
+				w.change(s, narrowed(kept))
+				err = w.refuse(s)
+				assert.Equal(w, []string{kept}, w.mayEnter(internalIP(w.nodes[0], false)), "the other node is open to everybody: %v", err)
+				if !restart {
+					assert.Equal(w, []string{kept}, w.mayEnter(far), "%v", err)
+				}
+				assert.Empty(w, w.cloud.reconciler.former.left, "no node has gone")
+				w.server.ClearFaults()
+				w.ensure(s)
+				for _, n := range w.nodes {
+					assert.Equal(w, []string{kept}, w.mayEnter(internalIP(n, false)))
+				}
+			})
+		})
+	}
+}
+
 // TestNarrowingWithoutNodes: a Service that no node serves is narrowed all the same.
 func TestNarrowingWithoutNodes(t *testing.T) {
 	serveNarrowed(t, nil, func(w *world, s *v1.Service, ip string) {

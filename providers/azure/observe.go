@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,12 +90,14 @@ func (r *reconciler) observeNodes(ctx context.Context, q services.Request, o *ob
 }
 
 // attestedNodes are nodes with the addresses of their machines. Addresses of a Node alone do not count, because a kubelet may write any.
-func (r *reconciler) attestedNodes(ctx context.Context, nodes []*v1.Node) ([]*v1.Node, error) {
-	list := make([]*v1.Node, 0, len(nodes))
+// With an error, those are left out whose machines cannot be read.
+func (r *reconciler) attestedNodes(ctx context.Context, nodes []*v1.Node) (list []*v1.Node, failed error) {
+	list = make([]*v1.Node, 0, len(nodes))
 	for _, n := range nodes {
 		has, err := r.instances.addressesOf(ctx, n)
 		if err != nil {
-			return nil, fmt.Errorf("finding the addresses of node %s: %w", n.Name, cloudapi.NotAbsence(err))
+			failed = cmp.Or(failed, fmt.Errorf("finding the addresses of node %s: %w", n.Name, cloudapi.NotAbsence(err)))
+			continue
 		}
 		with := *n
 		with.Status.Addresses = slices.DeleteFunc(kitnodes.Vouched(n.Status.Addresses, has), func(a v1.NodeAddress) bool {
@@ -103,7 +106,7 @@ func (r *reconciler) attestedNodes(ctx context.Context, nodes []*v1.Node) ([]*v1
 		})
 		list = append(list, &with)
 	}
-	return list, nil
+	return list, failed
 }
 
 // observeAddresses reads the public addresses that a Service may have.
@@ -207,8 +210,12 @@ func (r *reconciler) namedNodes(ctx context.Context, q services.Request, group d
 		return !named[internalIP(n, false)] && !named[internalIP(n, true)]
 	})
 	vouched, err := r.attestedNodes(ctx, nodes)
-	if q.Purpose == services.Narrow {
-		err = nil // what is the Service's beyond doubt is closed all the same
+	if err == nil || q.Purpose != services.Narrow {
+		return nodeIPs(vouched), err
 	}
-	return nodeIPs(vouched), err
+	// What is the Service's beyond doubt is closed all the same.
+	unread := slices.DeleteFunc(nodes, func(n *v1.Node) bool {
+		return slices.ContainsFunc(vouched, func(v *v1.Node) bool { return v.Name == n.Name })
+	})
+	return append(nodeIPs(vouched), r.former.present(nodeIPs(unread))...), nil
 }

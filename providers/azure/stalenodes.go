@@ -53,6 +53,13 @@ func (f *formerNodes) update(rules []doc, now []string) map[string][]string {
 	return left
 }
 
+// present are those of some addresses that nodes had when the rules were last seen.
+func (f *formerNodes) present(ips []string) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.DeleteFunc(ips, func(ip string) bool { return !slices.Contains(f.now, ip) })
+}
+
 // recordLeft records that an address in a rule was a node's.
 func (f *formerNodes) recordLeft(ip, rule string) {
 	f.mu.Lock()
