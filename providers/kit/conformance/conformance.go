@@ -94,6 +94,8 @@ type Fixture struct {
 	// node, its address or its identity. A port that is there more than once has a word behind it: "tcp/80 ipv6". It is nil without a
 	// cloud outside of the cluster.
 	Serves func() map[string][]string
+	// EachFamily is set where Serves has the ports of each IP family, and "ipv6" behind those of IPv6.
+	EachFamily bool
 	// Target is the port of the nodes to which a port of a Service leads; nil where it is the node port always.
 	Target func(s *v1.Service, port v1.ServicePort) int32
 	// StateWithoutInstance is set where load balancers know backends by address alone: the cloud takes an instance that is gone for one

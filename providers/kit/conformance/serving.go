@@ -39,17 +39,26 @@ func (s *serving) add(call string, ports map[string][]string) {
 	}
 }
 
-// findGaps returns the ports that led somewhere before and after the step, and nowhere meanwhile.
+// findGaps returns the ports that led somewhere before and after the step, and meanwhile nowhere, or where they led neither before nor
+// afterwards.
 func (s *serving) findGaps(after map[string][]string) (gaps []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	before := s.samples[0].ports
 	for _, port := range sortedKeys(after) {
-		if len(after[port]) == 0 || len(s.samples[0].ports[port]) == 0 {
+		if len(after[port]) == 0 || len(before[port]) == 0 {
 			continue
 		}
 		for _, sample := range s.samples {
+			elsewhere := slices.DeleteFunc(slices.Clone(sample.ports[port]), func(backend string) bool {
+				return slices.Contains(before[port], backend) || slices.Contains(after[port], backend)
+			})
 			if len(sample.ports[port]) == 0 {
 				gaps = append(gaps, port+" leads nowhere after "+sample.call)
+				break
+			}
+			if len(elsewhere) > 0 {
+				gaps = append(gaps, fmt.Sprintf("%s leads elsewhere after %s: %v", port, sample.call, elsewhere))
 				break
 			}
 		}
@@ -88,9 +97,9 @@ func (p *Play) readPorts() map[string][]string {
 	return ports
 }
 
-// findUnserved returns the ports that do not lead where their Services want them to, and those that no Service has.
-func (p *Play) findUnserved(ports map[string][]string) (wrong []string) {
-	wanted := map[string][]string{}
+// listWanted returns where the Services want their ports to lead, by the port and its family. Two Services may have the same port.
+func (p *Play) listWanted() map[string][][]string {
+	wanted := map[string][][]string{}
 	for _, s := range p.services {
 		served := p.served[s.Name]
 		if served == nil {
@@ -102,22 +111,47 @@ func (p *Play) findUnserved(ports map[string][]string) (wrong []string) {
 				all = append(all, fmt.Sprintf("%s:%d", n.Name, p.chooseTarget(served, port)))
 			}
 			slices.Sort(all)
-			wanted[fmt.Sprintf("%s/%d", strings.ToLower(string(port.Protocol)), port.Port)] = all
+			for _, family := range p.w.listFamilies(served) {
+				key := fmt.Sprintf("%s/%d%s", strings.ToLower(string(port.Protocol)), port.Port, family)
+				wanted[key] = append(wanted[key], all)
+			}
 		}
 	}
-	found := map[string]bool{}
+	return wanted
+}
+
+// ofIPv6 stands behind the ports of IPv6 in what Serves says.
+const ofIPv6 = " ipv6"
+
+// listFamilies returns what stands behind the ports of a Service, for each of its families that has ports of its own.
+func (w *world) listFamilies(s *v1.Service) (words []string) {
+	if !w.EachFamily || len(s.Spec.IPFamilies) == 0 {
+		return []string{""}
+	}
+	for _, family := range s.Spec.IPFamilies {
+		words = append(words, map[v1.IPFamily]string{v1.IPv6Protocol: ofIPv6}[family])
+	}
+	return words
+}
+
+// findUnserved returns the ports that do not lead where their Services want them to, and those that no Service has.
+func (p *Play) findUnserved(ports map[string][]string) (wrong []string) {
+	wanted, found := p.listWanted(), map[string][][]string{}
 	for _, key := range sortedKeys(ports) {
-		port, _, _ := strings.Cut(key, " ")
-		found[port] = true
+		port, words, _ := strings.Cut(key, " ")
+		if p.w.EachFamily && strings.HasPrefix(" "+words, ofIPv6) {
+			port += ofIPv6
+		}
+		found[port] = append(found[port], ports[key])
 		switch want, ok := wanted[port]; {
 		case !ok:
 			wrong = append(wrong, key+" serves, and no Service has it")
-		case !slices.Equal(want, ports[key]):
-			wrong = append(wrong, fmt.Sprintf("%s leads to %v, not to %v", key, ports[key], want))
+		case !slices.ContainsFunc(want, func(all []string) bool { return slices.Equal(all, ports[key]) }):
+			wrong = append(wrong, fmt.Sprintf("%s leads to %v, not to %v", key, ports[key], want[min(len(found[port]), len(want))-1]))
 		}
 	}
 	for _, port := range sortedKeys(wanted) {
-		if !found[port] {
+		if len(found[port]) < len(wanted[port]) {
 			wrong = append(wrong, port+" does not serve")
 		}
 	}
