@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -189,8 +188,10 @@ func requireReported(t *testing.T, c *harness.Cluster, m *harness.CCM, reason st
 			return err
 		}
 		log, err := os.ReadFile(m.Log) // which is written after the page
-		if err == nil && !(strings.Contains(string(log), "The cloud's API cannot be used") && strings.Contains(string(log), reason)) {
-			err = errors.New("the log does not say it")
+		for _, words := range []string{"The cloud's API cannot be used", reason} {
+			if err == nil && !strings.Contains(string(log), words) {
+				err = fmt.Errorf("the log does not say %q", words)
+			}
 		}
 		return err
 	}))

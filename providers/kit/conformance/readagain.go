@@ -3,6 +3,7 @@ package conformance
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -83,12 +84,7 @@ func findReason(rows []ReadAgain, place, operation string, since []simkit.Call) 
 			continue
 		}
 		after := regexp.MustCompile("^(" + row.After + ")$")
-		for _, write := range listWrites(since) {
-			if after.MatchString(write) {
-				return &rows[i]
-			}
-		}
-		if row.After == "" {
+		if row.After == "" || slices.ContainsFunc(listWrites(since), after.MatchString) {
 			return &rows[i]
 		}
 	}
