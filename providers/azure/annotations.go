@@ -221,7 +221,7 @@ var Annotations = schema.Annotations[settings]{
 	stringAnnotation(annotationLinkVisible, "Subscriptions that see it, separated by blanks, or *.", func(s *settings) *string { return &s.Link.Visibility }),
 	stringAnnotation(annotationLinkApproved, "Subscriptions whose private endpoints are accepted at once, separated by blanks, or *.",
 		func(s *settings) *string { return &s.Link.Approval }),
-}.Needing(schema.On(annotationInternal), annotationSubnet, annotationAllPorts).
+}.Needing(schema.On(annotationInternal), annotationAllPorts).
 	Needing(schema.Off(annotationInternal), annotationName, annotationName6, annotationPrefixID, annotationPrefixID6, annotationIPTags).
 	Needing(schema.On(annotationPrivateLink), linkAnnotations()...)
 

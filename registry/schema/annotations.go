@@ -75,11 +75,17 @@ func (w *Where) Holds(given map[string]string) bool {
 	return !slices.Contains(w.NoneOf, given[w.Key])
 }
 
-// String says which values meet the condition.
+// String says when the condition is not met. Of a switch it names one form.
 func (w *Where) String() string {
 	switch {
-	case len(w.OneOf) > 0:
+	case slices.Equal(w.OneOf, On(w.Key).OneOf):
 		return "unless " + w.Key + " is " + strconv.Quote(w.OneOf[0])
+	case len(w.OneOf) > 0:
+		quoted := make([]string, len(w.OneOf))
+		for i, one := range w.OneOf {
+			quoted[i] = strconv.Quote(one)
+		}
+		return "unless " + w.Key + " is " + strings.Join(quoted, " or ")
 	case w.Present || slices.Equal(w.NoneOf, []string{""}):
 		return "without " + w.Key
 	}
