@@ -143,9 +143,9 @@ func (m *manager) openCloud(c *config.CompletedConfig) cloudprovider.Interface {
 	m.accounts.restrict(c)
 	if err == nil {
 		var cloud cloudprovider.Interface
+		m.warnOfFlags(c.ComponentConfig.KubeCloudShared.CloudProvider.Name, in)
 		if cloud, err = m.providers.Open(c.ComponentConfig.KubeCloudShared.CloudProvider.Name, in); err == nil {
 			recordBuild(m.providers, cloud.ProviderName())
-			m.warnOfFlags(cloud.ProviderName(), in)
 			if guarded, ok := cloud.(*guard.Cloud); ok {
 				guarded.RegisterMetrics(legacyregistry.MustRegister, legacyregistry.CustomMustRegister)
 			}

@@ -142,13 +142,14 @@ func (c *serviceCheck) run(args []string) error {
 	return nil
 }
 
-// checkConfig returns the faults of the cloud config, with which the program would not start, and what has no effect in it. What else is
-// missing may come from the environment of the program.
+// checkConfig returns the faults of the cloud config, with which the program would not start, and what has no effect in it. What may come
+// from the environment instead is left out.
 func (c *serviceCheck) checkConfig(p registry.Provider, in registry.Inputs) []finding {
 	findings := []finding{}
 	add := func(severity string, err error) {
 		for _, one := range schema.Problems(err) {
-			if problem, ok := errors.AsType[*schema.Problem](one); ok && strings.Contains(problem.Place, "cloud config") {
+			problem, ok := errors.AsType[*schema.Problem](one)
+			if ok && strings.Contains(problem.Place, "cloud config") && !strings.Contains(problem.Place, "environment variable") {
 				findings = append(findings, finding{File: c.cloudConfig, Line: 1, Severity: severity, Message: one.Error()})
 			}
 		}

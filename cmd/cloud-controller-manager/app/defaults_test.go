@@ -309,15 +309,16 @@ func TestClassesOfDefaultsAreServed(t *testing.T) {
 	assert.False(t, s.selects(new("other")))
 }
 
-// TestValidateWithConfig: what keeps the program from starting with a cloud config, keeps validate from judging by it; without one, it says
-// which options it took.
+// TestValidateWithConfig: what keeps the program from starting with a cloud config is an error of validate, unless the environment may hold
+// it. Without a cloud config, validate says which options it took.
 func TestValidateWithConfig(t *testing.T) {
 	r := &registry.Registry{}
 	require.NoError(t, r.Add(provider("toy", func(p *registry.Provider) {
 		p.Installation.Config.Format = registry.INI
 		p.Validate = func(in registry.Inputs) error {
 			bad := &schema.Problem{Place: "key size of the cloud config", Value: string(in.File), Reason: "is not a number"}
-			return errors.Join(&schema.Problem{Place: "environment variable TOKEN", Reason: "is required and is not set"}, bad)
+			absent := &schema.Problem{Place: "key user of the cloud config (environment variable USER)", Reason: "is required and is not set"}
+			return errors.Join(&schema.Problem{Place: "environment variable TOKEN", Reason: "is required and is not set"}, absent, bad)
 		}
 		p.Warnings = func(registry.Inputs) error {
 			return &schema.Problem{Place: "key colour of the cloud config", Reason: "is unknown", Warning: true}
