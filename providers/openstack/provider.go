@@ -126,8 +126,10 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 	} else if !s.sources.Everybody() && !c.LoadBalancer.ManageSecurityGroups {
 		warnings = errors.Join(warnings, &schema.Problem{Place: sources.Field, Reason: rangesIgnored(providerOVN).Message, Warning: true})
 	}
-	for _, f := range s.withoutMonitor(service) {
-		warnings = errors.Join(warnings, &schema.Problem{Place: "spec.externalTrafficPolicy", Reason: f.Message, Warning: true})
+	if len(in.File) > 0 { // else create-monitor is unknown
+		for _, f := range s.withoutMonitor(service) {
+			warnings = errors.Join(warnings, &schema.Problem{Place: "spec.externalTrafficPolicy", Reason: f.Message, Warning: true})
+		}
 	}
 	return warnings, errors.Join(problems...)
 }
