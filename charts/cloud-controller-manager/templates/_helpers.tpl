@@ -131,9 +131,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if eq (include "ccm.cloud" . | fromJson).config.format "INI" }}
 {{- range $section, $keys := .Values.cloudConfig }}
 {{- /* Below a section with names, each name has keys of its own. */}}
+{{- $plain := dict }}
 {{- $sections := dict }}
-{{- range $name, $below := $keys }}{{ if kindIs "map" $below }}{{ $_ := set $sections (printf "%s \"%s\"" $section $name) $below }}{{ end }}{{ end }}
-{{- range $header, $keys := default (dict $section $keys) $sections }}
+{{- range $name, $below := $keys }}
+{{- if kindIs "map" $below }}{{ $_ := set $sections (printf "%s \"%s\"" $section $name) $below }}{{ else }}{{ $_ := set $plain $name $below }}{{ end }}
+{{- end }}
+{{- if or $plain (not $sections) }}{{ $_ := set $sections $section $plain }}{{ end }}
+{{- range $header, $keys := $sections }}
 [{{ $header }}]
 {{- range $key, $value := $keys }}
 {{- range (kindIs "slice" $value | ternary $value (list $value)) }}
