@@ -11,13 +11,13 @@ import (
 func foreignAnnotations() map[string]string {
 	all := map[string]string{}
 	for name, hint := range map[string]string{
-		"scheme":                              "the load balancer is public unless " + annotationInternal + " is \"true\"",
+		"scheme":                              "a load balancer is internal where " + annotationInternal + " is \"true\", else public",
 		"nlb-target-type":                     "targets are the nodes",
 		"ip-address-type":                     "spec.ipFamilies and spec.ipFamilyPolicy choose the families of addresses",
 		"attributes":                          annotationCrossZone + " and " + annotationAccessLog + " are served, other attributes stay as they are",
 		"name":                                "the name is made of the UID of the Service",
 		"security-group-prefix-lists":         "spec.loadBalancerSourceRanges says which networks may connect",
-		"manage-backend-security-group-rules": "the option DisableSecurityGroupIngress does the same for all Services",
+		"manage-backend-security-group-rules": "the option DisableSecurityGroupIngress does for all Services what \"false\" does for one",
 	} {
 		all[annotationPrefix+name] = hint
 	}
