@@ -136,7 +136,7 @@ func TestUnlistedInstancesAreReadOnce(t *testing.T) {
 		}
 		calls := w.server.Calls()
 		t.Logf("20 silent kubelets in 30 s: %v", calls.ByOperation)
-		assert.LessOrEqual(t, calls.ByOperation["EC2 DescribeInstances {id}"], len(silent), "%v", calls.ByOperation)
+		assert.Equal(t, len(silent), calls.ByOperation["EC2 DescribeInstances {id}"], "%v", calls.ByOperation)
 		assert.LessOrEqual(t, calls.Reads, len(silent)+6, "%v", calls.ByOperation)
 	})
 }

@@ -151,6 +151,7 @@ func TestNarrowingOfNodesIsNotHeldUpByOneMachine(t *testing.T) {
 				w.change(s, narrowed(kept))
 				err = w.refuse(s)
 				assert.Equal(w, []string{kept}, w.mayEnter(internalIP(w.nodes[0], false)), "the other node is open to everybody: %v", err)
+				assert.NotEmpty(w, w.mayEnter(far), "it serves on: %v", err)
 				if !restart {
 					assert.Equal(w, []string{kept}, w.mayEnter(far), "%v", err)
 				}
