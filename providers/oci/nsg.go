@@ -115,7 +115,7 @@ func groupName(service *v1.Service) string {
 }
 
 // checkGroups refuses a group that was made for another Service, which could not be deleted with that one then. What a load balancer has
-// stays, and Oracle judges what the credential may not see.
+// stays, and Oracle judges what the credential may not see. One whose Service is gone hinders nobody.
 func (r *sharedParts) checkGroups(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer) error {
 	key := annotationGroups
 	if isNetworkService(service) {
@@ -131,10 +131,27 @@ func (r *sharedParts) checkGroups(ctx context.Context, service *v1.Service, s se
 		case err != nil:
 			return err
 		case g.Tags[tagCreatedBy] == createdBy && g.Tags[tagService] != string(service.UID):
-			return refuseFor(key, id, "was made for another Service, with which it goes; name a group of your own")
+			left, err := r.isLeft(ctx, g)
+			if err != nil {
+				return err
+			}
+			if !left {
+				return refuseFor(key, id, "was made for another Service, with which it goes; name a group of your own")
+			}
 		}
 	}
 	return nil
+}
+
+// isLeft reports whether a group was made for a Service of this cluster that is gone.
+func (r *sharedParts) isLeft(ctx context.Context, g *securityGroup) (bool, error) {
+	mark, err := r.cluster.Mark(ctx)
+	if err != nil || mark == "" || g.Tags[tagCluster] != mark {
+		return false, err
+	}
+	list, err := r.cluster.Services(ctx)
+	has := func(s *v1.Service) bool { return string(s.UID) == g.Tags[tagService] }
+	return len(list) > 0 && !slices.ContainsFunc(list, has), err
 }
 
 // managed finds the group that was made for a Service: by its name and its tags, of which there may be more; nil is none. Of several,

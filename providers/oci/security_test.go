@@ -414,3 +414,29 @@ func TestGroupOfAnotherService(t *testing.T) {
 		assert.NotContains(w, string(w.sim.State()), made.ID)
 	})
 }
+
+// TestGroupOfAServiceThatIsGone hinders no Service of its cluster that names it. Of another cluster's nobody can tell.
+func TestGroupOfAServiceThatIsGone(t *testing.T) {
+	for name, theirs := range map[string]bool{"ours": false, "another cluster's": true} {
+		t.Run(name, func(t *testing.T) {
+			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+				s := conformance.Service("web", map[string]string{annotationRuleMode: modeGroups}, web())
+				w.serving(s)
+				w.requireServed(s, nodes)
+				made := w.sim.Groups()[len(w.sim.Groups())-1]
+				again := other(byHand(annotationGroups, made.ID), conformance.Port("alt", 8080, 30081))
+				w.serving(again)
+				if theirs {
+					tags := document{"freeformTags": document{tagCreatedBy: createdBy, tagService: testUID, tagCluster: "anyccm:another"}}
+					require.Equal(w, http.StatusOK, w.call(http.MethodPut, "/20160918"+groupPath(made.ID), tags).Code)
+					w.cloud.reconciler.groups.known.InvalidateAll()
+				}
+				if _, err := w.ensure(again, nodes); theirs {
+					require.ErrorContains(w, err, "was made for another Service")
+				} else {
+					require.NoError(w, err)
+				}
+			})
+		})
+	}
+}
