@@ -126,7 +126,7 @@ func (k *kinds) look(ctx context.Context, list []*v1.Service) error {
 					return own == of
 				}
 				lb, _ := k.peekBalancer(s)
-				return lb == nil && len(s.Status.LoadBalancer.Ingress) > 0 && s.Spec.LoadBalancerClass == nil
+				return lb == nil && isServed(s) && s.Spec.LoadBalancerClass == nil
 			}) {
 				continue
 			}

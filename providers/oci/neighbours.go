@@ -34,7 +34,8 @@ func (b *ruleBook) findNeighbours(ctx context.Context, service *v1.Service) (all
 	return all, nil
 }
 
-// neighbour returns a Service as one that shares openings. One without a load balancer needs some only where we are about to make it one.
+// neighbour returns a Service as one that shares openings. One without a load balancer needs some only where we are about to make it
+// one, or where it has an address: that a listing lacks its load balancer proves nothing then.
 func (b *ruleBook) neighbour(service *v1.Service) (n neighbour, needs bool) {
 	lb, hidden := b.there(service)
 	if b.needsNone(service, lb) {
@@ -48,7 +49,7 @@ func (b *ruleBook) neighbour(service *v1.Service) (n neighbour, needs bool) {
 		return n, true
 	case service.Spec.LoadBalancerClass != nil:
 		return n, false
-	case hidden:
+	case hidden || isServed(service):
 		n.anywhere = true
 		return n, true
 	}
@@ -64,8 +65,14 @@ func (b *ruleBook) needsNone(service *v1.Service, lb *loadBalancer) bool {
 	if err != nil || s.mode != modeGroups || b.holds(service.UID) {
 		return false
 	}
-	return lb == nil || slices.ContainsFunc(lb.Groups, func(id string) bool { return !slices.Contains(s.Groups, id) })
+	if lb == nil {
+		return !isServed(service)
+	}
+	return slices.ContainsFunc(lb.Groups, func(id string) bool { return !slices.Contains(s.Groups, id) })
 }
+
+// isServed reports whether a Service has an address.
+func isServed(service *v1.Service) bool { return len(service.Status.LoadBalancer.Ingress) > 0 }
 
 // needsIn returns what neighbours need in a security list.
 func (b *ruleBook) needsIn(ctx context.Context, all []neighbour, list string) (others, error) {
@@ -80,17 +87,21 @@ func (b *ruleBook) needsIn(ctx context.Context, all []neighbour, list string) (o
 	return o, nil
 }
 
-// comesIn reports whether a neighbour's clients come in by a list. Where its load balancer is to be counts as far as it can be read.
+// comesIn reports whether a neighbour's clients come in by a list. They may come in by all of a subnet that cannot be read; where its load
+// balancer is to be counts as far as it can be read.
 func (b *ruleBook) comesIn(ctx context.Context, n neighbour, list string) (bool, error) {
 	if n.anywhere || n.lb != nil {
 		here, err := b.haveList(ctx, n.subnets, list)
+		if err != nil && ctx.Err() == nil {
+			here, err = true, nil
+		}
 		return here || n.anywhere, err
 	}
 	return slices.ContainsFunc(n.subnets, func(id string) bool {
 		if id == "" {
 			return false
 		}
-		s, err := b.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
+		s, err := b.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge, MaxMissAge: attachedMaxAge})
 		return err == nil && slices.Contains(s.Lists, list)
 	}), nil
 }

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
@@ -90,6 +92,12 @@ func TestOpeningsThatNeighboursNeed(t *testing.T) {
 	annotate := func(key, value string) func(*testWorld, *v1.Service) {
 		return func(_ *testWorld, s *v1.Service) { s.Annotations[key] = value }
 	}
+	notListed := func(key, value string) func(*testWorld, *v1.Service) {
+		return func(w *testWorld, s *v1.Service) {
+			s.Annotations[key] = value
+			w.cloud.reconciler.book.there = func(*v1.Service) (*loadBalancer, bool) { return nil, false }
+		}
+	}
 	for name, hinder := range map[string]func(*testWorld, *v1.Service){
 		"served": nil, "disowned": annotate(contract.AnnotationDisown, "true"), "refused": annotate(annotationPolicy, "no policy"),
 		"elsewhere from now on": annotate(annotationSubnet1, ocisim.SubnetID(1)), "of the other kind": annotate(annotationType, typeNetwork),
@@ -98,6 +106,13 @@ func TestOpeningsThatNeighboursNeed(t *testing.T) {
 			w.cloud.reconciler.book.subnets.InvalidateAll()
 			w.cloud.reconciler.book.there = func(*v1.Service) (*loadBalancer, bool) { return &loadBalancer{Subnets: []string{"hidden"}}, false }
 		},
+		"in a subnet whose reading fails": func(w *testWorld, _ *v1.Service) {
+			w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable, Operation: "GET /subnets/{id}", Names: "broken"})
+			w.cloud.reconciler.book.there = func(*v1.Service) (*loadBalancer, bool) { return &loadBalancer{Subnets: []string{"broken"}}, false }
+		},
+		"not listed, and elsewhere from now on":  notListed(annotationSubnet1, ocisim.SubnetID(1)),
+		"not listed, and disowned":               notListed(contract.AnnotationDisown, "true"),
+		"not listed, and by a group from now on": notListed(annotationRuleMode, modeGroups),
 		"in a compartment that is hidden": func(w *testWorld, _ *v1.Service) {
 			w.cloud.reconciler.book.there = func(*v1.Service) (*loadBalancer, bool) { return nil, true }
 		},
@@ -113,6 +128,20 @@ func TestOpeningsThatNeighboursNeed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestNeighbourInAHiddenSubnet: that a neighbour's subnet may not be read is remembered, and costs no call at each look.
+func TestNeighbourInAHiddenSubnet(t *testing.T) {
+	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		a, b := conformance.Service("web", map[string]string{}, web()), neighbourOf(map[string]string{}, nil)
+		w.serving(a, b)
+		w.cloud.reconciler.book.there = func(*v1.Service) (*loadBalancer, bool) { return &loadBalancer{Subnets: []string{"hidden"}}, false }
+		w.requireServed(a, nodes)
+		w.Server.ResetCalls()
+		time.Sleep(time.Minute)
+		w.requireServed(a, nodes)
+		assert.Zero(w, w.Calls("GET /subnets/{id}"))
+	})
 }
 
 // TestNeighbourThatIsToBeServed: what a Service is about to be served by stays.
