@@ -289,7 +289,7 @@ func quoteAssertions(root, output string) string {
 func (m mutant) runTests(ctx context.Context, root, overlay, tests string) (string, error) {
 	args := []string{
 		"test", "-overlay=" + overlay, "-vet=off", "-trimpath", "-tags", "grpcnotrace", "-gcflags=-l -dwarf=false", "-ldflags=-w", "-failfast",
-		"-v", "-timeout", "10m",
+		"-v", "-count=1", "-timeout", "10m",
 	}
 	if tests != "" {
 		args = append(args, "-run", tests)
