@@ -64,13 +64,13 @@ func TestOpeningsThatNeighboursDoNotNeed(t *testing.T) {
 		b      *v1.Service
 		served bool
 	}{
-		"in another subnet":              {neighbourOf(subnet, nil), true},
-		"to be in another subnet":        {neighbourOf(subnet, nil), false},
-		"of another class":               {neighbourOf(map[string]string{}, func(s *v1.Service) { s.Spec.LoadBalancerClass = new("example.com/other") }), false},
-		"disowned":                       {neighbourOf(map[string]string{contract.AnnotationDisown: "true"}, nil), false},
-		"refused":                        {neighbourOf(map[string]string{annotationPolicy: "no policy"}, nil), false},
-		"whose rules are made by hand":   {neighbourOf(byHand(), nil), false},
-		"to be in a subnet that is none": {neighbourOf(map[string]string{annotationSubnet1: ocisim.SubnetID(99)}, nil), false},
+		"in another subnet":            {neighbourOf(subnet, nil), true},
+		"to be in another subnet":      {neighbourOf(subnet, nil), false},
+		"of another class":             {neighbourOf(map[string]string{}, func(s *v1.Service) { s.Spec.LoadBalancerClass = new("example.com/other") }), false},
+		"disowned":                     {neighbourOf(map[string]string{contract.AnnotationDisown: "true"}, nil), false},
+		"refused":                      {neighbourOf(map[string]string{annotationPolicy: "no policy"}, nil), false},
+		"whose rules are made by hand": {neighbourOf(byHand(), nil), false},
+		"to be in an unknown subnet":   {neighbourOf(map[string]string{annotationSubnet1: ocisim.SubnetID(99)}, nil), false},
 		"with ranges that cannot be read": {
 			neighbourOf(map[string]string{}, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"bad"} }), false,
 		},
@@ -182,4 +182,18 @@ func TestNeighbourWithUnreadableRanges(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFailedEditLeavesADoubt: after an edit that failed, perhaps in its answer alone, nothing is certain of what a Service has in a list.
+func TestFailedEditLeavesADoubt(t *testing.T) {
+	marking(t, []string{"a"}, func(w *testWorld, _ []*v1.Node, _ *record.FakeRecorder) {
+		book, service, list := w.cloud.reconciler.book, neighbourOf(map[string]string{}, nil), "unknown"
+		have := openings{{port: 80}: true}
+		book.hold(service.UID, list, heldRules{openings: have, known: true})
+		require.Equal(w, have, book.allHeld(service.UID, list))
+		_, err := ruleChanges(book, service, []listPlan{{id: list}})[0].Make(w.Context(), nil, observation{})
+		require.Error(w, err)
+		assert.Nil(w, book.allHeld(service.UID, list))
+		assert.True(w, book.holds(service.UID), "it is looked for all the same")
+	})
 }

@@ -231,6 +231,16 @@ func (b *ruleBook) hold(uid types.UID, id string, all heldRules) {
 	b.held[uid][id] = all
 }
 
+// doubtHeld notes that a Service may have other rules in a list than this process knows of.
+func (b *ruleBook) doubtHeld(uid types.UID, id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if held, some := b.held[uid][id]; some {
+		held.known = false
+		b.held[uid][id] = held
+	}
+}
+
 // heldAfter returns a Service's rules in a list after its claim: the former ones too, unless all of them were closed.
 func (c claim) heldAfter() heldRules {
 	all := maps.Clone(c.wanted)
@@ -551,6 +561,7 @@ func ruleChanges(b *ruleBook, service *v1.Service, plans []listPlan) (all []chan
 			Compare: func() (before, after any) { return p.before, p.after },
 			Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 				if err := b.edit(ctx, p.id, p.claim); err != nil {
+					b.doubtHeld(service.UID, p.id) // the answer alone may be lost
 					return o, err
 				}
 				b.hold(service.UID, p.id, p.claim.heldAfter())
