@@ -28,7 +28,7 @@ func CheckServiceOf(p Provider, in Inputs, service *v1.Service) (warnings, err e
 		warned, refused = append(warned, prefixProblems(t, w)...), append(refused, prefixProblems(t, e)...)
 	}
 	table := p.table()
-	return errors.Join(append(warned, Misspelt(p, in, service), deprecated(table, service.Annotations))...), errors.Join(refused...)
+	return errors.Join(append(warned, FindIneffective(p, in, service), deprecated(table, service.Annotations))...), errors.Join(refused...)
 }
 
 // prefixProblems adds to each problem the portable annotation that it comes from.
@@ -102,9 +102,9 @@ func (p Provider) table() []schema.AnnotationRow {
 	return rows
 }
 
-// Misspelt returns problems for annotations of a Service that have no effect: unknown ones that look like one of the provider's, and those
-// that need another one. A Service that is left to another controller has none.
-func Misspelt(p Provider, in Inputs, service *v1.Service) error {
+// FindIneffective returns problems for annotations of a Service that have no effect: unknown ones that look like one of the provider's, and
+// those that need another one. A Service that is left to another controller has none.
+func FindIneffective(p Provider, in Inputs, service *v1.Service) error {
 	if p.Leaves(in, service) {
 		return nil
 	}

@@ -308,8 +308,8 @@ func (r *Registry) Open(name string, in Inputs) (cloudprovider.Interface, error)
 	return guard.Wrap(cloud, guard.Facts{
 		Provider: p.Name, ProviderIDPrefixes: p.ProviderIDPrefixes, InstanceKey: p.InstanceKey, Unmanaged: p.Unmanaged,
 		ClusterCIDR: in.ClusterCIDR, Policy: policy,
-		Translate: func(s *v1.Service) portable.Translation { return Translate(p, in, s) },
-		Misspelt:  func(s *v1.Service) error { return Misspelt(p, in, s) },
+		Translate:       func(s *v1.Service) portable.Translation { return Translate(p, in, s) },
+		FindIneffective: func(s *v1.Service) error { return FindIneffective(p, in, s) },
 	}), nil
 }
 

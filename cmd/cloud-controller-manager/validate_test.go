@@ -82,7 +82,7 @@ func TestDomainsOfAnnotations(t *testing.T) {
 		}
 		for _, domain := range p.Domains {
 			s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{domain + "/unheard-of": "x"}}}
-			require.ErrorContains(t, registry.Misspelt(p, registry.Inputs{}, s), "is unknown and has no effect", "%s/unheard-of is passed over", domain)
+			require.ErrorContains(t, registry.FindIneffective(p, registry.Inputs{}, s), "is unknown and has no effect", "%s/unheard-of is passed over", domain)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func TestAnnotationsThatNeedOthers(t *testing.T) {
 	t.Parallel()
 	for _, p := range registry.Linked().Providers() {
 		warned := func(given map[string]string) string {
-			err := registry.Misspelt(p, registry.Inputs{}, &v1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: given}})
+			err := registry.FindIneffective(p, registry.Inputs{}, &v1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: given}})
 			return errors.Join(err, errors.New("")).Error()
 		}
 		keys := map[string]bool{}

@@ -50,8 +50,8 @@ type Facts struct {
 	Policy Policy
 	// Translate converts a Service's portable annotations to the provider's own; nil changes nothing.
 	Translate func(*v1.Service) portable.Translation
-	// Misspelt returns the errors about unknown annotations; nil finds none.
-	Misspelt func(*v1.Service) error
+	// FindIneffective returns problems for annotations without effect; nil finds none.
+	FindIneffective func(*v1.Service) error
 }
 
 // Cloud is a guarded cloud.

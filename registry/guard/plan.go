@@ -22,7 +22,7 @@ func (c *Cloud) PlanLoadBalancer(
 	if err != nil || w.Disown {
 		return plan, err
 	}
-	said := findings(t, c.facts.misspelt(service))
+	said := findings(t, c.facts.ineffective(service))
 	defer func() { plan.Findings = append(said, plan.Findings...) }()
 	if t.Err != nil {
 		return plan, t.Err

@@ -30,12 +30,12 @@ func (f Facts) translate(service *v1.Service) portable.Translation {
 	return f.Translate(service)
 }
 
-// misspelt returns the errors about unknown annotations.
-func (f Facts) misspelt(service *v1.Service) []error {
-	if f.Misspelt == nil {
+// ineffective returns problems for annotations without effect.
+func (f Facts) ineffective(service *v1.Service) []error {
+	if f.FindIneffective == nil {
 		return nil
 	}
-	return schema.Problems(f.Misspelt(service))
+	return schema.Problems(f.FindIneffective(service))
 }
 
 // translated returns Services as the provider sees them.
@@ -52,7 +52,7 @@ func (f Facts) translated(services []*v1.Service) []*v1.Service {
 
 // report writes the events about the translation of a Service, and returns its error.
 func (l *loadBalancers) report(service *v1.Service, t portable.Translation) error {
-	for _, w := range slices.Concat(t.Warnings, l.facts.misspelt(service)) {
+	for _, w := range slices.Concat(t.Warnings, l.facts.ineffective(service)) {
 		l.reports.failed(service, contract.EventAnnotationIgnored, w.Error())
 	}
 	if len(t.Defaults) > 0 && klog.V(logDefaults).Enabled() {

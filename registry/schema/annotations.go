@@ -40,10 +40,11 @@ type AnnotationRow struct {
 	PresenceOnly bool `json:"presenceOnly,omitempty"`
 	// Where limits the row to Services of some kind; nil means that it counts for all.
 	Where *Where `json:"where,omitempty"`
-	// OnlyIf is a condition without which the value has no effect: it is then neither parsed nor refused, and a warning says so. Unlike
-	// Where it does not divide Services into kinds, so that a portable annotation's translation may satisfy it.
+	// OnlyIf is a condition without which the value has no effect: it is then neither parsed nor refused. Unlike Where it does not divide
+	// Services into kinds, so that a portable annotation's translation may satisfy it. The cloud warns of it, or Needs does.
 	OnlyIf *Where `json:"onlyIf,omitempty"`
-	// Needs is a condition without which the value has no effect: it is parsed and refused all the same, and a warning says so.
+	// Needs is a condition without which the value has no effect, which a warning says. It is parsed and refused all the same, unless
+	// OnlyIf says otherwise.
 	Needs *Where `json:"needs,omitempty"`
 	// RefuseEmpty is set if an empty value is a fault, and not the same as absence.
 	RefuseEmpty bool `json:"refuseEmpty,omitempty"`

@@ -143,7 +143,7 @@ func (m *manager) openCloud(c *config.CompletedConfig) cloudprovider.Interface {
 	m.accounts.restrict(c)
 	if err == nil {
 		var cloud cloudprovider.Interface
-		m.warnOfFlags(c.ComponentConfig.KubeCloudShared.CloudProvider.Name, in)
+		m.warnOfIneffective(c.ComponentConfig.KubeCloudShared.CloudProvider.Name, in)
 		if cloud, err = m.providers.Open(c.ComponentConfig.KubeCloudShared.CloudProvider.Name, in); err == nil {
 			recordBuild(m.providers, cloud.ProviderName())
 			if guarded, ok := cloud.(*guard.Cloud); ok {

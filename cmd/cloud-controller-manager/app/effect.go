@@ -62,8 +62,8 @@ func warnOfSettings(p registry.Provider, in registry.Inputs) {
 	}
 }
 
-// warnOfFlags logs settings and flags without effect. They are accepted, so that other controllers' arguments work.
-func (m *manager) warnOfFlags(provider string, in registry.Inputs) {
+// warnOfIneffective logs settings and flags without effect. They are accepted, so that other controllers' arguments work.
+func (m *manager) warnOfIneffective(provider string, in registry.Inputs) {
 	p, err := m.providers.Lookup(provider)
 	if err != nil {
 		return
