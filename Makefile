@@ -75,8 +75,11 @@ TESTFLAGS :=
 export ANYCCM_TIER    :=
 export SOAK_SEED      :=
 export SOAK_SCHEDULES :=
+# build/stages has go's events written, of which it shows what people need.
+EVENTS    :=
+STAGES     = CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./build/stages -make=$(MAKE)
 # What debuggers read is a third of what linking costs.
-GOTEST    := $(GO) test -vet=off -trimpath -tags $(TAGS) -ldflags=-w -timeout 30m $(TESTFLAGS)
+GOTEST    := $(GO) test -vet=off -trimpath -tags $(TAGS) -ldflags=-w -timeout 30m $(EVENTS) $(TESTFLAGS)
 # The race detector needs a C compiler, which Go alone does not.
 CC_FOUND   = $(shell set -- $$($(GO) env CC); command -v "$$1")
 # Compilers that collect their garbage less often are done an eighth sooner; from 3 GiB on they collect it as often as they must.
@@ -97,11 +100,13 @@ UNRACED    = $(filter-out $(RACED) $(APART),$(PACKAGES))
 # What computes runs beside what waits for clusters, so that neither leaves the cores idle.
 .PHONY: test
 test: tools-for-tests ## Run the tests that every change passes
-	@CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./build/stages -make=$(MAKE) "test-shared test-unit test-chart" test-e2e test-acceptance
+	@$(STAGES) "test-shared test-unit test-chart" test-e2e test-acceptance
+
+NOTED      = $(if $(CC_FOUND),:,echo "Note: no C compiler here; these tests run without the race detector")
 
 .PHONY: test-shared
 test-shared: ## Registry, kit, program and the template cloud, with the race detector where there is a C compiler
-	@$(if $(CC_FOUND),,echo "No C compiler here: these tests run without the race detector.")
+	@$(NOTED)
 	@CGO_ENABLED=$(if $(CC_FOUND),1,0) $(GOTEST) $(if $(CC_FOUND),$(RACE)) $(RACED)
 
 # Simulated worlds are small and short: collected seldom, they take a tenth less time and less than half a gigabyte.
@@ -116,8 +121,10 @@ FRAMEWORK  = CGO_ENABLED=0 $(GOTEST) -run '^(TestRelist|TestTheStandInIsTheNodes
 
 .PHONY: test-chart
 test-chart: $(BIN)/helm ## What the Helm chart renders, and whether the newest Kubernetes takes it; TESTFLAGS=-update updates the snapshots
-	@ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) test -vet=off -count=1 -trimpath -tags $(TAGS) -ldflags=-w -timeout 20m ./test/chart $(TESTFLAGS)
+	@$(CHART)
 	@$(call kubernetes-types,go.mod)
+
+CHART      = ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) test -vet=off -count=1 -trimpath -tags $(TAGS) -ldflags=-w -timeout 20m $(EVENTS) ./test/chart $(TESTFLAGS)
 
 RENDERED   = $(CURDIR)/test/chart/testdata/*/rendered.yaml $(CURDIR)/providers/*/testdata/chart/*/rendered.yaml
 kubernetes-types = CGO_ENABLED=0 $(GO) run -C build/kubernetes -trimpath -modfile=$(1) . $(RENDERED)
@@ -138,8 +145,16 @@ test-acceptance: tools-for-tests ## The acceptance suite against the built progr
 test-cloud: ## All tests of one cloud, and those of make test with the race detector: CLOUD=aws
 	$(if $(CLOUD),,$(error CLOUD is empty; name one: make test-cloud CLOUD=aws))
 	$(call check-names,$(CLOUD))
-	$(FULL) CGO_ENABLED=0 $(GOTEST) ./providers/$(CLOUD)/...
-	$(if $(CC_FOUND),CGO_ENABLED=1 $(GOTEST) $(RACE) ./providers/$(CLOUD)/...)
+	@$(STAGES) "test-cloud-full test-cloud-raced"
+
+.PHONY: test-cloud-full
+test-cloud-full: ## The part of test-cloud that leaves nothing out
+	@$(FULL) CGO_ENABLED=0 $(GOTEST) ./providers/$(CLOUD)/...
+
+.PHONY: test-cloud-raced
+test-cloud-raced: ## The part of test-cloud with the race detector
+	@$(NOTED)
+	@$(if $(CC_FOUND),CGO_ENABLED=1 $(GOTEST) $(RACE) ./providers/$(CLOUD)/...)
 
 FULL      := ANYCCM_TIER=all
 
@@ -165,11 +180,20 @@ test-builds: build ## Images, releases, a provider in a module of its own, Prome
 # Some hours on 2 cores.
 .PHONY: test-all
 test-all: tools-for-tests test-builds ## Everything: every cloud, every call, the race detector, random schedules, a release
-	$(FULL) CGO_ENABLED=$(if $(CC_FOUND),1,0) $(GO) test -vet=off -trimpath -tags $(TAGS) -timeout 6h $(if $(CC_FOUND),$(RACE)) $(filter-out $(APART),$(PACKAGES))
-	$(FRAMEWORK)
-	$(FULL) ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -timeout 4h -parallel 8 ./test/e2e ./test/acceptance
-	$(MAKE) test-chart $(FULL)
+	@$(STAGES) "test-all-packages test-all-clusters"
 	$(MAKE) soak release-check test-oldest
+
+.PHONY: test-all-packages
+test-all-packages: ## The part of test-all without clusters: every package with the race detector
+	@$(NOTED)
+	@$(FULL) CGO_ENABLED=$(if $(CC_FOUND),1,0) $(GO) test -vet=off -trimpath -tags $(TAGS) -timeout 6h $(EVENTS) $(if $(CC_FOUND),$(RACE)) $(filter-out $(APART),$(PACKAGES))
+	@$(FRAMEWORK)
+
+.PHONY: test-all-clusters
+test-all-clusters: tools-for-tests ## The part of test-all with clusters: end to end and the acceptance suite on every cloud, the chart
+	@$(FULL) ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -timeout 4h -parallel 8 ./test/e2e ./test/acceptance
+	@$(FULL) $(CHART)
+	@$(call kubernetes-types,go.mod)
 
 # The architectures of images and releases.
 ARCHES    := amd64 arm64

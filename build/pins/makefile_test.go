@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -57,10 +58,8 @@ func TestEveryTestIsRun(t *testing.T) {
 		"test/release":    "release-check", // there must be a release
 	}
 	targets := map[string]bool{"test-builds": true}
-	for _, chain := range regexp.MustCompile(`(?m)^test:.*\n.*/build/stages (.*)$`).FindStringSubmatch(read(t, "Makefile"))[1:] {
-		for _, target := range regexp.MustCompile(`test-\w+`).FindAllString(chain, -1) {
-			targets[target] = true
-		}
+	for _, target := range targetsOf(t, "test") {
+		targets[target] = true
 	}
 	require.Greater(t, len(targets), 4, "the targets of make test are read")
 	for _, target := range elsewhere {
@@ -68,23 +67,108 @@ func TestEveryTestIsRun(t *testing.T) {
 	}
 	tests := map[string]testCommands{}
 	for target := range targets {
-		out, err := runMake(t, "-n", target, "TESTFLAGS=", "GO=go", "RELEASE=1.2.3")
-		require.NoError(t, err, "%s", out)
-		tests[target] = commandsOfTests(string(out))
+		tests[target] = commandsOf(t, target)
 	}
 	own := modules(t)
 	for _, folder := range foldersOfTests(t) {
 		var run []string
 		for target, commands := range tests {
-			if (targets[target] || elsewhere[folder] == target) && commands.run(moduleOf(own, folder), folder) {
+			if (targets[target] || elsewhere[folder] == target) && len(commands.running(moduleOf(own, folder), folder)) > 0 {
 				run = append(run, target)
 			}
 		}
 		assert.NotEmpty(t, run, "no target runs the tests of %s; see RACED and APART in the Makefile", folder)
 		assert.LessOrEqual(t, len(run), 1, "%s is tested more than once: %v", folder, run)
 	}
-	assert.False(t, tests["test-builds"].run("build/nosuch", "build/nosuch"), "a module is no part of the one around it")
+	assert.Empty(t, tests["test-builds"].running("build/nosuch", "build/nosuch"), "a module is no part of the one around it")
 }
+
+// TestTheFullTierIsRun: test-all runs the tests of every package, and all of the full tier where a package's tests look at the tier.
+func TestTheFullTierIsRun(t *testing.T) {
+	t.Parallel()
+	var all testCommands
+	for _, target := range targetsOf(t, "test-all") {
+		all = append(all, commandsOf(t, target)...)
+	}
+	own := modules(t)
+	for _, folder := range foldersOfTests(t) {
+		if folder == "build/workflows" {
+			continue // make verify runs them
+		}
+		run := all.running(moduleOf(own, folder), folder)
+		assert.NotEmpty(t, run, "make test-all does not run the tests of %s", folder)
+		if looksAtTier(t, folder) {
+			assert.Condition(t, func() bool { return slices.ContainsFunc(run, func(c testCommand) bool { return c.full }) },
+				"make test-all runs the tests of %s in the fast tier", folder)
+		}
+	}
+	for _, c := range commandsOf(t, "test-cloud-full") {
+		assert.True(t, c.full)
+	}
+	for _, target := range targetsOf(t, "test") {
+		for _, c := range commandsOf(t, target) {
+			assert.False(t, c.full, target)
+		}
+	}
+}
+
+// TestStagesSeeEveryTest: a stage whose tests write no events would skip tests that nobody sees.
+func TestStagesSeeEveryTest(t *testing.T) {
+	t.Parallel()
+	makefile := read(t, "Makefile")
+	chains := regexp.MustCompile(`(?m)^\t@\$\(STAGES\) (.*)$`).FindAllStringSubmatch(makefile, -1)
+	require.Len(t, chains, strings.Count(makefile, "$(STAGES)"))
+	commands := 0
+	for _, chain := range chains {
+		for _, target := range targetName.FindAllString(chain[1], -1) {
+			for _, line := range goCommand.FindAllString(recipe(t, target), -1) {
+				commands++
+				assert.Contains(t, line, " -json ", target)
+			}
+		}
+	}
+	assert.Greater(t, commands, 8)
+}
+
+var targetName = regexp.MustCompile(`[\w-]+`)
+
+// targetsOf are the targets that one with stages runs: those before it, its stages, and those after them.
+func targetsOf(t *testing.T, target string) []string {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)^` + target + `: (.*) ##.*\n\t@\$\(STAGES\) (.*)(?:\n\t\$\(MAKE\) (.*))?$`).FindStringSubmatch(read(t, "Makefile"))
+	require.Len(t, m, 4, target)
+	return targetName.FindAllString(strings.Join(m[1:], " "), -1)
+}
+
+// commandsOf are the commands that run all tests of packages for a target.
+func commandsOf(t *testing.T, target string) testCommands {
+	t.Helper()
+	return commandsOfTests(recipe(t, target))
+}
+
+var recipes sync.Map
+
+// recipe returns what make would run for a target, as build/stages calls it.
+func recipe(t *testing.T, target string) string {
+	t.Helper()
+	made, _ := recipes.LoadOrStore(target, sync.OnceValues(func() (string, error) {
+		out, err := runMake(t, "-n", target, "TESTFLAGS=", "EVENTS=-json", "GO=go", "RELEASE=1.2.3", "CLOUD=aws")
+		return string(out), err
+	}))
+	out, err := made.(func() (string, error))()
+	require.NoError(t, err, "%s", out)
+	return out
+}
+
+// looksAtTier reports whether the tests of a folder try more in the full tier.
+func looksAtTier(t *testing.T, folder string) bool {
+	t.Helper()
+	return slices.ContainsFunc(files(t), func(file string) bool {
+		return path.Dir(file) == folder && strings.HasSuffix(file, "_test.go") && usesTier.MatchString(read(t, file))
+	})
+}
+
+var usesTier = regexp.MustCompile(`\b(tier\.(All|Full)|conformance\.(Run|RunParts))\(`)
 
 // TestNamedTestsExist: a command that runs tests by name would run none of one that was renamed, and be green.
 func TestNamedTestsExist(t *testing.T) {
@@ -139,6 +223,8 @@ func asksForDetector(f *ast.FuncDecl) (asks bool) {
 type testCommand struct {
 	module   string
 	patterns []string
+	// full is set for the full tier.
+	full bool
 }
 
 type testCommands []testCommand
@@ -155,7 +241,7 @@ func commandsOfTests(made string) testCommands {
 		if someTests.MatchString(m[2]) {
 			continue
 		}
-		c := testCommand{module: path.Clean(m[1])}
+		c := testCommand{module: path.Clean(m[1]), full: strings.HasPrefix(m[0], "ANYCCM_TIER=all ")}
 		for _, pattern := range goPattern.FindAllStringSubmatch(m[2], -1) {
 			c.patterns = append(c.patterns, path.Join(c.module, pattern[1]))
 		}
@@ -164,10 +250,10 @@ func commandsOfTests(made string) testCommands {
 	return all
 }
 
-// run reports whether one of the commands runs the tests of a folder of a module.
-func (all testCommands) run(module, folder string) bool {
-	return slices.ContainsFunc(all, func(c testCommand) bool {
-		return c.module == module && slices.ContainsFunc(c.patterns, func(pattern string) bool {
+// running are the commands that run the tests of a folder of a module.
+func (all testCommands) running(module, folder string) testCommands {
+	return slices.DeleteFunc(slices.Clone(all), func(c testCommand) bool {
+		return c.module != module || !slices.ContainsFunc(c.patterns, func(pattern string) bool {
 			above, below := strings.CutSuffix(pattern, "/...")
 			return folder == above || (below && (above == "." || strings.HasPrefix(folder, above+"/")))
 		})

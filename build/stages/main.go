@@ -1,5 +1,6 @@
 // Command stages runs targets of the Makefile that test, and shows how far they are: a line for each package that is done, what is under
-// way, and at the end the output of whatever failed.
+// way, and at the end the output of whatever failed and how many tests were skipped. A test that is skipped for a reason that skips.go does
+// not have is a failure.
 //
 //	stages [-make PROGRAM] "TARGET TARGET…" …
 //
@@ -57,13 +58,13 @@ func run(ctx context.Context, program string, chains []string, out io.Writer) (f
 // runTarget runs one target and reports its lines.
 func runTarget(ctx context.Context, program, target string, r *report) {
 	began := r.begin(target)
-	cmd := exec.CommandContext(ctx, program, "--no-print-directory", target) //nolint:gosec // the Makefile names both
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // make ends what it started
+	cmd := exec.CommandContext(ctx, program, "--no-print-directory", "EVENTS=-json", target) //nolint:gosec // the Makefile names both
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }                 // make ends what it started
 	cmd.WaitDelay = time.Minute
-	p := &parser{done: func(line string) { r.line(target, line) }}
+	p := newParser(func(line string) { r.line(target, line) })
 	cmd.Stdout, cmd.Stderr = p, p
 	err := cmd.Run()
-	s := stage{target: target, took: time.Since(began), failures: p.finish(err != nil)}
+	s := stage{target: target, took: time.Since(began), failures: p.finish(err != nil), skips: p.skips}
 	if err != nil {
 		s.err = fmt.Errorf("make %s: %w", target, err)
 	}

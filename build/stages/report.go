@@ -18,6 +18,7 @@ type stage struct {
 	target    string
 	took, cpu time.Duration
 	failures  []string
+	skips     []skip
 	err       error
 }
 
@@ -82,7 +83,7 @@ func (r *report) showProgress(ctx context.Context) {
 	}
 }
 
-// summarize prints the output of what failed and a table of the stages, and reports whether anything failed.
+// summarize prints the output of what failed, a table of the stages and what was skipped, and reports whether anything failed.
 func (r *report) summarize() (failed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,8 +101,10 @@ func (r *report) summarize() (failed bool) {
 		fmt.Fprintf(r.out, "%-15s %8d %8d\n", s.target, int(s.took.Seconds()), int(s.cpu.Seconds()))
 	}
 	fmt.Fprintf(r.out, "%-15s %8d %8d\n", "all", int(time.Since(r.began).Seconds()), int(cpu.Seconds()))
+	skipped, unlisted := summarizeSkips(r.stages)
+	fmt.Fprint(r.out, "\n", skipped)
 	if failed {
 		fmt.Fprintln(r.out, "Error: tests failed; their output is above")
 	}
-	return failed
+	return failed || unlisted > 0
 }

@@ -93,15 +93,10 @@ func TestDescription(t *testing.T) {
 	path, version, _ := strings.Cut(DescribedBy, "@")
 	cache, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
 	require.NoError(t, err)
-	if *conformance.Update {
-		text, err := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", DescribedBy).CombinedOutput()
-		require.NoError(t, err, "%s", text)
+	if text, err := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", DescribedBy).CombinedOutput(); err != nil {
+		t.Skipf("the description of the API cannot be fetched: %s", text)
 	}
-	file := filepath.Join(strings.TrimSpace(string(cache)), filepath.FromSlash(path)+"@"+version, "generate", "listApis.json")
-	text, err := os.ReadFile(file)
-	if os.IsNotExist(err) {
-		t.Skipf("the description of the API is not in the module cache: go mod download %s", DescribedBy)
-	}
+	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(cache)), filepath.FromSlash(path)+"@"+version, "generate", "listApis.json"))
 	require.NoError(t, err)
 	want, err := described(text)
 	require.NoError(t, err)
