@@ -101,9 +101,19 @@ func (m *monitoring) requireRings(t *testing.T, situation string, programs []*ha
 // waitMetric waits until a metric has a value.
 func waitMetric(t *testing.T, m *harness.CCM, want float64, name string, labels ...string) {
 	t.Helper()
-	require.NoError(t, harness.Eventually(t.Context(), patience, fmt.Sprintf("%s %v to be %v", name, labels, want), func(ctx context.Context) error {
+	waitMetricToBe(t, m, fmt.Sprint(want), func(value float64) bool { return value == want }, name, labels...)
+}
+
+func waitPositive(t *testing.T, m *harness.CCM, name string, labels ...string) {
+	t.Helper()
+	waitMetricToBe(t, m, "positive", func(value float64) bool { return value > 0 }, name, labels...)
+}
+
+func waitMetricToBe(t *testing.T, m *harness.CCM, wanted string, is func(float64) bool, name string, labels ...string) {
+	t.Helper()
+	require.NoError(t, harness.Eventually(t.Context(), patience, fmt.Sprintf("%s %v to be %s", name, labels, wanted), func(ctx context.Context) error {
 		value, err := m.Metric(ctx, name, labels...)
-		if err == nil && value != want {
+		if err == nil && !is(value) {
 			err = fmt.Errorf("it is %v", value)
 		}
 		return err
@@ -148,17 +158,13 @@ func TestAlerts(t *testing.T) {
 	require.NoError(t, c.Cloud.Remove(t.Context(), "node-5"))
 	require.NoError(t, c.SetReady(t.Context(), "node-5", false))
 	waitGone(t, c, "node-5")
-	held, err := m.Metric(t.Context(), "anyccm_guard_node_deletions_held_total")
-	require.NoError(t, err)
-	assert.Positive(t, held, "each deletion is held for some seconds")
+	waitPositive(t, m, "anyccm_guard_node_deletions_held_total") // each is held for some seconds
 	monitors.requireRings(t, "a node was deleted", []*harness.CCM{m}, nil)
 
 	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "nameless", Ready: true}))
 	waitMetric(t, m, 1, "anyccm_guard_uninitialized_nodes", of)
 	requireEvent(t, c, metav1.NamespaceDefault, "NodeInitializationFailed", "nameless")
-	failed, err := m.Metric(t.Context(), "anyccm_guard_node_initializations_failed_total", of)
-	require.NoError(t, err)
-	assert.Positive(t, failed)
+	waitPositive(t, m, "anyccm_guard_node_initializations_failed_total", of)
 	monitors.requireRings(t, "a node is stuck", []*harness.CCM{m}, map[string]string{"CloudControllerManagerNodesNotInitialized": of})
 	require.NoError(t, c.Kube.CoreV1().Nodes().Delete(t.Context(), "nameless", metav1.DeleteOptions{}))
 	waitMetric(t, m, 0, "anyccm_guard_uninitialized_nodes", of)

@@ -141,8 +141,7 @@ func TestControllerAccounts(t *testing.T) {
 	})
 }
 
-// waitWriters waits until exactly the accounts in want wrote each thing, which the audit log tells a moment after the object changes. What
-// the rights allow, the program's account may have written too.
+// waitWriters waits until exactly the accounts in want wrote each thing. What the rights allow, the program's account may have written too.
 func waitWriters(t *testing.T, c *harness.Cluster, want map[string]map[string]bool, rights []registry.Right) {
 	t.Helper()
 	require.NoError(t, harness.Eventually(t.Context(), patience, "the audit log", func(context.Context) error {
@@ -166,7 +165,7 @@ func waitWriters(t *testing.T, c *harness.Cluster, want map[string]map[string]bo
 func writers(t *testing.T, c *harness.Cluster) map[string]map[string]bool {
 	t.Helper()
 	const prefix = "system:serviceaccount:" + metav1.NamespaceSystem + ":"
-	requests, err := c.API.Audit(prefix)
+	requests, err := c.API.Audit(t.Context(), prefix)
 	require.NoError(t, err)
 	all := map[string]map[string]bool{}
 	for _, r := range requests {

@@ -84,7 +84,7 @@ var bigClusters sync.Mutex
 // requireNothingDenied: the rights that the program is given are those that it needs.
 func requireNothingDenied(t *testing.T, c *harness.Cluster) {
 	t.Helper()
-	requests, err := c.API.Audit("cloud-controller-manager")
+	requests, err := c.API.Audit(context.WithoutCancel(t.Context()), "cloud-controller-manager")
 	require.NoError(t, err)
 	for _, r := range requests {
 		assert.NotEqual(t, 403, r.ResponseStatus.Code, "denied: %s %s", r.Verb, r.URI)

@@ -41,7 +41,7 @@ func TestClustersAreEmptied(t *testing.T) {
 	reusable, err := harness.Empty(t.Context(), c.API.Config())
 	require.NoError(t, err)
 	assert.True(t, reusable)
-	require.NoError(t, c.API.ForgetAudit())
+	require.NoError(t, c.API.ForgetAudit(t.Context()))
 	assert.Empty(t, nodeWrites(t, c))
 	assert.Empty(t, listNodes(t.Context(), t, c))
 	for path, want := range map[string][]string{

@@ -75,7 +75,7 @@ func TestDocumentedServices(t *testing.T) {
 		maps.Copy(values, want.Values)
 		_, err := c.Install(t.Context(), "cloud-controller-manager", values)
 		require.NoError(t, err)
-		startRelease(t, c, values, nil, nil)
+		m := startRelease(t, c, values, nil, nil)
 		joinNodes(t, c, 2)
 		apply := func(one documentedService) {
 			require.NoError(t, c.Apply(t.Context(), []*unstructured.Unstructured{one.service}))
@@ -90,6 +90,7 @@ func TestDocumentedServices(t *testing.T) {
 				requireEvent(t, c, metav1.NamespaceDefault, "LoadBalancerConfigError", one.service.GetName(), one.want.Refused)
 			}
 		}
+		requireWorked(t, m, "service")
 		assert.Equal(t, before, holdings(t, c), "what is refused makes nothing")
 		assert.Zero(t, calls(t, c).Writes, "%v", calls(t, c).ByOperation)
 

@@ -328,7 +328,7 @@ func TestRetainAndProtect(t *testing.T) {
 
 func TestBadAnnotations(t *testing.T) {
 	c := newCluster(t, "--instances=1")
-	startCCM(t, c, nil, nil)
+	m := startCCM(t, c, nil, nil)
 	joinNodes(t, c, 1)
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
 	_, err := c.CreateService(t.Context(), "bad", map[string]string{
@@ -346,6 +346,7 @@ func TestBadAnnotations(t *testing.T) {
 	} {
 		assert.Contains(t, e.Message, want)
 	}
+	requireWorked(t, m, "service")
 	assert.Zero(t, calls(t, c).Writes)
 	assert.Empty(t, holdings(t, c))
 }

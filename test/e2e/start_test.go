@@ -139,9 +139,7 @@ func TestMetricsAreServed(t *testing.T) {
 		"anyccm_cloud_api_requests_total", "anyccm_cloud_api_request_duration_seconds_count", "anyccm_cloud_api_rate_limit_remaining",
 		"anyccm_cloud_api_rate_limit", "anyccm_cloud_api_up", "anyccm_inventory_answers_total", "anyccm_inventory_reads_total",
 	} {
-		v, err := m.Metric(t.Context(), name)
-		require.NoError(t, err)
-		assert.Positive(t, v, name)
+		waitPositive(t, m, name)
 	}
 	left, err := m.Metric(t.Context(), "anyccm_cloud_api_rate_limit_remaining", fmt.Sprintf("provider=%q", "digitalocean"))
 	require.NoError(t, err)

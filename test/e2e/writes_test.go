@@ -15,7 +15,7 @@ import (
 // nodeWrites are the requests of the program so far that changed a Node or tried to.
 func nodeWrites(t *testing.T, c *harness.Cluster) []string {
 	t.Helper()
-	requests, err := c.API.Audit("cloud-controller-manager")
+	requests, err := c.API.Audit(t.Context(), "cloud-controller-manager")
 	require.NoError(t, err)
 	var writes []string
 	for _, r := range requests {

@@ -198,7 +198,7 @@ func (c *Cloud) Environment(ctx context.Context) (map[string]string, error) {
 // Calls returns the counts since the last reset.
 func (c *Cloud) Calls(ctx context.Context) (Calls, error) {
 	if c.InCluster() {
-		return c.inCluster.calls()
+		return c.inCluster.calls(ctx)
 	}
 	var calls Calls
 	return calls, c.admin(ctx, http.MethodGet, "calls", nil, &calls)
@@ -207,7 +207,7 @@ func (c *Cloud) Calls(ctx context.Context) (Calls, error) {
 // ResetCalls sets the counts to zero.
 func (c *Cloud) ResetCalls(ctx context.Context) error {
 	if c.InCluster() {
-		return c.inCluster.reset()
+		return c.inCluster.reset(ctx)
 	}
 	return c.admin(ctx, http.MethodDelete, "calls", nil, nil)
 }

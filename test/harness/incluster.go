@@ -53,8 +53,8 @@ func (i *inCluster) holdings(ctx context.Context) ([]string, error) {
 }
 
 // requests are those of programs for ConfigMaps. What they watch, and what all programs read at their start, is left out.
-func (i *inCluster) requests() (all []string, refused []string, err error) {
-	logged, err := i.cluster.API.Audit(account)
+func (i *inCluster) requests(ctx context.Context) (all []string, refused []string, err error) {
+	logged, err := i.cluster.API.Audit(ctx, account)
 	for _, r := range logged {
 		path, _, _ := strings.Cut(r.URI, "?")
 		if !strings.Contains(path, "/configmaps") || strings.HasSuffix(path, "/extension-apiserver-authentication") ||
@@ -69,8 +69,8 @@ func (i *inCluster) requests() (all []string, refused []string, err error) {
 	return all, refused, err
 }
 
-func (i *inCluster) calls() (Calls, error) {
-	all, refused, err := i.requests()
+func (i *inCluster) calls(ctx context.Context) (Calls, error) {
+	all, refused, err := i.requests(ctx)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	c := Calls{ByOperation: map[string]int{}, Refused: refused}
@@ -86,8 +86,8 @@ func (i *inCluster) calls() (Calls, error) {
 	return c, err
 }
 
-func (i *inCluster) reset() error {
-	all, _, err := i.requests()
+func (i *inCluster) reset(ctx context.Context) error {
+	all, _, err := i.requests(ctx)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.past = len(all)

@@ -101,7 +101,7 @@ func (s *Stage) borrow(ctx context.Context) (*controlplane.APIServer, error) {
 		api := s.idle[n-1]
 		s.idle = s.idle[:n-1]
 		s.mu.Unlock()
-		if err := api.ForgetAudit(); err != nil {
+		if err := api.ForgetAudit(ctx); err != nil {
 			api.Stop(0)
 			return nil, err
 		}
