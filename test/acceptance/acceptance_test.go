@@ -30,8 +30,8 @@ import (
 // stage is shared by all tests; each has its own cluster and cloud.
 var stage *harness.Stage
 
-// patience bounds a wait for something that usually takes a second or two, on a machine that is busy. brief does so in runs in which one
-// wait is in vain; the others of these runs have to end within it.
+// patience bounds a wait for something that usually takes a second or two, on a machine that is busy. brief does so in a step that waits in
+// vain.
 const (
 	patience = 4 * time.Minute
 	brief    = 30 * time.Second
@@ -376,7 +376,7 @@ func TestRefusedRun(t *testing.T) {
 		case strings.HasPrefix(line, failed):
 			assert.NoError(t, w.c.Cloud.ClearFaults(t.Context()))
 		}
-	}, results, "-patience="+brief.String(), "-skip=nodes")
+	}, results, "-step-patience=create="+brief.String(), "-skip=nodes")
 	require.ErrorContains(t, err, "this did not hold: create, ")
 	require.Greater(t, len(r.Steps), 4)
 	for _, s := range r.Steps[4:] {

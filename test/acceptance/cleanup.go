@@ -20,7 +20,7 @@ const minCleanUp = 5 * time.Minute
 // cleanUp removes what the run made, and notes what is left. A second interruption ends the program.
 func (s *suite) cleanUp(ctx context.Context) {
 	fmt.Fprintln(s.w, "removing what the run made; a second interruption ends this at once")
-	s.Patience = max(s.Patience, minCleanUp)
+	s.step, s.Patience = "", max(s.Patience, minCleanUp)
 	if err := s.remove(ctx, s.space); err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			s.report.Left = append(s.report.Left, line)

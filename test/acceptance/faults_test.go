@@ -30,7 +30,7 @@ func TestFaults(t *testing.T) {
 	before := w.summary()
 	fails := func(step, words string, longest time.Duration, f func()) {
 		t.Helper()
-		r, err := w.tries(t.Context(), runAfter("begins   "+step, "", 0, f), "-patience="+longest.String(), "-skip="+w.otherSteps(step, ""))
+		r, err := w.tries(t.Context(), runAfter("begins   "+step, "", 0, f), "-step-patience="+step+"="+longest.String(), "-skip="+w.otherSteps(step, ""))
 		require.ErrorContains(t, err, "this did not hold: "+step)
 		for _, s := range r.Steps {
 			if s.Step == step {

@@ -76,8 +76,9 @@ type Options struct {
 	Output  string
 	// Results is the file of the first report, with which later ones are compared.
 	Results string
-	// Patience bounds every wait.
-	Patience time.Duration
+	// Patience is how long something may stay as it is that is waited for, StepPatience the same for the waits of a step.
+	Patience     time.Duration
+	StepPatience map[string]time.Duration
 }
 
 // settings are KEY=VALUE from the command line.
@@ -97,7 +98,7 @@ func (s settings) Set(text string) error {
 }
 
 func parse(args []string, stderr io.Writer) (Options, error) {
-	o := Options{Annotations: settings{}, Values: settings{}, Env: settings{}}
+	o := Options{Annotations: settings{}, Values: settings{}, Env: settings{}, StepPatience: map[string]time.Duration{}}
 	fs := flag.NewFlagSet("acceptance", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.StringVar(&o.Provider, "provider", "", "the cloud, as --cloud-provider names it")
@@ -124,7 +125,12 @@ func parse(args []string, stderr io.Writer) (Options, error) {
 	fs.BoolVar(&o.Yes, "yes", false, "do not ask")
 	fs.StringVar(&o.Output, "o", formatText, "output: text or json")
 	fs.StringVar(&o.Results, "results", "", "file of the first report; a run without it writes it, and later ones are compared with it")
-	fs.DurationVar(&o.Patience, "patience", 5*time.Minute, "how long to wait for anything")
+	fs.DurationVar(&o.Patience, "patience", 5*time.Minute, "how long to wait for anything that makes no progress")
+	fs.Func("step-patience", "STEP=TIME: how long to wait in one step; may be repeated", func(text string) (err error) {
+		step, patience, _ := strings.Cut(text, "=")
+		o.StepPatience[step], err = time.ParseDuration(patience)
+		return err
+	})
 	if err := fs.Parse(args); err != nil {
 		return o, errors.Join(errUsage, err)
 	}

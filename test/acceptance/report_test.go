@@ -1,10 +1,15 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -114,6 +119,7 @@ func TestParse(t *testing.T) {
 		"-o yaml: use text or jso": {"-kubeconfig=x", "-o=yaml"},
 		"use KEY=VALUE":            {"-kubeconfig=x", "-value=a"},
 		"use a time such as 5m":    {"-kubeconfig=x", "-patience=0s"},
+		"-step-patience":           {"-kubeconfig=x", "-step-patience=create"},
 	} {
 		_, err := parse(args, &strings.Builder{})
 		require.ErrorIs(t, err, errUsage, words)
@@ -150,4 +156,31 @@ func TestWarnings(t *testing.T) {
 	_, err := kube.CoreV1().Events("run").Update(t.Context(), again, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	require.Error(t, s.warnings(t.Context()))
+}
+
+// TestPatience: what stays as it is is given up after the patience of its step, and what goes on changing is waited for.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &suite{Options: Options{Patience: time.Minute, StepPatience: map[string]time.Duration{"create": time.Hour}}}
+		began := time.Now()
+		waits := func(step string, check func() error) error {
+			s.step, began = step, time.Now()
+			return s.eventually(t.Context(), "it", func(context.Context) error { return check() })
+		}
+		missing := errors.New("missing")
+		require.ErrorContains(t, waits("ports", func() error { return missing }), "for it: missing")
+		assert.InDelta(t, time.Minute.Seconds(), time.Since(began).Seconds(), 6)
+		require.Error(t, waits("create", func() error { return missing }))
+		assert.InDelta(t, time.Hour.Seconds(), time.Since(began).Seconds(), 6)
+		progress := func() error { return fmt.Errorf("missing since %s", time.Since(began)) }
+		require.NoError(t, waits("ports", func() error {
+			if time.Since(began) > 4*time.Minute {
+				return nil
+			}
+			return progress()
+		}))
+		require.Error(t, waits("ports", progress))
+		assert.InDelta(t, 5*time.Minute.Seconds(), time.Since(began).Seconds(), 6)
+	})
 }

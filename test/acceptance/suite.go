@@ -52,7 +52,9 @@ type suite struct {
 	// before are the objects of nobody that were in the cloud when the run began.
 	before map[string]contract.Orphan
 	// warned are the Warning events that were told, by UID, with how often each had been seen.
-	warned  map[string]int32
+	warned map[string]int32
+	// step is the one that is being tried.
+	step    string
 	report  Report
 	metered bool
 }
@@ -220,6 +222,7 @@ func (s *suite) did(format string, args ...any) { fmt.Fprintf(s.w, "         "+f
 
 // tryStep tries one step, counts its calls, and looks for warnings. It reports whether the run ends with it.
 func (s *suite) tryStep(ctx context.Context, one step) bool {
+	s.step = one.name
 	fmt.Fprintln(s.w, "begins  ", one.name)
 	began, before := time.Now(), s.count(ctx)
 	var saw []string
@@ -333,10 +336,12 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// eventually asks until something holds. The last answer is part of the error.
+// eventually asks until something holds, or until the answer stayed the same for longer than the patience; where it goes on changing, for
+// five times as long. The last answer is part of the error.
 func (s *suite) eventually(ctx context.Context, what string, check func(context.Context) error) error {
-	const longest = 5 * time.Second
-	began := time.Now()
+	const longest, most = 5 * time.Second, 5
+	patience := cmp.Or(s.StepPatience[s.step], s.Patience)
+	began, changed, last := time.Now(), time.Now(), ""
 	for pause := 250 * time.Millisecond; ; pause = min(pause*3/2, longest) {
 		err := check(ctx)
 		if err == nil {
@@ -345,8 +350,11 @@ func (s *suite) eventually(ctx context.Context, what string, check func(context.
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if time.Since(began) > s.Patience {
-			return fmt.Errorf("waited %s for %s: %w", s.Patience, what, err)
+		if text := err.Error(); text != last {
+			changed, last = time.Now(), text
+		}
+		if time.Since(changed) > patience || time.Since(began) > most*patience {
+			return fmt.Errorf("waited %s for %s: %w", time.Since(began).Round(time.Second), what, err)
 		}
 		if err := wait(ctx, pause); err != nil {
 			return err
