@@ -137,7 +137,7 @@ func TestItemInAFormerList(t *testing.T) {
 						w.sim.UseList(list)
 					} else {
 						id := w.sim.AddACLList(list, w.sim.Networks()[0].VPC)
-						w.send("command", "replaceNetworkACLList", "aclid", id, "networkid", w.sim.SeedNetwork())
+						w.sim.EditNetwork(w.sim.SeedNetwork(), func(n *cloudstacksim.Network) { n.ACL = id })
 					}
 					w.waitUntilForgotten()
 					s = w.requireServed(s)

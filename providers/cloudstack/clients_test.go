@@ -42,6 +42,5 @@ func TestOtherClients(t *testing.T) {
 	assert.Empty(t, sim.Rules())
 	assert.Empty(t, sim.Firewalls())
 	assert.Empty(t, sim.Policies())
-	assert.Empty(t, sim.Tags())
 	assert.Empty(t, sim.Differences(), "the API's own description differs")
 }

@@ -2,7 +2,6 @@ package cloudstacksim
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -287,16 +286,4 @@ func (c *call) listManagementServersMetrics() (any, error) {
 		"id": "6a0a1e0d-0000-4000-8000-0000000000aa", "name": "management-1", "state": "Up", "version": c.s.version.text,
 		"javaversion": "17.0.12", "javadistribution": "Ubuntu", "osdistribution": "Linux 5.15", "ipaddress": "10.1.1.1",
 	}})
-}
-
-func (c *call) getAPILimit() (any, error) {
-	l := c.s.limit
-	if l.calls == 0 {
-		return nil, refuse(codeUnsupported, "The API [getApiLimit] does not exist or is not available for the account for user id [%s]", c.caller.userID)
-	}
-	w := l.windows[c.caller.id]
-	return map[string]any{"apilimit": map[string]any{
-		"account": c.caller.name, "accountid": c.caller.id, "apiIssued": w.used, "apiAllowed": l.calls - w.used,
-		"expireAfter": strconv.FormatInt(time.Until(w.ends).Milliseconds(), 10),
-	}}, nil
 }

@@ -170,8 +170,7 @@ func (c *call) listNetworkACLs() (any, error) {
 			return c.p[parameter] == "" || strings.EqualFold(c.p[parameter], value)
 		}
 		if visible(s.ownerOfList(l)) && c.matches("id", i.ID) && (aclID == "" || aclID == l.ID) && fits("protocol", i.Protocol) &&
-			fits("action", i.Action) && fits("traffictype", i.Traffic) && c.keyword(i.Protocol, i.Reason, strings.Join(i.CIDRs, ",")) &&
-			c.tagged("NetworkACL", i.ID) {
+			fits("action", i.Action) && fits("traffictype", i.Traffic) && c.keyword(i.Protocol, i.Reason, strings.Join(i.CIDRs, ",")) {
 			list = append(list, s.shownItem(i))
 		}
 	}
@@ -182,7 +181,7 @@ func (s *Sim) shownItem(i *ACLItem) map[string]any {
 	l := s.aclLists.get(i.List)
 	m := map[string]any{
 		"id": i.ID, "aclid": l.ID, "aclname": l.Name, "protocol": i.Protocol, "cidrlist": strings.Join(i.CIDRs, ","), "action": i.Action,
-		"traffictype": i.Traffic, "number": i.Number, "state": i.State, "fordisplay": true, "tags": s.shownTags("NetworkACL", i.ID),
+		"traffictype": i.Traffic, "number": i.Number, "state": i.State, "fordisplay": true, "tags": []any{},
 	}
 	if i.Reason != "" {
 		m["reason"] = i.Reason
@@ -318,34 +317,6 @@ func (c *call) item() (*ACLItem, *ACLList, error) {
 	return i, c.s.aclLists.get(i.List), nil
 }
 
-func (c *call) updateNetworkACLItem() (any, error) {
-	s := c.s
-	i, l, err := c.item()
-	if err == nil {
-		err = c.changeable(l, "Default ACL cannot be modified")
-	}
-	if err != nil {
-		return nil, err
-	}
-	changed := *i
-	if !c.p.boolean("partialupgrade", true) {
-		changed.CIDRs, changed.Action, changed.Traffic, changed.Reason, changed.Start, changed.End = []string{everyone}, "Allow", "Ingress", "", 0, 0
-	}
-	if err := c.fill(&changed); err != nil {
-		return nil, err
-	}
-	return begun(c.submit("", job{
-		kind: "NetworkAcl", object: i.ID,
-		effect: func() (any, error) {
-			if s.aclItems.get(i.ID) == nil {
-				return nil, refuse(codeParam, "Unable to find network ACL Item with ID [%s].", i.ID)
-			}
-			*i = changed
-			return map[string]any{"networkacl": s.shownItem(i)}, nil
-		},
-	}), ""), nil
-}
-
 func (c *call) deleteNetworkACL() (any, error) {
 	s := c.s
 	i, l, err := c.item()
@@ -362,74 +333,6 @@ func (c *call) deleteNetworkACL() (any, error) {
 				return nil, refuse(codeParam, "Unable to find network ACL Item with ID [%s].", i.ID)
 			}
 			s.aclItems.remove(i.ID)
-			s.tags = slices.DeleteFunc(s.tags, func(t Tag) bool { return t.Resource == i.ID })
-			return success(), nil
-		},
-	}), ""), nil
-}
-
-func (c *call) createNetworkACLList() (any, error) {
-	s := c.s
-	v := s.vpcs.get(c.p["vpcid"])
-	if v == nil {
-		return nil, refuse(codeParam, "Unable to find VPC.")
-	}
-	if err := s.checkOperate(c.caller, v.Owner); err != nil {
-		return nil, err
-	}
-	l := s.addACLList(c.p["name"], v.ID)
-	return begun(c.submit("", job{
-		kind: "NetworkAcl", object: l.ID, undo: func() { s.aclLists.remove(l.ID) },
-		effect: func() (any, error) {
-			return map[string]any{"networkacllist": map[string]any{"id": l.ID, "name": l.Name, "vpcid": v.ID, "fordisplay": true}}, nil
-		},
-	}), l.ID), nil
-}
-
-func (c *call) deleteNetworkACLList() (any, error) {
-	s := c.s
-	l := s.aclLists.get(c.p["id"])
-	if l == nil {
-		return nil, refuse(codeParam, "Unable to find specified ACL.")
-	}
-	if err := c.changeable(l, "Default ACL cannot be removed"); err != nil {
-		return nil, err
-	}
-	if slices.ContainsFunc(s.networks.all(), func(n *Network) bool { return n.ACL == l.ID }) {
-		return nil, refuse(codeParam, "ACL is still associated with a tier. Cannot delete network ACL: %s", l.Name)
-	}
-	return begun(c.submit("", job{
-		kind: "NetworkAcl", object: l.ID,
-		effect: func() (any, error) {
-			s.aclLists.remove(l.ID)
-			for _, i := range s.aclItems.all() {
-				if i.List == l.ID {
-					s.aclItems.remove(i.ID)
-				}
-			}
-			return success(), nil
-		},
-	}), ""), nil
-}
-
-func (c *call) replaceNetworkACLList() (any, error) {
-	s := c.s
-	l, n := s.aclLists.get(c.p["aclid"]), s.networks.get(c.p["networkid"])
-	switch {
-	case l == nil:
-		return nil, refuse(codeParam, "Unable to find specified ACL.")
-	case n == nil:
-		return nil, refuse(codeParam, "Network id or private gateway id is required")
-	case n.VPC == "" || (l.VPC != "" && l.VPC != n.VPC):
-		return nil, refuse(codeParam, "Network: %s does not belong to the VPC of the ACL", n.ID)
-	}
-	if err := s.checkOperate(c.caller, n.Owner); err != nil {
-		return nil, err
-	}
-	return begun(c.submit("", job{
-		kind: "NetworkAcl", object: l.ID,
-		effect: func() (any, error) {
-			n.ACL = l.ID
 			return success(), nil
 		},
 	}), ""), nil

@@ -65,7 +65,6 @@ func (*Sim) give(a *Address, state, owner string) {
 // free gives an address back.
 func (s *Sim) free(a *Address) {
 	*a = Address{ID: a.ID, Address: a.Address, State: stateFree}
-	s.tags = slices.DeleteFunc(s.tags, func(t Tag) bool { return t.Resource == a.ID })
 }
 
 // EditAddress changes a public address behind the API's back.
@@ -144,8 +143,7 @@ func (c *call) wantsAddress(a *Address, visible func(owner string) bool) bool {
 			return false
 		}
 	}
-	return c.flag("issourcenat", a.SourceNAT) && c.flag("isstaticnat", a.StaticNAT != "") &&
-		c.keyword(a.Address) && c.tagged("PublicIpAddress", a.ID)
+	return c.flag("issourcenat", a.SourceNAT) && c.flag("isstaticnat", a.StaticNAT != "") && c.keyword(a.Address)
 }
 
 // flag reports whether a thing passes a filter of true or false that may be missing.
@@ -158,7 +156,7 @@ func (s *Sim) shownAddress(a *Address) map[string]any {
 		"id": a.ID, "ipaddress": a.Address, "zoneid": s.zone.ID, "zonename": s.zone.Name, "state": s.stateOf(a), "networkid": s.source,
 		"physicalnetworkid": "c2d1a6f0-0000-4000-8000-000000000004", "issourcenat": a.SourceNAT, "isstaticnat": a.StaticNAT != "",
 		"issystem": false, "isportable": false, "forvirtualnetwork": true, "fordisplay": true, "hasrules": s.hasRules(a.ID),
-		"tags": s.shownTags("PublicIpAddress", a.ID),
+		"tags": []any{},
 	}
 	if a.State == stateFree {
 		return m
@@ -336,7 +334,7 @@ func (s *Sim) revoke(address string) {
 	}
 	for _, f := range s.firewalls.all() {
 		if f.Address == address {
-			s.removeFirewall(f)
+			s.firewalls.remove(f.ID)
 		}
 	}
 }

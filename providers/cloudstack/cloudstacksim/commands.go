@@ -10,7 +10,7 @@ import (
 
 // command is one of the API.
 type command struct {
-	// params are the parameters that it takes, as NAME, NAME:TYPE or *NAME:TYPE where they are required. A type is int, bool, date, list, map,
+	// params are the parameters that it takes, as NAME, NAME:TYPE or *NAME:TYPE where they are required. A type is int, bool, list, map,
 	// or the kind of thing that a UUID has to name; one that ends with [] is a list of these.
 	params string
 	// async is set where a job does the work, admin where only root admins may use it.
@@ -33,27 +33,19 @@ func commands() map[string]command {
 		"listManagementServersMetrics": {
 			params: "id:server name" + paging, admin: true, run: (*call).listManagementServersMetrics,
 		},
-		"getApiLimit":         {run: (*call).getAPILimit},
 		"queryAsyncJobResult": {params: "*jobid:job", run: (*call).queryAsyncJobResult},
-		"listAsyncJobs":       {params: "startdate:date" + paging + unscoped, run: (*call).listAsyncJobs},
-		"listProjects":        {params: "id:project name displaytext state tags:map" + paging + unscoped, run: (*call).listProjects},
+		"listProjects":        {params: "id:project name displaytext state" + paging + unscoped, run: (*call).listProjects},
 		"listZones":           {params: "id:zone name available:bool showcapacities:bool networktype" + paging, run: (*call).listZones},
 		"listVirtualMachines": {
-			params: "id:vm ids:vm[] name zoneid:zone networkid:network vpcid:vpc state details:list tags:map " +
+			params: "id:vm ids:vm[] name zoneid:zone networkid:network vpcid:vpc state details:list " +
 				"retrieveonlyresourcecount:bool accumulate:bool" + listing,
 			run: (*call).listVirtualMachines,
 		},
 		"listNetworks": {
-			params: "id:network type vpcid:vpc zoneid:zone forvpc:bool supportedservices:list networkfilter tags:map " +
+			params: "id:network type vpcid:vpc zoneid:zone forvpc:bool supportedservices:list networkfilter " +
 				"canusefordeploy:bool issystem:bool" + listing,
 			run: (*call).listNetworks,
 		},
-		"listVPCs": {params: "id:vpc name state zoneid:zone tags:map" + listing, run: (*call).listVPCs},
-		"listTags": {params: "key value resourcetype resourceid" + listing, run: (*call).listTags},
-		"createTags": {
-			params: "*resourcetype *resourceids:list *tags:map customer", async: true, run: (*call).createTags,
-		},
-		"deleteTags": {params: "*resourcetype *resourceids:list tags:map", async: true, run: (*call).deleteTags},
 	}
 	for _, more := range []map[string]command{addressCommands(), ruleCommands(), firewallCommands(), aclCommands()} {
 		maps.Copy(all, more)
@@ -66,7 +58,7 @@ func addressCommands() map[string]command {
 		"listPublicIpAddresses": {
 			params: "id:ip ipaddress allocatedonly:bool associatednetworkid:network vpcid:vpc networkid:network state forloadbalancing:bool " +
 				"forvirtualnetwork:bool issourcenat:bool isstaticnat:bool zoneid:zone physicalnetworkid:physical vlanid:vlan fordisplay:bool " +
-				"retrieveonlyresourcecount:bool tags:map" + listing,
+				"retrieveonlyresourcecount:bool" + listing,
 			run: (*call).listPublicIPAddresses,
 		},
 		"associateIpAddress": {
@@ -81,7 +73,7 @@ func addressCommands() map[string]command {
 func ruleCommands() map[string]command {
 	return map[string]command{
 		"listLoadBalancerRules": {
-			params: "id:rule name publicipid:ip networkid:network virtualmachineid:vm zoneid:zone fordisplay:bool tags:map" + listing,
+			params: "id:rule name publicipid:ip networkid:network virtualmachineid:vm zoneid:zone fordisplay:bool" + listing,
 			run:    (*call).listLoadBalancerRules,
 		},
 		"createLoadBalancerRule": {
@@ -114,10 +106,10 @@ func ruleCommands() map[string]command {
 func firewallCommands() map[string]command {
 	return map[string]command{
 		"listFirewallRules": {
-			params: "id:firewall ipaddressid:ip networkid:network fordisplay:bool tags:map" + listing, run: (*call).listFirewallRules,
+			params: "id:firewall ipaddressid:ip networkid:network fordisplay:bool" + listing, run: (*call).listFirewallRules,
 		},
 		"listPortForwardingRules": {
-			params: "id:forward ipaddressid:ip networkid:network fordisplay:bool tags:map" + listing, run: (*call).listPortForwardingRules,
+			params: "id:forward ipaddressid:ip networkid:network fordisplay:bool" + listing, run: (*call).listPortForwardingRules,
 		},
 		"listIpForwardingRules": { // those of static NAT, which nobody makes here
 			params: "id:forward ipaddressid:ip virtualmachineid:vm" + listing,
@@ -127,7 +119,6 @@ func firewallCommands() map[string]command {
 			params: "*ipaddressid:ip *protocol startport:int endport:int cidrlist:list icmptype:int icmpcode:int type fordisplay:bool",
 			async:  true, run: (*call).createFirewallRule,
 		},
-		"updateFirewallRule": {params: "*id:firewall customid fordisplay:bool", async: true, run: (*call).updateFirewallRule},
 		"deleteFirewallRule": {params: "*id:firewall", async: true, run: (*call).deleteFirewallRule},
 	}
 }
@@ -136,25 +127,15 @@ func aclCommands() map[string]command {
 	const fields = " startport:int endport:int cidrlist:list action traffictype number:int reason icmptype:int icmpcode:int fordisplay:bool"
 	return map[string]command{
 		"listNetworkACLs": {
-			params: "id:aclitem aclid:acl networkid:network protocol action traffictype fordisplay:bool tags:map" + listing,
+			params: "id:aclitem aclid:acl networkid:network protocol action traffictype fordisplay:bool" + listing,
 			run:    (*call).listNetworkACLs,
 		},
 		"createNetworkACL": {
 			params: "*protocol aclid:acl networkid:network" + fields, async: true, run: (*call).createNetworkACL,
 		},
-		"updateNetworkACLItem": {
-			params: "*id:aclitem protocol partialupgrade:bool customid" + fields, async: true, run: (*call).updateNetworkACLItem,
-		},
 		"deleteNetworkACL": {params: "*id:aclitem", async: true, run: (*call).deleteNetworkACL},
 		"listNetworkACLLists": {
 			params: "id:acl vpcid:vpc networkid:network name fordisplay:bool" + listing, run: (*call).listNetworkACLLists,
-		},
-		"createNetworkACLList": {
-			params: "vpcid:vpc *name description fordisplay:bool", async: true, run: (*call).createNetworkACLList,
-		},
-		"deleteNetworkACLList": {params: "*id:acl", async: true, run: (*call).deleteNetworkACLList},
-		"replaceNetworkACLList": {
-			params: "*aclid:acl networkid:network gatewayid:gateway", async: true, run: (*call).replaceNetworkACLList,
 		},
 	}
 }
@@ -225,7 +206,7 @@ func (c *call) checkValue(s spec, value string) error {
 	}
 	wrong := refuse(codeParam, "Unable to execute API command %s due to invalid value %s for parameter %s", strings.ToLower(c.name), value, s.name)
 	switch kind, many := strings.CutSuffix(s.kind, "[]"); {
-	case s.kind == "list", s.kind == "date":
+	case s.kind == "list":
 		return nil
 	case s.kind == "int":
 		if n, err := strconv.Atoi(value); err != nil || int(int32(n)) != n { //nolint:gosec // this is the check

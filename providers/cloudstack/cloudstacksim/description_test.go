@@ -158,7 +158,7 @@ func typeOf(s spec) string {
 		return "integer"
 	case s.kind == "bool":
 		return "boolean"
-	case s.kind == "list", s.kind == "map", s.kind == "date":
+	case s.kind == "list", s.kind == "map":
 		return s.kind
 	case strings.HasSuffix(s.kind, "[]"):
 		return "list"

@@ -22,17 +22,12 @@ type Firewall struct {
 	State    string   `json:"state"`
 }
 
-func (s *Sim) removeFirewall(f *Firewall) {
-	s.firewalls.remove(f.ID)
-	s.tags = slices.DeleteFunc(s.tags, func(t Tag) bool { return t.Resource == f.ID })
-}
-
 // RemoveFirewalls deletes all firewall rules as somebody does by hand.
 func (s *Sim) RemoveFirewalls() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.firewalls.all() {
-		s.removeFirewall(f)
+		s.firewalls.remove(f.ID)
 	}
 }
 
@@ -67,7 +62,7 @@ func (c *call) listFirewallRules() (any, error) {
 	var list []map[string]any
 	for _, f := range simkit.Scattered(&s.order, s.firewalls.all(), func(f *Firewall) string { return f.ID }) {
 		if visible(f.Owner) && c.matches("id", f.ID) && c.matches("ipaddressid", f.Address) &&
-			c.matches("networkid", s.addresses.get(f.Address).Network) && c.tagged("FirewallRule", f.ID) {
+			c.matches("networkid", s.addresses.get(f.Address).Network) {
 			list = append(list, s.shownFirewall(f))
 		}
 	}
@@ -79,7 +74,7 @@ func (s *Sim) shownFirewall(f *Firewall) map[string]any {
 	a := s.addresses.get(f.Address)
 	m := map[string]any{
 		"id": f.ID, "protocol": f.Protocol, "ipaddressid": a.ID, "ipaddress": a.Address, "networkid": a.Network,
-		"cidrlist": strings.Join(f.CIDRs, ","), "state": f.State, "fordisplay": true, "tags": s.shownTags("FirewallRule", f.ID),
+		"cidrlist": strings.Join(f.CIDRs, ","), "state": f.State, "fordisplay": true, "tags": []any{},
 	}
 	if f.Protocol != "icmp" && f.Start > 0 {
 		m["startport"], m["endport"] = f.Start, f.End
@@ -126,7 +121,7 @@ func (c *call) createFirewallRule() (any, error) {
 	}
 	s.firewalls.put(f.ID, f)
 	j := c.submit(n.ID, job{
-		kind: "FirewallRule", object: f.ID, undo: func() { s.removeFirewall(f) },
+		kind: "FirewallRule", object: f.ID, undo: func() { s.firewalls.remove(f.ID) },
 		effect: func() (any, error) {
 			f.State = ruleActive
 			return map[string]any{"firewallrule": s.shownFirewall(f)}, s.checkRoom("firewall rule")
@@ -187,17 +182,6 @@ func (c *call) firewall() (*Firewall, error) {
 	return f, c.s.checkOperate(c.caller, f.Owner)
 }
 
-func (c *call) updateFirewallRule() (any, error) {
-	f, err := c.firewall()
-	if err != nil {
-		return nil, err
-	}
-	return begun(c.submit(c.s.addresses.get(f.Address).Network, job{
-		kind: "FirewallRule", object: f.ID,
-		effect: func() (any, error) { return map[string]any{"firewallrule": c.s.shownFirewall(f)}, nil },
-	}), ""), nil
-}
-
 func (c *call) deleteFirewallRule() (any, error) {
 	f, err := c.firewall()
 	if err != nil {
@@ -209,7 +193,7 @@ func (c *call) deleteFirewallRule() (any, error) {
 			if c.s.firewalls.get(f.ID) == nil {
 				return nil, refuse(codeParam, "Unable to find firewall rule by id %s", f.ID)
 			}
-			c.s.removeFirewall(f)
+			c.s.firewalls.remove(f.ID)
 			return success(), nil
 		},
 	}), ""), nil

@@ -249,13 +249,3 @@ func (c *call) queryAsyncJobResult() (any, error) {
 	}
 	return c.s.shownJob(j), nil
 }
-
-func (c *call) listAsyncJobs() (any, error) {
-	var list []map[string]any
-	for _, j := range c.s.jobs {
-		if j.status == jobPending && (c.caller.admin || j.account == c.caller.id) {
-			list = append(list, c.s.shownJob(j))
-		}
-	}
-	return c.page("asyncjobs", list)
-}

@@ -196,8 +196,7 @@ func (c *call) wantsVM(v *VM) bool {
 		(c.p["name"] == "" || strings.EqualFold(c.p["name"], v.Name)) &&
 		c.keyword(v.Name, v.DisplayName, v.InstanceName, v.State) &&
 		on("networkid", func(n NIC) string { return n.Network }) &&
-		on("vpcid", func(n NIC) string { return c.s.networks.get(n.Network).VPC }) &&
-		c.tagged("UserVm", v.ID)
+		on("vpcid", func(n NIC) string { return c.s.networks.get(n.Network).VPC })
 }
 
 // showsState reports whether virtual machines of a state are shown.
@@ -224,7 +223,7 @@ func (s *Sim) shownVM(v *VM, details []string, admin bool) map[string]any {
 		"id": v.ID, "name": v.Name, "displayname": v.DisplayName, "state": v.State, "zoneid": s.zone.ID, "zonename": v.Zone,
 		"created": created, "haenable": false, "hypervisor": "KVM", "passwordenabled": false, "displayvm": true, "isdynamicallyscalable": false,
 		"cpunumber": 2, "cpuspeed": 2000, "memory": 2048, "rootdeviceid": 0, "rootdevicetype": "ROOT",
-		"affinitygroup": []any{}, "tags": s.shownTags("UserVm", v.ID), "userid": s.accountNamed(User).userID, "username": User,
+		"affinitygroup": []any{}, "tags": []any{}, "userid": s.accountNamed(User).userID, "username": User,
 	}, v.Owner)
 	if v.PublicIP != "" {
 		m["publicip"] = v.PublicIP

@@ -170,8 +170,7 @@ func (c *call) listNetworks() (any, error) {
 		hasAll := !slices.ContainsFunc(c.p.list("supportedservices"), func(service string) bool { return !n.offers(service) })
 		inVPC := c.p["forvpc"] == "" || c.p.boolean("forvpc", false) == (n.VPC != "")
 		if visible(n.Owner) && hasAll && inVPC && c.matches("id", n.ID) && c.matches("vpcid", n.VPC) && c.matches("zoneid", s.zone.ID) &&
-			(c.p["type"] == "" || strings.EqualFold(c.p["type"], n.Type)) && c.keyword(n.Name) &&
-			c.tagged("Network", n.ID) {
+			(c.p["type"] == "" || strings.EqualFold(c.p["type"], n.Type)) && c.keyword(n.Name) {
 			list = append(list, s.shownNetwork(n))
 		}
 	}
@@ -185,7 +184,7 @@ func (s *Sim) shownNetwork(n *Network) map[string]any {
 		"isdefault": false, "restartrequired": false, "specifyipranges": n.Type == "Shared", "canusefordeploy": true, "ispersistent": false,
 		"acltype": "Account", "networkofferingid": "c2d1a6f0-0000-4000-8000-000000000003", "networkofferingname": "offering",
 		"broadcastdomaintype": "Vlan", "dns1": "192.0.2.53", "strechedl2subnet": false, "redundantrouter": false, "related": n.ID,
-		"tags": s.shownTags("Network", n.ID), "created": created,
+		"tags": []any{}, "created": created,
 	}, n.Owner)
 	services := []any{}
 	for _, name := range n.Services {
@@ -217,23 +216,4 @@ func (*Sim) balancerCapabilities(n *Network) []any {
 		one("SupportedProtocols", "tcp,tcp-proxy,ssl"), one("LbSchemes", "Public"), one("AutoScaleCounters", "[]"),
 		one("SupportedStickinessMethods", "["+strings.Join(methods, ",")+"]"),
 	}
-}
-
-func (c *call) listVPCs() (any, error) {
-	visible, err := c.scope()
-	if err != nil {
-		return nil, err
-	}
-	var list []map[string]any
-	for _, v := range c.s.vpcs.all() {
-		if !visible(v.Owner) || !c.matches("id", v.ID) || !c.matches("name", v.Name) || !c.keyword(v.Name) {
-			continue
-		}
-		list = append(list, c.s.owned(map[string]any{
-			"id": v.ID, "name": v.Name, "displaytext": v.Name, "state": "Enabled", "zoneid": c.s.zone.ID, "zonename": c.s.zone.Name,
-			"cidr": "10.0.0.0/8", "created": created, "restartrequired": false, "network": []any{}, "service": []any{},
-			"tags": c.s.shownTags("Vpc", v.ID),
-		}, v.Owner))
-	}
-	return c.page("vpc", list)
 }

@@ -111,14 +111,13 @@ func (c *call) listPortForwardingRules() (any, error) {
 
 func (s *Sim) removeRule(r *Rule) {
 	s.rules.remove(r.ID)
-	s.tags = slices.DeleteFunc(s.tags, func(t Tag) bool { return t.Resource == r.ID })
 	for _, p := range s.policies.all() {
 		if p.Rule == r.ID {
 			s.policies.remove(p.ID)
 		}
 	}
 	if f := s.firewalls.get(r.Opened); f != nil {
-		s.removeFirewall(f)
+		s.firewalls.remove(f.ID)
 	}
 	// An address of a VPC goes back to it after its last rule.
 	a := s.addresses.get(r.Address)
@@ -139,8 +138,7 @@ func (c *call) listLoadBalancerRules() (any, error) {
 		on := c.p["virtualmachineid"]
 		leads := on == "" || slices.ContainsFunc(r.Members, func(m Member) bool { return m.VM == on })
 		if visible(r.Owner) && leads && c.matches("id", r.ID) && c.matches("name", r.Name) && c.matches("publicipid", r.Address) &&
-			c.matches("networkid", r.Network) && c.matches("zoneid", s.zone.ID) && c.keyword(r.Name, r.Description) &&
-			c.tagged("LoadBalancer", r.ID) {
+			c.matches("networkid", r.Network) && c.matches("zoneid", s.zone.ID) && c.keyword(r.Name, r.Description) {
 			list = append(list, s.shownRule(r))
 		}
 	}
@@ -152,7 +150,7 @@ func (s *Sim) shownRule(r *Rule) map[string]any {
 		"id": r.ID, "name": r.Name, "publicipid": r.Address, "publicip": s.addresses.get(r.Address).Address, "networkid": r.Network,
 		"publicport": strconv.Itoa(r.PublicPort), "privateport": strconv.Itoa(r.PrivatePort), "algorithm": r.Algorithm, "protocol": r.Protocol,
 		"cidrlist": r.CIDRs, "state": r.State, "zoneid": s.zone.ID, "zonename": s.zone.Name, "fordisplay": true,
-		"tags": s.shownTags("LoadBalancer", r.ID),
+		"tags": []any{},
 	}, r.Owner)
 	if r.Description != "" {
 		m["description"] = r.Description

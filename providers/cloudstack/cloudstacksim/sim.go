@@ -84,7 +84,6 @@ type Sim struct {
 	aclLists  table[ACLList]
 	aclItems  table[ACLItem]
 	policies  table[Policy]
-	tags      []Tag
 
 	jobs     []*job
 	busy     map[string]time.Time // by the object on which jobs wait for each other
@@ -238,13 +237,6 @@ func (s *Sim) ACLItems() []ACLItem { return clone(s, &s.aclItems) }
 // Policies returns the stickiness policies.
 func (s *Sim) Policies() []Policy { return clone(s, &s.policies) }
 
-// Tags returns all tags.
-func (s *Sim) Tags() []Tag {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.tags)
-}
-
 // SetVersion changes the version of the management server.
 func (s *Sim) SetVersion(text string) {
 	s.mu.Lock()
@@ -380,7 +372,7 @@ func (s *Sim) State() json.RawMessage {
 	return simkit.Snapshot(map[string]any{
 		"virtualmachines": s.vms.all(), "networks": s.networks.all(), "vpcs": s.vpcs.all(), "addresses": allocated,
 		"rules": s.rules.all(), "firewallrules": s.firewalls.all(), "portforwards": s.forwards.all(), "acllists": s.aclLists.all(),
-		"aclitems": s.aclItems.all(), "policies": s.policies.all(), "tags": append([]Tag{}, s.tags...),
+		"aclitems": s.aclItems.all(), "policies": s.policies.all(),
 		"zone": s.zone, "publicnetwork": s.source, "seednetwork": s.seedNet, "version": s.version.text,
 	})
 }

@@ -114,9 +114,9 @@ func TestRoles(t *testing.T) {
 		c.do("listVirtualMachines")
 		c.sim.Restrict(APIKey)
 		c.do("listCapabilities")
-		c.sim.Withhold(APIKey, "createTags")
+		c.sim.Withhold(APIKey, "listZones")
 		c.do("listCapabilities")
-		c.requireRefusal(codeUnsupported, "", "createTags")
+		c.requireRefusal(codeUnsupported, "", "listZones")
 		c.sim.AddVM(Spec{Name: "a"})
 		c.sim.EditVM(c.sim.VMs()[0].ID, func(v *VM) { v.State = "Destroyed" })
 		assert.Empty(t, c.list("virtualmachine", "listVirtualMachines"))
@@ -124,6 +124,7 @@ func TestRoles(t *testing.T) {
 		assert.Equal(t, "hypervisor-3.example.net", v["hostname"])
 		c.sim.ViewDestroyed(true)
 		assert.NotContains(t, c.only("virtualmachine", "listVirtualMachines"), "hostname")
+		assert.NotContains(t, c.sim.CloudConfig(c.url), AdminKey)
 	})
 }
 
@@ -205,7 +206,6 @@ func TestJobsThatFail(t *testing.T) {
 		held := c.do("associateIpAddress", "networkid", c.sim.SeedNetwork())
 		time.Sleep(time.Hour)
 		assert.EqualValues(t, jobPending, c.do("queryAsyncJobResult", "jobid", held["jobid"].(string))["jobstatus"])
-		assert.Len(t, c.list("asyncjobs", "listAsyncJobs"), 1)
 		assert.Equal(t, 1, c.sim.PendingJobs())
 		c.sim.HoldJobs(false)
 		status, _ := c.ended(held["jobid"])

@@ -51,9 +51,6 @@ def generic_client(method):
         ipaddressid=address["id"], protocol="tcp", startport=80, endport=80, cidrlist=["0.0.0.0/0"], fetch_result=True
     )["firewallrule"]
     check("port", (80, 80), (wall["startport"], wall["endport"]))
-    tag = [{"key": "cluster", "value": "one"}]
-    cloud.createTags(resourcetype="LoadBalancer", resourceids=[rule["id"]], tags=tag, fetch_result=True)
-    check("tagged", [rule["id"]], [r["id"] for r in cloud.listLoadBalancerRules(tags=tag, fetch_list=True)])
     policy = cloud.createLBStickinessPolicy(
         lbruleid=rule["id"], name="sticky", methodname="LbCookie", param=[{"name": "cookie-name", "value": "c"}], fetch_result=True
     )["stickinesspolicies"]["stickinesspolicy"][0]
