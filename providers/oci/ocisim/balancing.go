@@ -11,7 +11,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 )
 
-// The states of load balancers and of work requests.
+// The states of load balancers.
 const (
 	stateCreating = "CREATING"
 	stateActive   = "ACTIVE"
@@ -19,12 +19,7 @@ const (
 	stateDeleting = "DELETING"
 	stateDeleted  = "DELETED"
 
-	workAccepted  = "ACCEPTED"
-	workProgress  = "IN_PROGRESS"
-	workSucceeded = "SUCCEEDED"
-
-	// usualWork is how long work takes, and remembered how long a deleted load balancer is shown.
-	usualWork  = 2 * time.Second
+	// remembered is how long a deleted load balancer is shown.
 	remembered = 30 * time.Second
 	// tokensLast is how long a retry token stands for what it made.
 	tokensLast = 24 * time.Hour
@@ -44,15 +39,6 @@ type LoadBalancer struct {
 
 func (lb *LoadBalancer) etag() string { return fmt.Sprintf("%s-%d", lb.ID[len(lb.ID)-6:], lb.version) }
 
-// work is a work request: each change is one, and a load balancer has one at a time.
-type work struct {
-	id, kind, lb string
-	begun, due   time.Time
-	state        string
-	failure      string
-	apply        func(*LoadBalancer)
-}
-
 // token is a retry token, with what was asked and answered under it.
 type token struct {
 	sum  [sha256.Size]byte
@@ -63,7 +49,7 @@ type token struct {
 // balancing holds the simulator's load balancers and their work requests.
 type balancing struct {
 	balancers []*LoadBalancer
-	works     []*work
+	works     works
 	tokens    map[string]token
 	serial    int
 	workTime  time.Duration
@@ -143,50 +129,11 @@ func (s *Sim) SetWorkTime(d time.Duration) {
 	s.workTime = d
 }
 
-// EndWork makes all work that is under way due now.
-func (s *Sim) EndWork() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	for _, w := range s.works {
-		if w.due.After(now) {
-			w.due = now
-		}
-	}
-	for _, w := range s.nlbWorks {
-		if w.due.After(now) {
-			w.due = now
-		}
-	}
-}
-
 // settle ends what is due.
 func (s *Sim) settle() {
 	s.settleNetwork()
 	now := time.Now()
-	for _, w := range s.works {
-		lb := s.balancer(w.lb)
-		switch {
-		case w.state != workAccepted && w.state != workProgress:
-		case now.Before(w.due):
-			if now.After(w.begun.Add(w.due.Sub(w.begun) / 2)) {
-				w.state = workProgress
-			}
-		case w.failure != "":
-			w.state = stateFailed
-			if lb != nil && lb.State == stateCreating {
-				lb.State = stateFailed
-			} else if lb != nil && lb.State == stateDeleting {
-				lb.State = stateActive
-			}
-		default:
-			w.state = workSucceeded
-			if lb != nil {
-				w.apply(lb)
-				lb.version++
-			}
-		}
-	}
+	s.works.end(now)
 	for _, lb := range s.balancers {
 		if lb.State == stateDeleted && lb.reserved != nil {
 			lb.reserved.state, lb.reserved = "AVAILABLE", nil
@@ -206,33 +153,30 @@ func (s *Sim) balancer(id string) *LoadBalancer {
 	return s.balancers[at]
 }
 
-// busy reports whether the cloud works on a load balancer.
-func (s *Sim) busy(lb *LoadBalancer) bool {
-	return slices.ContainsFunc(s.works, func(w *work) bool {
-		return w.lb == lb.ID && (w.state == workAccepted || w.state == workProgress)
-	})
-}
-
 // begin begins work.
 func (s *Sim) begin(kind string, lb *LoadBalancer, apply func(*LoadBalancer)) *work {
 	s.serial++
-	lasts := s.workTime
-	if lasts == 0 {
-		lasts = usualWork
-	}
-	w := &work{
-		id: fmt.Sprintf("ocid1.loadbalancerworkrequest.oc1.phx.aaaawork%06d", s.serial), kind: kind, lb: lb.ID, begun: time.Now(),
-		due: time.Now().Add(lasts), state: workAccepted, apply: apply, failure: s.failNext,
-	}
-	s.failNext = ""
-	s.works = append(s.works, w)
-	return w
+	return s.beginWork(&s.works, &work{
+		id: fmt.Sprintf("ocid1.loadbalancerworkrequest.oc1.phx.aaaawork%06d", s.serial), kind: kind, target: lb.ID,
+		done: func(*work) {
+			apply(lb)
+			lb.version++
+		},
+		failed: func(*work) {
+			switch lb.State {
+			case stateCreating:
+				lb.State = stateFailed
+			case stateDeleting:
+				lb.State = stateActive
+			}
+		},
+	})
 }
 
 // shown is a work request as the API shows it.
 func (w *work) shown() document {
 	d := document{
-		"id": w.id, "loadBalancerId": w.lb, "type": w.kind, "lifecycleState": w.state, "message": "", "timeAccepted": stamp(w.begun),
+		"id": w.id, "loadBalancerId": w.target, "type": w.kind, "lifecycleState": w.state, "message": "", "timeAccepted": stamp(w.begun),
 		"errorDetails": []any{}, "compartmentId": Compartment,
 	}
 	switch w.state {

@@ -48,12 +48,12 @@ func partOperation(name string, match []string) string {
 func (s *Sim) serveBalancers(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	s.settle()
 	if match := workPath.FindStringSubmatch(r.URL.Path); match != nil {
-		at := slices.IndexFunc(s.works, func(w *work) bool { return w.id == match[1] })
-		if r.Method != http.MethodGet || at < 0 || s.blind {
+		found := s.works.find(match[1])
+		if r.Method != http.MethodGet || found == nil || s.blind {
 			notFound(w)
 			return true
 		}
-		write(w, http.StatusOK, s.works[at].shown())
+		write(w, http.StatusOK, found.shown())
 		return true
 	}
 	match := balancerPath.FindStringSubmatch(r.URL.Path)
@@ -114,7 +114,7 @@ func (s *Sim) listBalancers(w http.ResponseWriter, r *http.Request) {
 func (s *Sim) listWorks(w http.ResponseWriter, r *http.Request, lb *LoadBalancer) {
 	items := []any{}
 	for _, work := range slices.Backward(s.works) {
-		if work.lb == lb.ID {
+		if work.target == lb.ID {
 			items = append(items, work.shown())
 		}
 	}
@@ -128,7 +128,7 @@ func (s *Sim) change(w http.ResponseWriter, r *http.Request, lb *LoadBalancer, k
 	switch {
 	case outdated(w, r, lb.etag()):
 		return
-	case s.busy(lb):
+	case s.works.isBusy(lb.ID):
 		fail(w, http.StatusConflict, "Conflict", "another work request runs on load balancer "+lb.ID)
 		return
 	case lb.State == stateDeleted || lb.State == stateDeleting:

@@ -1,7 +1,6 @@
 package ocisim
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -35,18 +34,10 @@ type NetworkLoadBalancer struct {
 	free time.Time
 }
 
-// networkWork is a work request of a network load balancer.
-type networkWork struct {
-	id, kind, target string
-	begun, due       time.Time
-	state, failure   string
-	apply            func(*NetworkLoadBalancer)
-}
-
 // networkBalancing holds the simulator's network load balancers and their work requests.
 type networkBalancing struct {
 	nlbs     []*NetworkLoadBalancer
-	nlbWorks []*networkWork
+	nlbWorks works
 	nlbCount int
 	// unserved is set where the policies of the user do not mention network load balancers.
 	unserved bool
@@ -171,9 +162,9 @@ func (s *Sim) addNetwork(name string, d document) *NetworkLoadBalancer {
 // settleNetwork ends what is due.
 func (s *Sim) settleNetwork() {
 	now := time.Now()
-	s.endNetworkWorks(now)
+	s.nlbWorks.end(now)
 	for _, lb := range s.nlbs {
-		if lb.State == stateUpdating && !s.busyNetwork(lb) && !now.Before(lb.free) {
+		if lb.State == stateUpdating && !s.nlbWorks.isBusy(lb.ID) && !now.Before(lb.free) {
 			lb.State = stateActive
 		}
 		if lb.State == stateDeleted && lb.reserved != nil {
@@ -183,35 +174,6 @@ func (s *Sim) settleNetwork() {
 	s.nlbs = slices.DeleteFunc(s.nlbs, func(lb *NetworkLoadBalancer) bool {
 		return lb.State == stateDeleted && now.Sub(lb.ended) > remembered
 	})
-}
-
-// endNetworkWorks ends the work requests that are due.
-func (s *Sim) endNetworkWorks(now time.Time) {
-	for _, w := range s.nlbWorks {
-		lb := s.nlb(w.target)
-		switch {
-		case w.state != workAccepted && w.state != workProgress:
-		case now.Before(w.due):
-			if now.After(w.begun.Add(w.due.Sub(w.begun) / 2)) {
-				w.state = workProgress
-			}
-		case w.failure != "":
-			w.state = stateFailed
-			if lb != nil && lb.State == stateCreating {
-				lb.State = stateFailed
-			} else if lb != nil {
-				lb.State, lb.free = stateUpdating, w.due.Add(activeLag)
-			}
-		default:
-			w.state = workSucceeded
-			if lb != nil {
-				lb.State, lb.free = stateUpdating, w.due.Add(activeLag)
-				lb.version++
-				lb.changed = w.due
-				w.apply(lb)
-			}
-		}
-	}
 }
 
 // reservation is a reserved address; nil where there is none.
@@ -231,26 +193,30 @@ func (s *Sim) nlb(id string) *NetworkLoadBalancer {
 	return s.nlbs[at]
 }
 
-func (s *Sim) busyNetwork(lb *NetworkLoadBalancer) bool {
-	return slices.ContainsFunc(s.nlbWorks, func(w *networkWork) bool {
-		return w.target == lb.ID && (w.state == workAccepted || w.state == workProgress)
+// beginNetwork begins work.
+func (s *Sim) beginNetwork(kind string, lb *NetworkLoadBalancer, apply func(*NetworkLoadBalancer)) *work {
+	s.nlbCount++
+	updates := func(w *work) { lb.State, lb.free = stateUpdating, w.due.Add(activeLag) }
+	return s.beginWork(&s.nlbWorks, &work{
+		id: fmt.Sprintf("ocid1.nlbworkrequest.oc1.phx.aaaawork%06d", s.nlbCount), kind: kind, target: lb.ID,
+		done: func(w *work) {
+			updates(w)
+			lb.version++
+			lb.changed = w.due
+			apply(lb)
+		},
+		failed: func(w *work) {
+			if lb.State == stateCreating {
+				lb.State = stateFailed
+				return
+			}
+			updates(w)
+		},
 	})
 }
 
-// beginNetwork begins work.
-func (s *Sim) beginNetwork(kind string, lb *NetworkLoadBalancer, apply func(*NetworkLoadBalancer)) *networkWork {
-	s.nlbCount++
-	w := &networkWork{
-		id: fmt.Sprintf("ocid1.nlbworkrequest.oc1.phx.aaaawork%06d", s.nlbCount), kind: kind, target: lb.ID, begun: time.Now(),
-		due: time.Now().Add(cmp.Or(s.workTime, usualWork)), state: workAccepted, apply: apply, failure: s.failNext,
-	}
-	s.failNext = ""
-	s.nlbWorks = append(s.nlbWorks, w)
-	return w
-}
-
-// shown is a work request as the API shows it.
-func (w *networkWork) shown() document {
+// shownNetwork is a work request as the API of network load balancers shows it.
+func (w *work) shownNetwork() document {
 	d := document{
 		"id": w.id, "operationType": w.kind, "status": w.state, "compartmentId": Compartment, "percentComplete": 10.0, "timeAccepted": stamp(w.begun),
 		"resources": []any{document{"entityType": "NetworkLoadBalancer", "actionType": "IN_PROGRESS", "identifier": w.target}},

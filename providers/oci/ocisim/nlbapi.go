@@ -81,7 +81,7 @@ func itemsForm(some []any) any { return document{"items": some} }
 
 // serveNetworkWork answers reads of work requests.
 func (s *Sim) serveNetworkWork(w http.ResponseWriter, r *http.Request, id string, failures bool) {
-	at := slices.IndexFunc(s.nlbWorks, func(w *networkWork) bool { return w.id == id })
+	found := s.nlbWorks.find(id)
 	switch {
 	case r.Method != http.MethodGet:
 		fail(w, http.StatusMethodNotAllowed, "MethodNotAllowed", "there is no such call")
@@ -90,20 +90,20 @@ func (s *Sim) serveNetworkWork(w http.ResponseWriter, r *http.Request, id string
 	case id == "":
 		items := []any{}
 		for _, work := range slices.Backward(s.nlbWorks) {
-			items = append(items, work.shown())
+			items = append(items, work.shownNetwork())
 		}
 		s.pageAs(w, r, items, itemsForm)
-	case at < 0 || s.blind || s.forgetful:
+	case found == nil || s.blind || s.forgetful:
 		notFound(w)
 	case failures:
 		items := []any{}
-		if work := s.nlbWorks[at]; work.state == stateFailed {
-			items = append(items, document{"code": "InvalidParameter", "message": work.failure, "timestamp": stamp(work.due)})
+		if found.state == stateFailed {
+			items = append(items, document{"code": "InvalidParameter", "message": found.failure, "timestamp": stamp(found.due)})
 		}
 		s.pageAs(w, r, items, itemsForm)
 	default:
 		w.Header().Set("Retry-After", "1")
-		write(w, http.StatusOK, s.nlbWorks[at].shown())
+		write(w, http.StatusOK, found.shownNetwork())
 	}
 }
 
@@ -141,14 +141,14 @@ func (s *Sim) createNetwork(w http.ResponseWriter, r *http.Request, body []byte)
 	sum := sha256.Sum256(body)
 	key := r.Header.Get("Opc-Retry-Token")
 	if before, used := s.tokens[key]; used && key != "" && time.Since(before.at) < tokensLast {
-		at := slices.IndexFunc(s.nlbWorks, func(w *networkWork) bool { return w.id == before.work })
+		begun := s.nlbWorks.find(before.work)
 		switch {
-		case before.sum != sum || at < 0:
+		case before.sum != sum || begun == nil:
 			fail(w, http.StatusConflict, "InvalidatedRetryToken", "the retry token was used with another request")
-		case s.nlb(s.nlbWorks[at].target) == nil:
+		case s.nlb(begun.target) == nil:
 			notFound(w)
 		default:
-			acceptNetwork(w, before.work, s.nlb(s.nlbWorks[at].target))
+			acceptNetwork(w, before.work, s.nlb(begun.target))
 		}
 		return
 	}
