@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // Kinds of resources.
@@ -232,9 +234,7 @@ func card(_, _ string) object {
 
 // AddInstance adds an instance to the usual scale set and returns its provider ID.
 func (s *Sim) AddInstance(name string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return providerID(s.addInstance(ScaleSet, name))
+	return simkit.Get(&s.mu, func() string { return providerID(s.addInstance(ScaleSet, name)) })
 }
 
 // AddInstanceTo adds an instance to a scale set of either mode and returns its provider ID.
@@ -287,9 +287,7 @@ func (s *Sim) addInstance(set, name string) string {
 
 // AddMachine adds a virtual machine that stands alone and returns its provider ID.
 func (s *Sim) AddMachine(name string, zones ...any) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return providerID(s.addMachine(name, name, "", zones))
+	return simkit.Get(&s.mu, func() string { return providerID(s.addMachine(name, name, "", zones)) })
 }
 
 // AddMachineTo adds a virtual machine to another resource group and returns its provider ID.

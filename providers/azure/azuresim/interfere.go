@@ -14,11 +14,7 @@ func (s *Sim) Refuse(operation string, status int, code, message string) {
 }
 
 // SetActivation changes how long work takes.
-func (s *Sim) SetActivation(d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.activation = d
-}
+func (s *Sim) SetActivation(d time.Duration) { s.mu.Do(func() { s.activation = d }) }
 
 // Change changes a resource behind the API's back.
 func (s *Sim) Change(id string, change func(doc map[string]any)) error {
@@ -52,17 +48,11 @@ func (s *Sim) interfere(method string, p armPath) *failure {
 }
 
 // GrantGroupsAlone takes the rights on the whole subscription from the credential.
-func (s *Sim) GrantGroupsAlone() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.groupsAlone = true
-}
+func (s *Sim) GrantGroupsAlone() { s.mu.Do(func() { s.groupsAlone = true }) }
 
 // Fail makes the next write of a kind of resource end in a failure, such as "Microsoft.Network/loadBalancers".
 func (s *Sim) Fail(kind, code, message string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.failNext[kind] = fail(http.StatusOK, code, "%s", message)
+	s.mu.Do(func() { s.failNext[kind] = fail(http.StatusOK, code, "%s", message) })
 }
 
 // AddAddress adds a user's public address and returns its IP.

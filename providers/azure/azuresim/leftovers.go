@@ -15,11 +15,7 @@ func (s *Sim) Leave(id string, doc map[string]any) {
 }
 
 // Remove deletes a resource as somebody does by hand.
-func (s *Sim) Remove(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.drop(id)
-}
+func (s *Sim) Remove(id string) { s.mu.Do(func() { s.drop(id) }) }
 
 // LeaveAddress stores a public address that has this IP already.
 func (s *Sim) LeaveAddress(name, ip string, doc map[string]any) {

@@ -5,14 +5,12 @@ import (
 	"cmp"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
@@ -37,7 +35,7 @@ const pageSize = 100
 
 // Sim is a simulated Azure.
 type Sim struct {
-	mu         sync.Mutex
+	mu         simkit.Mutex
 	secret     string
 	activation time.Duration
 	limits     bool
@@ -105,17 +103,11 @@ func ID(kind, name string, more ...string) string {
 
 // SetSecret changes the only secret that is accepted, and forgets all tokens.
 func (s *Sim) SetSecret(secret string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.secret, s.tokens = secret, map[string]time.Time{}
+	s.mu.Do(func() { s.secret, s.tokens = secret, map[string]time.Time{} })
 }
 
 // ForgetTokens makes every token that was given invalid.
-func (s *Sim) ForgetTokens() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tokens = map[string]time.Time{}
-}
+func (s *Sim) ForgetTokens() { s.mu.Do(func() { s.tokens = map[string]time.Time{} }) }
 
 // ServeHTTP speaks the API.
 func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -288,17 +280,7 @@ func (s *Sim) State() json.RawMessage {
 
 // Seed implements simkit.Cloud.
 func (s *Sim) Seed(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	from := 0
-	for _, r := range s.all(kindInstance) {
-		if strings.HasPrefix(computerName(r), "node-") {
-			from++
-		}
-	}
-	for i := range n {
-		s.addInstance(ScaleSet, fmt.Sprintf("node-%d", from+i+1))
-	}
+	simkit.SeedNodes(n, s.Instances(), func(name string, _ int) { s.mu.Do(func() { s.addInstance(ScaleSet, name) }) })
 }
 
 // Instances implements simkit.Cloud.
@@ -314,12 +296,7 @@ func (s *Sim) Instances() []simkit.Instance {
 
 // RemoveInstance implements simkit.Cloud.
 func (s *Sim) RemoveInstance(name string) error {
-	for _, i := range s.Instances() {
-		if i.Name == name {
-			return s.RemoveByID(i.ProviderID)
-		}
-	}
-	return errors.New("there is no instance " + name)
+	return simkit.RemoveNamed(name, s.Instances(), s.RemoveByID)
 }
 
 // Holdings implements simkit.Cloud.

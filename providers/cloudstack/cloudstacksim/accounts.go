@@ -100,31 +100,19 @@ func (s *Sim) projectByID(id string) *project {
 }
 
 // SetSecret changes the secret key of the account User.
-func (s *Sim) SetSecret(secret string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.accountNamed(User).secret = secret
-}
+func (s *Sim) SetSecret(secret string) { s.mu.Do(func() { s.accountNamed(User).secret = secret }) }
 
 // MakeRootAdmin makes the account User, who owns the machines, one of root admins.
-func (s *Sim) MakeRootAdmin() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.accountNamed(User).admin = true
-}
+func (s *Sim) MakeRootAdmin() { s.mu.Do(func() { s.accountNamed(User).admin = true }) }
 
 // Disable disables the account with a key, or enables it again.
 func (s *Sim) Disable(key string, disabled bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.accountOf(key).disabled = disabled
+	s.mu.Do(func() { s.accountOf(key).disabled = disabled })
 }
 
 // Restrict gives the account with a key a role that has these commands alone; none lifts it.
 func (s *Sim) Restrict(key string, commands ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.accountOf(key).allowed = slices.Clone(commands)
+	s.mu.Do(func() { s.accountOf(key).allowed = slices.Clone(commands) })
 }
 
 // Withhold gives the account with a key a role that has all commands of users but these.
@@ -139,11 +127,7 @@ func (s *Sim) Withhold(key string, withheld ...string) {
 }
 
 // ViewDestroyed is the global setting allow.user.view.destroyed.vm.
-func (s *Sim) ViewDestroyed(on bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.viewsDestroyed = on
-}
+func (s *Sim) ViewDestroyed(on bool) { s.mu.Do(func() { s.viewsDestroyed = on }) }
 
 // apiLimit is the throttling of a server: so many calls of an account in an interval.
 type apiLimit struct {

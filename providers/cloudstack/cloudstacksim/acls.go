@@ -49,9 +49,7 @@ func (s *Sim) addACLList(name, vpc string) *ACLList {
 
 // AddACLList adds a list, which is global without a VPC, and returns its ID.
 func (s *Sim) AddACLList(name, vpc string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.addACLList(name, vpc).ID
+	return simkit.Get(&s.mu, func() string { return s.addACLList(name, vpc).ID })
 }
 
 // UseList gives the tier of the nodes a global list, which is made where there is none of that name.
@@ -67,9 +65,7 @@ func (s *Sim) UseList(name string) {
 
 // UsedList is the ID of the list of the tier of the nodes.
 func (s *Sim) UsedList() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.networks.get(s.seedNet).ACL
+	return simkit.Get(&s.mu, func() string { return s.networks.get(s.seedNet).ACL })
 }
 
 // AddACLItem adds an item as somebody does by hand, and returns its ID.
@@ -86,9 +82,7 @@ func (s *Sim) AddACLItem(item ACLItem) string {
 
 // EditACLItem changes an item of a list as somebody does by hand.
 func (s *Sim) EditACLItem(id string, change func(*ACLItem)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(s.aclItems.get(id))
+	s.mu.Do(func() { change(s.aclItems.get(id)) })
 }
 
 // RemoveACLItems deletes all items of lists as somebody does by hand.

@@ -33,17 +33,11 @@ func (s *Sim) RemoveFirewalls() {
 
 // EditFirewall changes a firewall rule as somebody does who deletes it and makes another one.
 func (s *Sim) EditFirewall(id string, change func(*Firewall)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(s.firewalls.get(id))
+	s.mu.Do(func() { change(s.firewalls.get(id)) })
 }
 
 // LimitRules has the router take no more firewall rules and items of lists than these; 0 ends that.
-func (s *Sim) LimitRules(most int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mostRules = most
-}
+func (s *Sim) LimitRules(most int) { s.mu.Do(func() { s.mostRules = most }) }
 
 // checkRoom refuses what was added last where the router takes no more.
 func (s *Sim) checkRoom(kind string) error {

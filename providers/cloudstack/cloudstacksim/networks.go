@@ -88,9 +88,7 @@ func (s *Sim) makeTier(n *Network, vpc string, services []string) {
 
 // AddVPC adds a VPC with its source NAT address, and returns its ID; owner may be empty for the account User.
 func (s *Sim) AddVPC(name, owner string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.addVPC(name, cmp.Or(owner, s.accountNamed(User).id)).ID
+	return simkit.Get(&s.mu, func() string { return s.addVPC(name, cmp.Or(owner, s.accountNamed(User).id)).ID })
 }
 
 func (s *Sim) addVPC(name, owner string) *VPC {
@@ -143,17 +141,11 @@ func (s *Sim) MoveToProject() string {
 }
 
 // SeedNetwork returns the ID of the network that every simulator has.
-func (s *Sim) SeedNetwork() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.seedNet
-}
+func (s *Sim) SeedNetwork() string { return simkit.Get(&s.mu, func() string { return s.seedNet }) }
 
 // EditNetwork changes a network behind the API's back.
 func (s *Sim) EditNetwork(id string, change func(*Network)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(s.networks.get(id))
+	s.mu.Do(func() { change(s.networks.get(id)) })
 }
 
 func (c *call) listNetworks() (any, error) {

@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -49,7 +48,7 @@ type Options struct {
 
 // Sim is the simulated management server. All methods are safe for concurrent use.
 type Sim struct {
-	mu     sync.Mutex
+	mu     simkit.Mutex
 	serial int
 	seeded int
 	nonce  string
@@ -238,32 +237,16 @@ func (s *Sim) ACLItems() []ACLItem { return clone(s, &s.aclItems) }
 func (s *Sim) Policies() []Policy { return clone(s, &s.policies) }
 
 // SetVersion changes the version of the management server.
-func (s *Sim) SetVersion(text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.version = parseVersion(text)
-}
+func (s *Sim) SetVersion(text string) { s.mu.Do(func() { s.version = parseVersion(text) }) }
 
 // IgnoreUnknown has parameters ignored that a command does not have, as real servers do, for clients that send such.
-func (s *Sim) IgnoreUnknown() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ignores = true
-}
+func (s *Sim) IgnoreUnknown() { s.mu.Do(func() { s.ignores = true }) }
 
 // SetPageSize changes the global setting default.page.size.
-func (s *Sim) SetPageSize(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pageSize = n
-}
+func (s *Sim) SetPageSize(n int) { s.mu.Do(func() { s.pageSize = n }) }
 
 // SetActivation changes how long jobs take from now on.
-func (s *Sim) SetActivation(d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.activation = d
-}
+func (s *Sim) SetActivation(d time.Duration) { s.mu.Do(func() { s.activation = d }) }
 
 // SetQuota limits how many public addresses an account, or a project by its ID, may have; below 0 there is no limit.
 func (s *Sim) SetQuota(owner string, n int) {

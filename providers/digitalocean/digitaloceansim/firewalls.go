@@ -176,16 +176,12 @@ func (s *Sim) listFirewalls(r *http.Request) (int, any, error) {
 
 // Firewalls returns copies of all cloud firewalls in order of creation.
 func (s *Sim) Firewalls() []CloudFirewall {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.firewallsLocked()
+	return simkit.Get(&s.mu, func() []CloudFirewall { return s.firewallsLocked() })
 }
 
 // ChangeFirewall changes a cloud firewall behind the API's back, as a user does in the control panel.
 func (s *Sim) ChangeFirewall(id string, change func(*CloudFirewall)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(s.firewalls[id])
+	s.mu.Do(func() { change(s.firewalls[id]) })
 }
 
 func (s *Sim) createFirewall(r *http.Request) (int, any, error) {

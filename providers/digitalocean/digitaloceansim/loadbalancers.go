@@ -443,9 +443,7 @@ func (s *Sim) loadBalancersLocked() []LoadBalancer {
 
 // LoadBalancers returns copies of all load balancers in order of creation.
 func (s *Sim) LoadBalancers() []LoadBalancer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.loadBalancersLocked()
+	return simkit.Get(&s.mu, func() []LoadBalancer { return s.loadBalancersLocked() })
 }
 
 // ChangeLoadBalancer changes a load balancer behind the API's back, as a user does in the control panel.

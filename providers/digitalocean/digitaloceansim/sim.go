@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceanlimits"
@@ -38,7 +37,7 @@ const (
 
 // Sim is the simulated cloud's state. All methods are safe for concurrent use.
 type Sim struct {
-	mu            sync.Mutex
+	mu            simkit.Mutex
 	token         string
 	region        string
 	activation    time.Duration
@@ -238,11 +237,7 @@ func (s *Sim) Holdings() []string {
 }
 
 // SetToken changes the only token that is accepted.
-func (s *Sim) SetToken(token string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.token = token
-}
+func (s *Sim) SetToken(token string) { s.mu.Do(func() { s.token = token }) }
 
 // State implements simkit.Cloud.
 func (s *Sim) State() json.RawMessage {
@@ -311,9 +306,7 @@ func (s *Sim) listedLocked() listed {
 
 // SetListingLag makes listings show what is written only after a while; 0 makes them show it at once.
 func (s *Sim) SetListingLag(lag time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.listed.SetLag(lag, s.listedLocked())
+	s.mu.Do(func() { s.listed.SetLag(lag, s.listedLocked()) })
 }
 
 func write(w http.ResponseWriter, status int, answer any) {

@@ -7,7 +7,6 @@ package gcesim
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math/big"
@@ -15,7 +14,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
@@ -43,7 +41,7 @@ type document map[string]any
 
 // Sim is a simulated Compute Engine.
 type Sim struct {
-	mu         sync.Mutex
+	mu         simkit.Mutex
 	token      string
 	served     string
 	activation time.Duration
@@ -96,46 +94,22 @@ func NewServer(token string, activation time.Duration, _ bool) *simkit.Server {
 }
 
 // SetToken changes the accepted token; the metadata server still returns the previous one.
-func (s *Sim) SetToken(token string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.token = token
-}
+func (s *Sim) SetToken(token string) { s.mu.Do(func() { s.token = token }) }
 
 // RotateToken changes the accepted token and the metadata server's.
-func (s *Sim) RotateToken(token string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.token, s.served = token, token
-}
+func (s *Sim) RotateToken(token string) { s.mu.Do(func() { s.token, s.served = token, token }) }
 
 // SetUnreachable says whether a zone can be reached.
-func (s *Sim) SetUnreachable(zone string, down bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.down[zone] = down
-}
+func (s *Sim) SetUnreachable(zone string, down bool) { s.mu.Do(func() { s.down[zone] = down }) }
 
 // Deny revokes or restores the permission for a method, such as "POST firewalls".
-func (s *Sim) Deny(method string, denied bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.denied[method] = denied
-}
+func (s *Sim) Deny(method string, denied bool) { s.mu.Do(func() { s.denied[method] = denied }) }
 
 // Throttle answers the next n calls of a method, such as "POST firewalls", with rateLimitExceeded.
-func (s *Sim) Throttle(method string, n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.throttled[method] = n
-}
+func (s *Sim) Throttle(method string, n int) { s.mu.Do(func() { s.throttled[method] = n }) }
 
 // Stick keeps operations of a kind, such as "insert forwardingRules", from ending, or lets them end.
-func (s *Sim) Stick(kind string, stuck bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stuck[kind] = stuck
-}
+func (s *Sim) Stick(kind string, stuck bool) { s.mu.Do(func() { s.stuck[kind] = stuck }) }
 
 // Objects returns copies of a collection's objects, such as "forwardingRules", ordered by name.
 func (s *Sim) Objects(collection string) []map[string]any {
@@ -432,26 +406,17 @@ func (s *Sim) podInterface(n int) []Interface {
 
 // Seed implements simkit.Cloud: instances are spread over the zones of the region.
 func (s *Sim) Seed(n int) {
-	from := 0
-	for _, i := range s.Instances() {
-		if strings.HasPrefix(i.Name, "node-") {
-			from++
-		}
-	}
-	for i := range n {
-		s.AddInstance(Spec{Name: fmt.Sprintf("node-%d", from+i+1), Zone: zones[(from+i)%3], Interfaces: s.podInterface(from + i)})
-	}
+	simkit.SeedNodes(n, s.Instances(), func(name string, number int) {
+		s.AddInstance(Spec{Name: name, Zone: zones[number%3], Interfaces: s.podInterface(number)})
+	})
 }
 
 // RemoveInstance implements simkit.Cloud.
 func (s *Sim) RemoveInstance(name string) error {
-	for _, i := range s.Instances() {
-		if i.Name == name {
-			s.RemoveInstanceByID(i.ProviderID)
-			return nil
-		}
-	}
-	return errors.New("there is no instance " + name)
+	return simkit.RemoveNamed(name, s.Instances(), func(id string) error {
+		s.RemoveInstanceByID(id)
+		return nil
+	})
 }
 
 func clone(d map[string]any) document { return jsondoc.Clone(d) }

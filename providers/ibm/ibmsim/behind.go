@@ -24,33 +24,17 @@ type release struct {
 }
 
 // SetStatusLag makes load balancers show the status active for a while after each write, although they already refuse the next one.
-func (s *Sim) SetStatusLag(lag time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.behind.status = lag
-}
+func (s *Sim) SetStatusLag(lag time.Duration) { s.mu.Do(func() { s.behind.status = lag }) }
 
 // SetTargetLag makes security groups show load balancers for a while after they were detached, or have gone; such a group cannot be
 // deleted.
-func (s *Sim) SetTargetLag(lag time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.behind.targets = lag
-}
+func (s *Sim) SetTargetLag(lag time.Duration) { s.mu.Do(func() { s.behind.targets = lag }) }
 
 // DropAfterPage deletes a load balancer by hand as soon as the first page of the next listing of several pages is answered.
-func (s *Sim) DropAfterPage(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.behind.drop = name
-}
+func (s *Sim) DropAfterPage(name string) { s.mu.Do(func() { s.behind.drop = name }) }
 
 // EndTokensAfterPage ends all tokens as soon as the first page of the next listing of several pages is answered.
-func (s *Sim) EndTokensAfterPage() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.behind.endTokens = true
-}
+func (s *Sim) EndTokensAfterPage() { s.mu.Do(func() { s.behind.endTokens = true }) }
 
 // afterPage does what is due after a page that another one follows.
 func (s *Sim) afterPage(key string) {

@@ -10,11 +10,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmlimits"
@@ -54,7 +54,7 @@ type Subnet struct{ ID, Name, Zone, VPC, CIDR string }
 
 // Sim is a simulated region.
 type Sim struct {
-	mu         sync.Mutex
+	mu         simkit.Mutex
 	key        string
 	activation time.Duration
 	number     int
@@ -135,38 +135,20 @@ func (s *Sim) RemoveInstanceByID(id string) {
 }
 
 // BecomeAnother makes the credential that of another account, which sees no resources.
-func (s *Sim) BecomeAnother() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.instances, s.subnets = nil, nil
-}
+func (s *Sim) BecomeAnother() { s.mu.Do(func() { s.instances, s.subnets = nil, nil }) }
 
 // SetKey changes the only API key that is accepted, and ends all tokens.
-func (s *Sim) SetKey(key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.key, s.tokens = key, map[string]time.Time{}
-}
+func (s *Sim) SetKey(key string) { s.mu.Do(func() { s.key, s.tokens = key, map[string]time.Time{} }) }
 
 // EndTokens ends all tokens.
-func (s *Sim) EndTokens() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tokens = map[string]time.Time{}
-}
+func (s *Sim) EndTokens() { s.mu.Do(func() { s.tokens = map[string]time.Time{} }) }
 
 // Trust makes a trusted profile that takes one token of a service account.
-func (s *Sim) Trust(profile, token string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.profiles[profile] = token
-}
+func (s *Sim) Trust(profile, token string) { s.mu.Do(func() { s.profiles[profile] = token }) }
 
 // Subnets are those of the region.
 func (s *Sim) Subnets() []Subnet {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.subnets)
+	return simkit.Get(&s.mu, func() []Subnet { return slices.Clone(s.subnets) })
 }
 
 // refusal is an answer other than success.
@@ -478,15 +460,7 @@ func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
 
 // Seed implements simkit.Cloud.
 func (s *Sim) Seed(n int) {
-	from := 0
-	for _, i := range s.Instances() {
-		if strings.HasPrefix(i.Name, "node-") {
-			from++
-		}
-	}
-	for i := range n {
-		s.AddInstance(fmt.Sprintf("node-%d", from+i+1))
-	}
+	simkit.SeedNodes(n, s.Instances(), func(name string, _ int) { s.AddInstance(name) })
 }
 
 // Instances implements simkit.Cloud.
@@ -505,14 +479,10 @@ func ProviderID(id string) string { return "ibm://" + Account + "///" + Cluster 
 
 // RemoveInstance implements simkit.Cloud.
 func (s *Sim) RemoveInstance(name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before := len(s.instances)
-	s.instances = slices.DeleteFunc(s.instances, func(i Instance) bool { return i.Name == name })
-	if len(s.instances) == before {
-		return errors.New("there is no instance " + name)
-	}
-	return nil
+	return simkit.RemoveNamed(name, s.Instances(), func(id string) error {
+		s.RemoveInstanceByID(path.Base(id))
+		return nil
+	})
 }
 
 // Environment implements simkit.Cloud.

@@ -96,15 +96,7 @@ func (m *Machines[V]) State() json.RawMessage {
 
 // Seed implements Cloud.
 func (m *Machines[V]) Seed(n int) {
-	from := 0
-	for _, i := range m.Instances() {
-		if strings.HasPrefix(i.Name, "node-") {
-			from++
-		}
-	}
-	for i := range n {
-		m.Make("node-" + strconv.Itoa(from+i+1))
-	}
+	SeedNodes(n, m.Instances(), func(name string, _ int) { m.Make(name) })
 }
 
 // Instances implements Cloud.
@@ -149,4 +141,25 @@ func (m *Machines[V]) Actions() map[string]func(json.RawMessage) error {
 		}
 	}
 	return map[string]func(json.RawMessage) error{"power-off": set(m.Off), "power-on": set(m.On)}
+}
+
+// SeedNodes has n machines added: node-1 and so on, after those that are there.
+func SeedNodes(n int, there []Instance, add func(name string, number int)) {
+	from := 0
+	for _, i := range there {
+		number, _ := strconv.Atoi(strings.TrimPrefix(i.Name, "node-")) // 0 where it has another name
+		from = max(from, number)
+	}
+	for i := range n {
+		add("node-"+strconv.Itoa(from+i+1), from+i)
+	}
+}
+
+// RemoveNamed removes the machine of a name, by its provider ID.
+func RemoveNamed(name string, there []Instance, remove func(providerID string) error) error {
+	at := slices.IndexFunc(there, func(i Instance) bool { return i.Name == name })
+	if at < 0 {
+		return errors.New("there is no machine named " + name)
+	}
+	return remove(there[at].ProviderID)
 }

@@ -405,15 +405,9 @@ func (s *Sim) deleteDevice(_ *http.Request, ids []string) (any, error) {
 }
 
 // RemoveFirewalls deletes all firewalls as somebody does by hand.
-func (s *Sim) RemoveFirewalls() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.firewalls)
-}
+func (s *Sim) RemoveFirewalls() { s.mu.Do(func() { clear(s.firewalls) }) }
 
 // ChangeFirewall changes a firewall behind the API's back.
 func (s *Sim) ChangeFirewall(id int, change func(*Firewall)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(s.firewalls[id])
+	s.mu.Do(func() { change(s.firewalls[id]) })
 }

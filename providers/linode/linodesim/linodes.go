@@ -96,9 +96,7 @@ const (
 
 // AddLinode adds a running Linode and returns its ID.
 func (s *Sim) AddLinode(spec Spec) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.addLinodeLocked(spec).ID
+	return simkit.Get(&s.mu, func() int { return s.addLinodeLocked(spec).ID })
 }
 
 func (s *Sim) addLinodeLocked(spec Spec) *Linode {
@@ -132,9 +130,7 @@ func (s *Sim) addLinodeLocked(spec Spec) *Linode {
 
 // JoinSubnet gives a Linode an interface in a subnet of a VPC.
 func (s *Sim) JoinSubnet(linode, subnet int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.joinSubnetLocked(s.linodes[linode], subnet)
+	s.mu.Do(func() { s.joinSubnetLocked(s.linodes[linode], subnet) })
 }
 
 func (s *Sim) joinSubnetLocked(l *Linode, subnet int) {
@@ -177,18 +173,10 @@ func (s *Sim) SetStatus(id int, status string) error {
 }
 
 // ChangeLinode changes a Linode behind the API's back.
-func (s *Sim) ChangeLinode(id int, change func(*Linode)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(s.linodes[id])
-}
+func (s *Sim) ChangeLinode(id int, change func(*Linode)) { s.mu.Do(func() { change(s.linodes[id]) }) }
 
 // RemoveLinode destroys a Linode. NodeBalancers go on naming its address.
-func (s *Sim) RemoveLinode(id int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.removeLinodeLocked(id)
-}
+func (s *Sim) RemoveLinode(id int) { s.mu.Do(func() { s.removeLinodeLocked(id) }) }
 
 func (s *Sim) removeLinodeLocked(id int) {
 	if l := s.linodes[id]; l != nil {

@@ -366,7 +366,5 @@ func (c Config) Nodes() []Node {
 
 // ChangeNodeBalancer changes a NodeBalancer behind the API's back.
 func (s *Sim) ChangeNodeBalancer(id int, change func(*NodeBalancer)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(s.nodeBalancers[id])
+	s.mu.Do(func() { change(s.nodeBalancers[id]) })
 }

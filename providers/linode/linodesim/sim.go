@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -40,7 +39,7 @@ const Region = "us-sea"
 
 // Sim is the simulated cloud's state. All methods are safe for concurrent use.
 type Sim struct {
-	mu            sync.Mutex
+	mu            simkit.Mutex
 	token         string
 	serial        int
 	linodes       map[int]*Linode
@@ -226,11 +225,7 @@ func (s *Sim) Holdings() []string {
 }
 
 // SetToken changes the only token that is accepted.
-func (s *Sim) SetToken(token string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.token = token
-}
+func (s *Sim) SetToken(token string) { s.mu.Do(func() { s.token = token }) }
 
 // State implements simkit.Cloud.
 func (s *Sim) State() json.RawMessage {
@@ -447,25 +442,13 @@ func identity[T any](item T) string {
 
 // FreezeListings makes listings go on showing what there is now: what is made shows late, and what is destroyed for some time.
 // Reads of single objects tell the truth. It ends with ThawListings.
-func (s *Sim) FreezeListings() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.frozen = time.Now()
-}
+func (s *Sim) FreezeListings() { s.mu.Do(func() { s.frozen = time.Now() }) }
 
 // SetListingLag makes listings show what came and went only after a while; 0 makes them show it at once.
-func (s *Sim) SetListingLag(lag time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lag = lag
-}
+func (s *Sim) SetListingLag(lag time.Duration) { s.mu.Do(func() { s.lag = lag }) }
 
 // ThawListings makes listings show what there is.
-func (s *Sim) ThawListings() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.frozen = time.Time{}
-}
+func (s *Sim) ThawListings() { s.mu.Do(func() { s.frozen = time.Time{} }) }
 
 // changed notes that an object came, or went with its last state.
 func (s *Sim) changed(gone any, id int) {

@@ -61,18 +61,10 @@ func (s *Sim) AddSubnet(vpc int, label, ipv4 string) int {
 }
 
 // RemoveSubnets takes all subnets out of a VPC.
-func (s *Sim) RemoveSubnets(vpc int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.vpcs[vpc].Subnets = []*Subnet{}
-}
+func (s *Sim) RemoveSubnets(vpc int) { s.mu.Do(func() { s.vpcs[vpc].Subnets = []*Subnet{} }) }
 
 // RemoveVPC destroys a VPC.
-func (s *Sim) RemoveVPC(id int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.vpcs, id)
-}
+func (s *Sim) RemoveVPC(id int) { s.mu.Do(func() { delete(s.vpcs, id) }) }
 
 func (s *Sim) createVPC(r *http.Request, _ []string) (any, error) {
 	var in struct {

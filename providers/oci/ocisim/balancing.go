@@ -109,25 +109,13 @@ func (s *Sim) BeginWork(name string, lasts time.Duration) error {
 }
 
 // FailNextWork makes the next work request fail.
-func (s *Sim) FailNextWork(message string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.failNext = message
-}
+func (s *Sim) FailNextWork(message string) { s.mu.Do(func() { s.failNext = message }) }
 
 // Refuse makes the cloud refuse the next creation of a load balancer.
-func (s *Sim) Refuse(code, message string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refuse = [2]string{code, message}
-}
+func (s *Sim) Refuse(code, message string) { s.mu.Do(func() { s.refuse = [2]string{code, message} }) }
 
 // SetWorkTime changes how long work takes from now on.
-func (s *Sim) SetWorkTime(d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.workTime = d
-}
+func (s *Sim) SetWorkTime(d time.Duration) { s.mu.Do(func() { s.workTime = d }) }
 
 // settle ends what is due.
 func (s *Sim) settle() {

@@ -140,9 +140,7 @@ func (s *Sim) Terminate(id string) error {
 
 // Forget removes an instance, as the cloud does some hours after its end.
 func (s *Sim) Forget(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all = slices.DeleteFunc(s.all, func(i *Instance) bool { return i.ID == id })
+	s.mu.Do(func() { s.all = slices.DeleteFunc(s.all, func(i *Instance) bool { return i.ID == id }) })
 }
 
 func (s *Sim) instance(id string) *Instance {
@@ -184,11 +182,7 @@ func DualSubnet() string { return SubnetID(subnets + 2) }
 func DomainSubnets() (first, second string) { return SubnetID(subnets + 3), SubnetID(subnets + 4) }
 
 // RemoveSubnet makes a subnet vanish.
-func (s *Sim) RemoveSubnet(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.noSubnets = append(s.noSubnets, id)
-}
+func (s *Sim) RemoveSubnet(id string) { s.mu.Do(func() { s.noSubnets = append(s.noSubnets, id) }) }
 
 func (s *Sim) subnet(id string) (map[string]any, bool) {
 	for n := 1; n <= allSubnets; n++ {
@@ -329,15 +323,7 @@ func (s *Sim) State() json.RawMessage {
 
 // Seed implements simkit.Cloud.
 func (s *Sim) Seed(n int) {
-	from := 0
-	for _, i := range s.Instances() {
-		if strings.HasPrefix(i.Name, "node-") {
-			from++
-		}
-	}
-	for i := range n {
-		s.AddInstance(fmt.Sprintf("node-%d", from+i+1))
-	}
+	simkit.SeedNodes(n, s.Instances(), func(name string, _ int) { s.AddInstance(name) })
 }
 
 // Instances implements simkit.Cloud. Those that are terminated are shown by the API alone.
@@ -355,12 +341,7 @@ func (s *Sim) Instances() []simkit.Instance {
 
 // RemoveInstance implements simkit.Cloud.
 func (s *Sim) RemoveInstance(name string) error {
-	for _, i := range s.Instances() {
-		if i.Name == name {
-			return s.Terminate(strings.TrimPrefix(i.ProviderID, prefix))
-		}
-	}
-	return errors.New("there is no instance " + name)
+	return simkit.RemoveNamed(name, s.Instances(), func(id string) error { return s.Terminate(strings.TrimPrefix(id, prefix)) })
 }
 
 // Holdings implements simkit.Cloud: load balancers, with their listeners and how many nodes each of their backend sets has at least.

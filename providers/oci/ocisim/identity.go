@@ -46,11 +46,7 @@ type identity struct {
 }
 
 // EndSessions makes all tokens worthless.
-func (s *Sim) EndSessions() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.identity.sessions = nil
-}
+func (s *Sim) EndSessions() { s.mu.Do(func() { s.identity.sessions = nil }) }
 
 // Issued is how many tokens were issued.
 func (s *Sim) Issued() int {

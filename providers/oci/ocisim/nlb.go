@@ -102,18 +102,10 @@ func (s *Sim) BeginNetworkWork(name string, lasts time.Duration) error {
 }
 
 // SetNetworkUnserved makes the cloud show no network load balancers, as to a user whose policies do not mention them.
-func (s *Sim) SetNetworkUnserved(unserved bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unserved = unserved
-}
+func (s *Sim) SetNetworkUnserved(unserved bool) { s.mu.Do(func() { s.unserved = unserved }) }
 
 // SetForgetful makes the cloud forget the work requests of network load balancers at once.
-func (s *Sim) SetForgetful(forgetful bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.forgetful = forgetful
-}
+func (s *Sim) SetForgetful(forgetful bool) { s.mu.Do(func() { s.forgetful = forgetful }) }
 
 // addNetwork adds a network load balancer, with the addresses that the cloud gives it.
 func (s *Sim) addNetwork(name string, d document) *NetworkLoadBalancer {

@@ -25,11 +25,7 @@ func (s *Sim) Serves() map[string][]string {
 }
 
 // OpenByHand has all ports be open whatever lists and groups say, as where the user opens them.
-func (s *Sim) OpenByHand() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.opened = true
-}
+func (s *Sim) OpenByHand() { s.mu.Do(func() { s.opened = true }) }
 
 // addListeners adds the listeners of a load balancer that is there.
 func (s *Sim) addListeners(ports simkit.Ports, state string, d document) {

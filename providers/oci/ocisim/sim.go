@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -35,7 +34,7 @@ const (
 
 // Sim is a simulated cloud.
 type Sim struct {
-	mu          sync.Mutex
+	mu          simkit.Mutex
 	fingerprint string
 	number      int
 	pageSize    int
@@ -68,33 +67,17 @@ func NewServer(token string, work time.Duration, _ bool) *simkit.Server {
 }
 
 // SetFingerprint changes the only fingerprint that is accepted.
-func (s *Sim) SetFingerprint(fingerprint string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fingerprint = fingerprint
-}
+func (s *Sim) SetFingerprint(fingerprint string) { s.mu.Do(func() { s.fingerprint = fingerprint }) }
 
 // SetPageSize makes pages smaller than they may be.
-func (s *Sim) SetPageSize(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pageSize = n
-}
+func (s *Sim) SetPageSize(n int) { s.mu.Do(func() { s.pageSize = n }) }
 
 // SetBlind makes the cloud show nothing, as to a user whose policies were taken away: lists are empty, and nothing is found.
-func (s *Sim) SetBlind(blind bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.blind = blind
-}
+func (s *Sim) SetBlind(blind bool) { s.mu.Do(func() { s.blind = blind }) }
 
 // Hide makes the cloud find nothing where the path and the query hold one of some texts, as for a user whose policies leave that out.
 // Without any it shows everything again.
-func (s *Sim) Hide(parts ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.hidden = parts
-}
+func (s *Sim) Hide(parts ...string) { s.mu.Do(func() { s.hidden = parts }) }
 
 func (s *Sim) hides(r *http.Request) bool {
 	return slices.ContainsFunc(s.hidden, func(part string) bool { return strings.Contains(r.URL.RequestURI(), part) })

@@ -51,9 +51,7 @@ type Spec struct {
 
 // AddServer starts a server and returns its ID.
 func (s *Sim) AddServer(spec Spec) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.addServerLocked(spec)
+	return simkit.Get(&s.mu, func() string { return s.addServerLocked(spec) })
 }
 
 func (s *Sim) addServerLocked(spec Spec) string {
@@ -164,11 +162,7 @@ func (s *Sim) RemoveInstance(name string) error {
 }
 
 // RemoveFlavor deletes a flavor; servers that have it stay.
-func (s *Sim) RemoveFlavor(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.flavors.remove(id)
-}
+func (s *Sim) RemoveFlavor(id string) { s.mu.Do(func() { s.flavors.remove(id) }) }
 
 // AddFlavor adds a flavor.
 func (s *Sim) AddFlavor(id, name string) {
@@ -178,11 +172,7 @@ func (s *Sim) AddFlavor(id, name string) {
 }
 
 // SetNovaMicroversion sets the newest microversion of Nova, 2.x.
-func (s *Sim) SetNovaMicroversion(minor int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.novaMaxMinor = minor
-}
+func (s *Sim) SetNovaMicroversion(minor int) { s.mu.Do(func() { s.novaMaxMinor = minor }) }
 
 // minorOf reads the microversion that a request asks for.
 func (s *Sim) minorOf(r *http.Request) (int, error) {

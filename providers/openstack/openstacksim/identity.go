@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // Trust is the only trust that is known.
@@ -24,24 +26,14 @@ func (s *Sim) SetPassword(password string) {
 }
 
 // RevokeTokens takes every token back; the password stays.
-func (s *Sim) RevokeTokens() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.tokens)
-}
+func (s *Sim) RevokeTokens() { s.mu.Do(func() { clear(s.tokens) }) }
 
 // SetTokenTTL sets how long tokens that are issued from now on last.
-func (s *Sim) SetTokenTTL(d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tokenTTL = d
-}
+func (s *Sim) SetTokenTTL(d time.Duration) { s.mu.Do(func() { s.tokenTTL = d }) }
 
 // AddApplicationCredential makes an application credential that is accepted beside the password.
 func (s *Sim) AddApplicationCredential(id, secret string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.appID, s.appSecret = id, secret
+	s.mu.Do(func() { s.appID, s.appSecret = id, secret })
 }
 
 func (s *Sim) authorized(r *http.Request) bool {
@@ -147,17 +139,11 @@ func (s *Sim) issueToken() string {
 }
 
 // IssueToken returns a token, as another program may have got it.
-func (s *Sim) IssueToken() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.issueToken()
-}
+func (s *Sim) IssueToken() string { return simkit.Get(&s.mu, func() string { return s.issueToken() }) }
 
 // Logins returns the method and scope of each login so far.
 func (s *Sim) Logins() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.logins)
+	return simkit.Get(&s.mu, func() []string { return slices.Clone(s.logins) })
 }
 
 func catalog(base string) []any {

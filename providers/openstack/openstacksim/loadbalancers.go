@@ -242,9 +242,7 @@ func (s *Sim) vipSubnet(in createLoadBalancer) (*Subnet, error) {
 
 // DropLoadBalancer removes a load balancer and its parts behind the API's back.
 func (s *Sim) DropLoadBalancer(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.dropLoadBalancer(s.loadBalancers.byID[id])
+	s.mu.Do(func() { s.dropLoadBalancer(s.loadBalancers.byID[id]) })
 }
 
 // RemoveLoadBalancers removes all load balancers and their parts, as somebody does by hand; floating addresses come free by that.

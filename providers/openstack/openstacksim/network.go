@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacklimits"
 )
 
@@ -131,11 +132,7 @@ func (s *Sim) AddSubnet(network, name, cidr string, tags ...string) string {
 }
 
 // ExhaustSubnet lets a subnet have no address left.
-func (s *Sim) ExhaustSubnet(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.subnets.byID[id].full = true
-}
+func (s *Sim) ExhaustSubnet(id string) { s.mu.Do(func() { s.subnets.byID[id].full = true }) }
 
 // AddRouter connects an external network with others and returns the router's ID.
 func (s *Sim) AddRouter(name, external string, networks ...string) string {
@@ -155,9 +152,7 @@ func (s *Sim) AddRouter(name, external string, networks ...string) string {
 
 // AddPort adds a port and returns its ID.
 func (s *Sim) AddPort(p Port) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.addPortLocked(&p).ID
+	return simkit.Get(&s.mu, func() string { return s.addPortLocked(&p).ID })
 }
 
 func (s *Sim) addPortLocked(p *Port) *Port {
@@ -215,18 +210,10 @@ func (s *Sim) ChangeRouter(id string, change func(*Router)) {
 }
 
 // SetExtensions says which extensions Neutron has.
-func (s *Sim) SetExtensions(aliases ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.extensions = aliases
-}
+func (s *Sim) SetExtensions(aliases ...string) { s.mu.Do(func() { s.extensions = aliases }) }
 
 // SetPageLimit bounds the pages of all listings, as pagination_max_limit does; 0 is without a bound.
-func (s *Sim) SetPageLimit(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pageLimit = n
-}
+func (s *Sim) SetPageLimit(n int) { s.mu.Do(func() { s.pageLimit = n }) }
 
 // allocate takes the next free address of a subnet; "" if there is none.
 func (s *Sim) allocate(sub *Subnet) string {
@@ -410,11 +397,7 @@ func (s *Sim) servePorts(w http.ResponseWriter, r *http.Request, id, _ string) e
 }
 
 // SetQuota bounds how many objects of a kind, such as "floatingip" or "loadbalancer", the project may have.
-func (s *Sim) SetQuota(kind string, n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.quotas[kind] = n
-}
+func (s *Sim) SetQuota(kind string, n int) { s.mu.Do(func() { s.quotas[kind] = n }) }
 
 func (s *Sim) overQuota(kind string, have int) bool {
 	most, set := s.quotas[kind]

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // Provisioning statuses of Octavia.
@@ -270,46 +272,24 @@ const (
 )
 
 // RealTime has Octavia work from now on as long as real ones do: 5 to 60 s for a new load balancer, 0.5 to 3 s for every other change.
-func (s *Sim) RealTime() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.real = true
-}
+func (s *Sim) RealTime() { s.mu.Do(func() { s.real = true }) }
 
 // SetActivation sets how long Octavia works on a change that begins from now on, half of it more or less.
-func (s *Sim) SetActivation(d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.activation, s.real = d, false
-}
+func (s *Sim) SetActivation(d time.Duration) { s.mu.Do(func() { s.activation, s.real = d, false }) }
 
 // Works returns how long Octavia has worked on each change so far, in order.
 func (s *Sim) Works() []time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.works)
+	return simkit.Get(&s.mu, func() []time.Duration { return slices.Clone(s.works) })
 }
 
 // SetOctaviaMinor sets the newest version of Octavia's API, 2.x.
-func (s *Sim) SetOctaviaMinor(minor int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.octavia = minor
-}
+func (s *Sim) SetOctaviaMinor(minor int) { s.mu.Do(func() { s.octavia = minor }) }
 
 // FailCreations lets the next n load balancers end in ERROR.
-func (s *Sim) FailCreations(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.failCreates = n
-}
+func (s *Sim) FailCreations(n int) { s.mu.Do(func() { s.failCreates = n }) }
 
 // AllowFailover says whether the credential may order a failover, which is an administrator's right by default.
-func (s *Sim) AllowFailover(allowed bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mayFailOver = allowed
-}
+func (s *Sim) AllowFailover(allowed bool) { s.mu.Do(func() { s.mayFailOver = allowed }) }
 
 // ChangeLoadBalancer changes a load balancer behind the API's back.
 func (s *Sim) ChangeLoadBalancer(id string, change func(*LoadBalancer)) {
@@ -321,17 +301,11 @@ func (s *Sim) ChangeLoadBalancer(id string, change func(*LoadBalancer)) {
 
 // ChangeListener changes a listener behind the API's back.
 func (s *Sim) ChangeListener(id string, change func(*Listener)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(s.listeners.byID[id])
+	s.mu.Do(func() { change(s.listeners.byID[id]) })
 }
 
 // ChangePool changes a pool behind the API's back.
-func (s *Sim) ChangePool(id string, change func(*Pool)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(s.pools.byID[id])
-}
+func (s *Sim) ChangePool(id string, change func(*Pool)) { s.mu.Do(func() { change(s.pools.byID[id]) }) }
 
 // DropPool removes a pool behind the API's back.
 func (s *Sim) DropPool(id string) {
@@ -359,9 +333,7 @@ func (s *Sim) CopyPool(id string, copies int) {
 // ChangeAfterWork has somebody else change a pool as soon as the work on its load balancer that is under way, or comes next, is
 // done, before anybody sees that. Octavia works on that change, too.
 func (s *Sim) ChangeAfterWork(id string, change func(*Pool)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.after = append(s.after, laterChange{id, change})
+	s.mu.Do(func() { s.after = append(s.after, laterChange{id, change}) })
 }
 
 type laterChange struct {

@@ -43,11 +43,7 @@ func (s *Sim) membersOf(p *Pool) (list []string) {
 }
 
 // CloseNodePorts has node ports lead nowhere that no security group opens, as where the user leaves them to the program.
-func (s *Sim) CloseNodePorts() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.nodePortsClosed = true
-}
+func (s *Sim) CloseNodePorts() { s.mu.Do(func() { s.nodePortsClosed = true }) }
 
 // opens reports whether somebody is let in to a port of an address.
 func (s *Sim) opens(address, protocol string, port int) bool {

@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -47,7 +46,7 @@ const (
 
 // Sim is the simulated cloud's state. All methods are safe for concurrent use.
 type Sim struct {
-	mu     sync.Mutex
+	mu     simkit.Mutex
 	serial int
 	seeded int
 

@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -65,7 +64,7 @@ type Options struct {
 
 // Sim is the state. All methods are safe for concurrent use.
 type Sim struct {
-	mu      sync.Mutex
+	mu      simkit.Mutex
 	options Options
 	objects map[string]*Object
 	// erasing are objects that were deleted, and when nothing of them is left; dying is what they were.
@@ -195,11 +194,7 @@ func (s *Sim) Add(at string, fields map[string]any) {
 }
 
 // SetAddress gives an allocation that was added its address.
-func (s *Sim) SetAddress(at, address string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.objects[at].Address = address
-}
+func (s *Sim) SetAddress(at, address string) { s.mu.Do(func() { s.objects[at].Address = address }) }
 
 // Change changes an object behind the API's back, which raises its revision.
 func (s *Sim) Change(at string, change func(fields map[string]any)) {
@@ -241,11 +236,7 @@ func (s *Sim) Break(at, reason string) {
 }
 
 // Deny takes the right to read and change what is at a path, or below it.
-func (s *Sim) Deny(at string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.denied[at] = true
-}
+func (s *Sim) Deny(at string) { s.mu.Do(func() { s.denied[at] = true }) }
 
 func (s *Sim) deniesLocked(at string) bool {
 	for denied := range s.denied {
@@ -257,32 +248,16 @@ func (s *Sim) deniesLocked(at string) bool {
 }
 
 // SetPassword changes the password that is accepted.
-func (s *Sim) SetPassword(password string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.options.Password = password
-}
+func (s *Sim) SetPassword(password string) { s.mu.Do(func() { s.options.Password = password }) }
 
 // RevokeTokens ends the tokens that were given.
-func (s *Sim) RevokeTokens() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.token = ""
-}
+func (s *Sim) RevokeTokens() { s.mu.Do(func() { s.token = "" }) }
 
 // FailedLogins is how often a credential was refused.
-func (s *Sim) FailedLogins() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.failed
-}
+func (s *Sim) FailedLogins() int { return simkit.Get(&s.mu, func() int { return s.failed }) }
 
 // SetLag makes listings show writes after a while; reads of one object are never old.
-func (s *Sim) SetLag(lag time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.listed.SetLag(lag, s.copiesLocked())
-}
+func (s *Sim) SetLag(lag time.Duration) { s.mu.Do(func() { s.listed.SetLag(lag, s.copiesLocked()) }) }
 
 // Objects returns copies of the objects of a collection, such as "/infra/lb-pools", in the order of their paths.
 func (s *Sim) Objects(collection string) []*Object {

@@ -58,7 +58,7 @@ type Sim struct {
 	// disorder is that of its listings.
 	disorder simkit.Disorder
 
-	mu       sync.Mutex
+	mu       simkit.Mutex
 	model    *simulator.Model
 	handler  http.Handler
 	password string
@@ -171,11 +171,7 @@ func (s *Sim) accepts(user, password string) bool {
 }
 
 // SetPassword changes the password. Sessions that are open go on.
-func (s *Sim) SetPassword(password string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.password = password
-}
+func (s *Sim) SetPassword(password string) { s.mu.Do(func() { s.password = password }) }
 
 // Logins returns how many logins were accepted and refused.
 func (s *Sim) Logins() (accepted, refused int) {
@@ -472,11 +468,7 @@ func (s *Sim) RenameDatacenter(from, to string) {
 }
 
 // LoseVersion makes the next question about changes fail, as vCenter does that does not know any more what was told.
-func (s *Sim) LoseVersion() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.forgetful = true
-}
+func (s *Sim) LoseVersion() { s.mu.Do(func() { s.forgetful = true }) }
 
 // EndSessions ends all sessions.
 func (s *Sim) EndSessions() {

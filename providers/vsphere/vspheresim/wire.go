@@ -192,15 +192,7 @@ func (s *Sim) State() json.RawMessage {
 
 // Seed implements simkit.Cloud.
 func (s *Sim) Seed(n int) {
-	from := 0
-	for _, i := range s.Instances() {
-		if strings.HasPrefix(i.Name, "node-") {
-			from++
-		}
-	}
-	for i := range n {
-		s.Add(Spec{Name: fmt.Sprintf("node-%d", from+i+1)})
-	}
+	simkit.SeedNodes(n, s.Instances(), func(name string, _ int) { s.Add(Spec{Name: name}) })
 }
 
 // Instances implements simkit.Cloud.
