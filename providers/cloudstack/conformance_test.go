@@ -140,6 +140,9 @@ func strictness() conformance.Strictness {
 	return conformance.Strictness{Immediate: "the management server answers from the database that it writes to", Free: map[string]string{
 		"description": "any text", "name": "any text", "reason": "any text",
 		"apiKey": login, "expires": login, "signature": login, "signatureversion": login,
+	}, Unlimited: map[string]string{
+		"param[*": "the API bounds no element of a map", "cidrlist": "the API bounds no list",
+		"apiKey": login, "expires": login, "signature": login, "signatureversion": login,
 	}}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacklimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -31,6 +32,7 @@ func Description() registry.Provider {
 		},
 		Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
 		Permissions: permissions(), Installation: installation(), CheckService: checkService, ServiceFields: serviceFields,
+		Limits: cloudstacklimits.Table,
 	})
 }
 

@@ -1,11 +1,15 @@
 package cloudstacksim
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacklimits"
+	"github.com/anyccm/cloud-controller-manager/registry/limits"
 )
 
 // command is one of the API.
@@ -145,9 +149,13 @@ func always() []string {
 	return []string{"apikey", "command", "response", "signature", "signatureversion", "expires"}
 }
 
-// lengths are the longest values of parameters, where they are not 255.
-func lengths() map[string]int {
-	return map[string]int{"createLoadBalancerRule description": 4096, "updateLoadBalancerRule description": 4096}
+// limitOf returns the limit of a parameter that is a text.
+func limitOf(command, parameter string) limits.Limit {
+	l, listed := cloudstacklimits.Table.Find(command, limits.Size{Path: parameter, Unit: limits.Characters})
+	if !listed {
+		return cloudstacklimits.Text
+	}
+	return l
 }
 
 // spec is one parameter of a command.
@@ -200,10 +208,6 @@ func (c *call) check(cmd command) error {
 }
 
 func (c *call) checkValue(s spec, value string) error {
-	longest, given := lengths()[c.name+" "+s.name]
-	if !given {
-		longest = 255
-	}
 	wrong := refuse(codeParam, "Unable to execute API command %s due to invalid value %s for parameter %s", strings.ToLower(c.name), value, s.name)
 	switch kind, many := strings.CutSuffix(s.kind, "[]"); {
 	case s.kind == "list":
@@ -217,8 +221,9 @@ func (c *call) checkValue(s spec, value string) error {
 			return wrong
 		}
 	case s.kind == "":
-		if len([]rune(value)) > longest {
-			return refuse(codeParam, "Value greater than max allowed length %d for param: %s", longest, s.name)
+		limit := limitOf(c.name, s.name)
+		if excess := limit.CheckText(value); excess != nil {
+			return &apiError{codeParam, fmt.Sprintf("Value greater than max allowed length %d for param: %s", limit.Max, s.name), excess}
 		}
 	case s.kind == "project" && value == "-1" && strings.HasPrefix(c.name, "list"):
 		return nil

@@ -127,12 +127,8 @@ func TestSimulatedCommands(t *testing.T) {
 		}
 		specs := c.specs()
 		for parameter, s := range specs {
-			longest := 255
-			if n, given := lengths()[name+" "+parameter]; given {
-				longest = n
-			}
 			want, known := is.Params[parameter]
-			have := Parameter{Type: typeOf(s), Length: longest, Required: s.required}
+			have := Parameter{Type: typeOf(s), Length: limitOf(name, parameter).Max, Required: s.required}
 			if want.Type != "string" {
 				have.Length = want.Length
 			}

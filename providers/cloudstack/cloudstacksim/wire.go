@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 const (
@@ -48,9 +50,13 @@ func exceptions() map[int]int {
 type apiError struct {
 	code int
 	text string
+	// cause is the limit that is exceeded.
+	cause error
 }
 
 func (e *apiError) Error() string { return e.text }
+
+func (e *apiError) Unwrap() error { return e.cause }
 
 func refuse(code int, format string, args ...any) error {
 	return &apiError{code: code, text: fmt.Sprintf(format, args...)}
@@ -294,6 +300,7 @@ func (c *call) run() (any, error) {
 }
 
 func (s *Sim) writeFault(w http.ResponseWriter, command string, err error) {
+	simkit.MarkLimit(w, err)
 	known, ok := errors.AsType[*apiError](err)
 	if !ok {
 		known = &apiError{code: codeInternal, text: err.Error()}
