@@ -27,6 +27,9 @@ func (d *spec) checkNames(lb doc) error {
 
 // checkTagSizes refuses tags that Azure would refuse.
 func checkTagSizes(tags map[string]string) error {
+	if err := azurelimits.Tags.CheckNumber(len(tags)); err != nil {
+		return err
+	}
 	for _, key := range sortedKeys(tags) {
 		err := errors.Join(
 			azurelimits.TagName.WithName(fmt.Sprintf("the name of tag %.20s…", key)).CheckText(key),

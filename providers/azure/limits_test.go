@@ -35,6 +35,7 @@ func TestNamesBeyondTheLimits(t *testing.T) {
 		"private link service":     {9, linked, nil, annotationLinkName},
 		"tag of the address":       {9, map[string]string{annotationTags: "team=" + strings.Repeat("x", 256)}, nil, ""},
 		"longer tag":               {9, map[string]string{annotationTags: "team=" + strings.Repeat("x", 257)}, nil, "the value of tag team would have 257 characters, and the cloud takes at most 256"},
+		"more tags than fifty":     {9, map[string]string{annotationTags: manyTags(51)}, nil, "a resource would have 51 tags, and the cloud takes at most 50"},
 		"longer name of a tag":     {9, map[string]string{annotationTags: strings.Repeat("x", 513) + "=a"}, nil, "would have 513 characters, and the cloud takes at most 512"},
 		"prefix of a long address": {48, map[string]string{annotationPrefixID: prefixID}, nil, ""},
 	} {
@@ -58,6 +59,14 @@ func TestNamesBeyondTheLimits(t *testing.T) {
 			})
 		})
 	}
+}
+
+func manyTags(n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("tag-%d=a", i)
+	}
+	return strings.Join(all, ",")
 }
 
 // TestTagsOfTheConfigurationBeyondTheLimits are refused at the start.

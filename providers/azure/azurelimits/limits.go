@@ -16,6 +16,9 @@ var (
 		What: "a name", Path: "*[].name", Max: 80, Unit: limits.Characters, Source: namesPage, Program: refused,
 		Advice: "shorten --cluster-name, or what the cloud config calls load balancers",
 	}
+	Tags = limits.Limit{
+		What: "tags", Within: "a resource", Path: "tags{}", Max: 50, Unit: limits.Items, Source: tagsPage, Program: refused,
+	}
 	TagName  = limits.Limit{What: "the name of a tag", Path: "tags{}", Max: 512, Unit: limits.Characters, Source: tagsPage, Program: refused}
 	TagValue = limits.Limit{What: "the value of a tag", Path: "tags.*", Max: 256, Unit: limits.Characters, Source: tagsPage, Program: refused}
 
@@ -53,7 +56,7 @@ const (
 
 // Table lists all limits.
 var Table = limits.Table{
-	Name, TagName, TagValue, SecurityRules, Sources, Destinations, RuleDescription, LinkAddresses, Routes,
+	Name, Tags, TagName, TagValue, SecurityRules, Sources, Destinations, RuleDescription, LinkAddresses, Routes,
 	{
 		What: "rules", Within: "a load balancer", Operation: loadBalancers, Path: "properties.loadBalancingRules", Max: 1500, Unit: limits.Items,
 		Source: networkLimits,
