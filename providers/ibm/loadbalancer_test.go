@@ -71,7 +71,8 @@ func tryLoadBalancers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 		Free: map[string]string{
 			"POST /v1/load_balancers dns.instance.crn": "any CRN",
 		},
-		Unlimited: map[string]string{"*url_path": "the API checks its form alone", "dns.instance.crn": "the API checks its form alone"},
+		Unlimited:       map[string]string{"*url_path": "the API checks its form alone", "dns.instance.crn": "the API checks its form alone"},
+		LimitsElsewhere: limitsElsewhere(),
 	}
 }
 

@@ -21,6 +21,17 @@ type document = map[string]any
 // send makes a call as IBM's own controller does, and returns the answer.
 func send(t testing.TB, server *simkit.Server, token, method, path string, body any, status int) (answer document) {
 	t.Helper()
+	w := sendAny(t, server, token, method, path, body)
+	require.Equal(t, status, w.Code, "%s %s: %s", method, path, w.Body)
+	if w.Body.Len() > 0 {
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
+	}
+	return answer
+}
+
+// sendAny is send whatever the answer is.
+func sendAny(t testing.TB, server *simkit.Server, token, method, path string, body any) *httptest.ResponseRecorder {
+	t.Helper()
 	data, err := json.Marshal(body)
 	require.NoError(t, err)
 	r := httptest.NewRequestWithContext(t.Context(), method, path+"?version=2026-01-01&generation=2", bytes.NewReader(data))
@@ -28,11 +39,7 @@ func send(t testing.TB, server *simkit.Server, token, method, path string, body 
 	r.Header.Set("Authorization", "Bearer "+token)
 	w := httptest.NewRecorder()
 	server.ServeHTTP(w, r)
-	require.Equal(t, status, w.Code, "%s %s: %s", method, path, w.Body)
-	if w.Body.Len() > 0 {
-		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
-	}
-	return answer
+	return w
 }
 
 // login gets a token for an API key.

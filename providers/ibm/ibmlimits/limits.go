@@ -37,5 +37,11 @@ var (
 	}
 )
 
+// Rows of what an account may be given more of.
+var (
+	LoadBalancers = limits.Limit{What: "load balancers", Within: "a region", Max: 50, Unit: limits.Objects, Source: quotas, Soft: true}
+	VPCGroups     = limits.Limit{What: "security groups", Within: "a VPC", Max: 100, Unit: limits.Objects, Source: quotas, Soft: true}
+)
+
 // Table lists all limits.
-var Table = limits.Table{Name, PoolName, Listeners, Pools, Members, Subnets, Groups, Rules}
+var Table = limits.Table{Name, PoolName, Listeners, Pools, Members, Subnets, Groups, Rules, LoadBalancers, VPCGroups}

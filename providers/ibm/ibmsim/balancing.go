@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
@@ -350,6 +351,15 @@ func (s *Sim) create(r *http.Request) (int, any, *refusal) {
 	}
 	if refused := s.checkCreation(a); refused != nil {
 		return 0, nil, refused
+	}
+	own := 0 // those of AddLoadBalancer come with a quota of their own
+	for _, lb := range s.balancers {
+		if lb.number > 0 {
+			own++
+		}
+	}
+	if err := ibmlimits.LoadBalancers.CheckNumber(own + 1); err != nil {
+		return 0, nil, overLimit(err)
 	}
 	s.number++
 	lb := &LoadBalancer{

@@ -195,6 +195,15 @@ func (s *Sim) createGroup(r *http.Request) (int, any, *refusal) {
 	); refused != nil {
 		return 0, nil, refused
 	}
+	there := 0
+	for _, g := range s.groups {
+		if g.VPC == vpc {
+			there++
+		}
+	}
+	if err := ibmlimits.VPCGroups.CheckNumber(there + 1); err != nil {
+		return 0, nil, overLimit(err)
+	}
 	g := SecurityGroup{ID: s.id("r006-"), Name: a.Name, VPC: vpc}
 	for _, one := range a.Rules {
 		if refused := g.add(s, one); refused != nil {

@@ -155,10 +155,12 @@ func (s *Sim) Subnets() []Subnet {
 type refusal struct {
 	status        int
 	code, message string
+	// limit is the one that is exceeded.
+	limit error
 }
 
 func refuse(status int, code, format string, args ...any) *refusal {
-	return &refusal{status, code, fmt.Sprintf(format, args...)}
+	return &refusal{status: status, code: code, message: fmt.Sprintf(format, args...)}
 }
 
 var dateForm = regexp.MustCompile(`^20[0-9]{2}-[01][0-9]-[0-3][0-9]$`)
@@ -388,15 +390,17 @@ func write(w http.ResponseWriter, status int, v any) {
 // overLimit is the refusal of what is more than the cloud takes.
 func overLimit(err error) *refusal {
 	codes := map[string]string{
-		ibmlimits.Name.What: "bad_field", ibmlimits.PoolName.What: "pool_invalid_name", ibmlimits.Pools.What: "pool_over_quota",
-		ibmlimits.Listeners.What: "listener_over_quota",
-		ibmlimits.Members.What:   "member_over_quota", ibmlimits.Subnets.What: "load_balancer_invalid_subnets", ibmlimits.Groups.What: "load_balancer_over_quota",
+		ibmlimits.Name.String(): "bad_field", ibmlimits.PoolName.String(): "pool_invalid_name", ibmlimits.Pools.String(): "pool_over_quota",
+		ibmlimits.Listeners.String(): "listener_over_quota", ibmlimits.Members.String(): "member_over_quota",
+		ibmlimits.Subnets.String(): "load_balancer_invalid_subnets", ibmlimits.Groups.String(): "load_balancer_over_quota",
+		ibmlimits.LoadBalancers.String(): "load_balancer_over_quota",
 	}
 	excess, _ := errors.AsType[*limits.Excess](err) // CheckLimits knows no other error
-	return refuse(http.StatusBadRequest, cmp.Or(codes[excess.Limit.What], "over_quota"), "%s", err)
+	return &refusal{http.StatusBadRequest, cmp.Or(codes[excess.Limit.String()], "over_quota"), err.Error(), err}
 }
 
 func writeRefusal(w http.ResponseWriter, r *refusal) {
+	simkit.MarkLimit(w, r.limit)
 	write(w, r.status, object{
 		"errors": []object{{"code": r.code, "message": r.message, "more_info": "https://cloud.ibm.com/docs/vpc"}},
 		"trace":  "4f1d0bd0e6a8be8cbf2b0a9d3f3b0a1c",
@@ -452,7 +456,7 @@ func (*Sim) WriteError(w http.ResponseWriter, status int, message string) {
 	if code == "" {
 		code = "internal_error"
 	}
-	writeRefusal(w, &refusal{status, code, message})
+	writeRefusal(w, &refusal{status: status, code: code, message: message})
 }
 
 // RateHeaders implements simkit.Cloud: the cloud tells nothing.
