@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -387,7 +388,16 @@ func freeformTags(v string) error {
 			return fmt.Errorf("may not set tag %q, by which clusters know what is theirs; choose another one", key)
 		}
 	}
-	return nil
+	return checkFreeform(all)
+}
+
+// checkFreeform refuses free-form tags that the cloud would refuse.
+func checkFreeform(all map[string]string) error {
+	err := ocilimits.FreeformTags.CheckNumber(len(all))
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		err = cmp.Or(err, ocilimits.TagKey.CheckText(key), ocilimits.TagValue.WithName("the value of tag "+key).CheckText(all[key]))
+	}
+	return err
 }
 
 func jsonForm[T any](words string) func(string) error {

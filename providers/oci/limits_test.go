@@ -2,6 +2,7 @@ package oci
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -38,7 +39,6 @@ func unlimited() map[string]string {
 	const unbounded = "Oracle's API reference bounds it nowhere"
 	return map[string]string{
 		"*urlPath": unbounded, "*responseBodyRegex": unbounded, "*ruleSetNames": unbounded, "*items[].header": unbounded, "*items[].value": unbounded,
-		"freeformTags*": "the bounds of tags are not in the API reference",
 	}
 }
 
@@ -142,5 +142,36 @@ func TestFullListHoldsUpNoOtherEdit(t *testing.T) {
 		require.ErrorContains(w, large, "ingress rules, and the cloud takes at most 200")
 		require.NoError(w, small)
 		assert.Equal(w, writes+1, w.Server.Calls().ByOperation[putList])
+	})
+}
+
+// TestTagsBeyondTheLimits: tags that Oracle would refuse are refused at the start or before a load balancer is made, with the mark of the
+// cluster among them.
+func TestTagsBeyondTheLimits(t *testing.T) {
+	tagsOf := func(n, key, value int) string {
+		all := map[string]string{}
+		for i := range n {
+			all[fmt.Sprint(strings.Repeat("k", key-1), i)] = strings.Repeat("v", value)
+		}
+		text, err := json.Marshal(all)
+		require.NoError(t, err)
+		return string(text)
+	}
+	require.NoError(t, freeformTags(tagsOf(10, 100, 256)))
+	for text, want := range map[string]string{
+		tagsOf(11, 99, 1): "would have 11 free-form tags, and the cloud takes at most 10", tagsOf(1, 101, 1): "would have 101 characters",
+		tagsOf(1, 1, 257): "would have 257 characters",
+	} {
+		require.ErrorContains(t, freeformTags(text), want)
+		_, err := parseTags(`{"freeform": ` + text + `}`)
+		require.ErrorContains(t, err, want)
+	}
+	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		s := conformance.Service("web", map[string]string{annotationFreeform: tagsOf(10, 9, 1)}, web())
+		w.serving(s)
+		w.Server.ResetCalls()
+		_, err := w.ensure(s, nodes)
+		require.ErrorContains(w, err, "a resource would have 11 free-form tags, and the cloud takes at most 10; ask for fewer; one is the mark of the cluster")
+		assert.Zero(w, w.Server.Calls().Writes)
 	})
 }

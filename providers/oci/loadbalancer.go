@@ -293,7 +293,11 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 		return d, findings, err
 	}
 	if o.lb == nil {
-		d.create = d.creation(s, place, s.tagsOf(r.config.tags).withMark(place.mark))
+		t := s.tagsOf(r.config.tags).withMark(place.mark)
+		if err := checkFreeform(t.Freeform); err != nil {
+			return refuse(err)
+		}
+		d.create = d.creation(s, place, t)
 	}
 	return d, findings, nil
 }

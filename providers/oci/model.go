@@ -334,7 +334,7 @@ func parseTags(text string) (t tags, err error) {
 	if text != "" {
 		err = json.Unmarshal([]byte(text), &t)
 	}
-	return t, err
+	return t, cmp.Or(err, checkFreeform(t.Freeform))
 }
 
 // tagCluster is the free-form tag that says of which cluster a load balancer is.

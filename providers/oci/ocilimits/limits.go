@@ -8,7 +8,9 @@ const (
 	network     = "Oracle Cloud: Network Load Balancing API reference"
 	core        = "Oracle Cloud: Core Services API reference"
 	quotas      = "Oracle Cloud: Limits by service"
+	tagging     = "Oracle Cloud: Tagging Overview, Limits on Tags"
 	cut         = "is cut"
+	refused     = "refused"
 	tried       = "is tried, and a warning says so"
 	lists       = "/securityLists"
 	balancers   = "/loadBalancers"
@@ -27,6 +29,16 @@ var (
 	GroupName = limits.Limit{
 		What: "the display name of a network security group", Operation: "/networkSecurityGroups", Path: "displayName", Max: 255, Unit: limits.Characters,
 		Source: core, Program: cut,
+	}
+	FreeformTags = limits.Limit{
+		What: "free-form tags", Within: "a resource", Path: "freeformTags{}", Max: 10, Unit: limits.Items, Source: tagging, Program: refused,
+		Advice: "ask for fewer; one is the mark of the cluster",
+	}
+	TagKey = limits.Limit{
+		What: "the key of a free-form tag", Path: "freeformTags{}", Max: 100, Unit: limits.Characters, Source: tagging, Program: refused,
+	}
+	TagValue = limits.Limit{
+		What: "the value of a free-form tag", Path: "freeformTags.*", Max: 256, Unit: limits.Characters, Source: tagging, Program: refused,
 	}
 	RuleDescription = limits.Limit{
 		What: "the description of a rule", Path: "*ules[].description", Max: 255, Unit: limits.Characters, Source: core, Program: "the mark is left out",
@@ -61,22 +73,22 @@ var (
 	}
 	Groups = limits.Limit{
 		What: "network security groups", Within: oneBalancer, Path: "networkSecurityGroupIds", Max: 5, Unit: limits.Items, Source: quotas,
-		Program: "refused",
+		Program: refused,
 	}
 	ListName     = limits.Limit{What: "the display name of a security list", Operation: lists, Path: "displayName", Max: 255, Unit: limits.Characters, Source: core}
 	IngressRules = limits.Limit{
 		What: "ingress rules", Within: "a security list", Operation: lists, Path: "ingressSecurityRules", Max: 200, Unit: limits.Items,
-		Source: quotas, Program: "refused", Advice: fewerRules,
+		Source: quotas, Program: refused, Advice: fewerRules,
 	}
 	EgressRules = limits.Limit{
 		What: "egress rules", Within: "a security list", Operation: lists, Path: "egressSecurityRules", Max: 200, Unit: limits.Items,
-		Source: quotas, Program: "refused", Advice: fewerRules,
+		Source: quotas, Program: refused, Advice: fewerRules,
 	}
 )
 
 // Table lists all limits.
 var Table = limits.Table{
-	Title, GroupName, RuleDescription, Listeners, BackendSets, Backends, NetworkListeners,
+	Title, GroupName, FreeformTags, TagKey, TagValue, RuleDescription, Listeners, BackendSets, Backends, NetworkListeners,
 	GroupRules, RulesAtOnce, Groups, IngressRules, EgressRules,
 	{
 		What: "backends", Within: "a backend set", Operation: "oadBalancers", Path: "*backends",
