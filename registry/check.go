@@ -103,13 +103,13 @@ func (p Provider) table() []schema.AnnotationRow {
 }
 
 // FindIneffective returns problems for annotations of a Service that have no effect: unknown ones that look like one of the provider's, and
-// those that need another one. A Service that is left to another controller has none.
+// those that need another one, unless CheckService tells of it. A Service that is left to another controller has none.
 func FindIneffective(p Provider, in Inputs, service *v1.Service) error {
 	if p.Leaves(in, service) {
 		return nil
 	}
 	effective := Translate(p, in, service).Service.Annotations
-	return errors.Join(p.misspelt(service.Annotations, &service.Spec), schema.Unmet(p.Annotations, service.Annotations, effective))
+	return errors.Join(p.misspelt(service.Annotations, &service.Spec), schema.Unmet(p.Annotations, service.Annotations, effective, false))
 }
 
 // misspelt reports unknown annotations that are in a domain of the provider's, begin like one of its own or resemble one, and those for a

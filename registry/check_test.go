@@ -17,10 +17,10 @@ func TestCheckServiceOf(t *testing.T) {
 	p := Provider{
 		Name: "alpha",
 		Annotations: []schema.AnnotationRow{
-			{Key: "lb.example.com/alpha-protocol"},
+			{Key: "lb.example.com/alpha-protocol", Spec: schema.Spec{Kind: schema.KindBool}},
 			{Key: "lb.example.com/alpha-port-<port>"},
 			{Key: "lb.example.com/alpha-size", Deprecated: "use lb.example.com/alpha-units"},
-			{Key: "lb.example.com/alpha-path", Needs: schema.On("lb.example.com/alpha-protocol")},
+			{Key: "lb.example.com/alpha-path", Needs: &schema.Where{Key: "lb.example.com/alpha-protocol", OneOf: []string{"true"}}},
 		},
 		Foreign: map[string]string{"lb.example.com/alpha-protocols": "use another"},
 	}

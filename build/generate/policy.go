@@ -95,7 +95,7 @@ func emptiness(p registry.Provider) []validation {
 		var expression strings.Builder
 		fmt.Fprintf(&expression, "!(%[1]s in variables.annotations) || %[2]s != '' || (%[1]s in variables.before && variables.before[%[1]s] == '')",
 			quote(row.Key), valueOf(row.Key))
-		for _, w := range []*schema.Where{row.Where, row.OnlyIf} {
+		for _, w := range []*schema.Where{row.Where, row.ReadIf()} {
 			expression.WriteString(exemption(p.Cloud(), w))
 		}
 		all = append(all, validation{expression.String(), quote("annotation " + row.Key + ": is empty; remove it or give it a value")})
@@ -148,7 +148,7 @@ func validationOf(cloud portable.Cloud, row schema.AnnotationRow) (validation, b
 		return validation{}, false
 	}
 	legal, message, ok := judgement(row)
-	wheres := []*schema.Where{row.Where, row.OnlyIf}
+	wheres := []*schema.Where{row.Where, row.ReadIf()}
 	var expression strings.Builder
 	expression.WriteString(unchangedExemption(row.Key, wheres...) + exceedsLength(row))
 	for _, w := range wheres {

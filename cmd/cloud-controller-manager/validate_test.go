@@ -87,14 +87,16 @@ func TestDomainsOfAnnotations(t *testing.T) {
 	}
 }
 
-// TestAnnotationsThatNeedOthers: an annotation that counts only together with another one is told of where that is missing, and only there;
-// so is each that another controller of the cloud alone reads.
+// TestAnnotationsThatNeedOthers: an annotation that counts only together with another one is told of once where that is missing, and only
+// there; so is each that another controller of the cloud alone reads.
 func TestAnnotationsThatNeedOthers(t *testing.T) {
 	t.Parallel()
 	for _, p := range registry.Linked().Providers() {
 		warned := func(given map[string]string) string {
-			err := registry.FindIneffective(p, registry.Inputs{}, &v1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: given}})
-			return errors.Join(err, errors.New("")).Error()
+			s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: given}, Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}}}
+			registry.AsStored(s)
+			warnings, _ := registry.CheckServiceOf(p, registry.Inputs{}, s)
+			return errors.Join(warnings, errors.New("")).Error()
 		}
 		keys := map[string]bool{}
 		for _, row := range p.Annotations {
@@ -106,9 +108,11 @@ func TestAnnotationsThatNeedOthers(t *testing.T) {
 			given := map[string]string{row.Key: "x"}
 			if without != "" {
 				given[row.Needs.Key] = without
+			} else if len(row.Needs.OneOf) > 0 {
+				given[row.Needs.Key] = "x" // options may decide where there is none
 			}
-			assert.Contains(t, warned(given), row.Key+": has no effect", p.Name)
-			assert.NotContains(t, warned(map[string]string{row.Key: "x", row.Needs.Key: with}), row.Key+": ", p.Name)
+			assert.Equal(t, 1, strings.Count(warned(given), row.Key+": has no effect"), "%s: %s", p.Name, row.Key)
+			assert.NotContains(t, warned(map[string]string{row.Key: "x", row.Needs.Key: with}), row.Key+": has no effect", p.Name)
 		}
 		for key, hint := range p.Foreign {
 			assert.False(t, keys[key], "%s: %s is served", p.Name, key)
@@ -118,3 +122,25 @@ func TestAnnotationsThatNeedOthers(t *testing.T) {
 }
 
 func isEmpty(s string) bool { return s == "" }
+
+// TestSwitchesThatOthersNeed: a switch that another annotation needs is on in each form that its cloud takes, and in no other.
+func TestSwitchesThatOthersNeed(t *testing.T) {
+	t.Parallel()
+	const azure, aws = "service.beta.kubernetes.io/azure-", "service.beta.kubernetes.io/aws-load-balancer-"
+	for _, c := range []struct {
+		cloud, key, needs string
+		on, off           []string
+	}{
+		{"azure", azure + "pls-name", azure + "pls-create", []string{"true", "TRUE", "tRUE", " true "}, []string{"false", "1", "t", "yes"}},
+		{"azure", azure + "load-balancer-enable-high-availability-ports", azure + "load-balancer-internal", []string{"true", "tRUE"}, []string{"1", "T", ""}},
+		{"aws", aws + "access-log-emit-interval", aws + "access-log-enabled", []string{"true", "True", "t", "1"}, []string{"tRUE", "yes", "0"}},
+	} {
+		p, err := registry.Linked().Lookup(c.cloud)
+		require.NoError(t, err)
+		for _, value := range slices.Concat(c.on, c.off) {
+			s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{c.key: "5", c.needs: value}}}
+			err := errors.Join(registry.FindIneffective(p, registry.Inputs{}, s), errors.New(""))
+			assert.Equal(t, slices.Contains(c.off, value), strings.Contains(err.Error(), c.key+": has no effect unless"), "%s: %q", c.needs, value)
+		}
+	}
+}

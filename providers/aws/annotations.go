@@ -208,8 +208,9 @@ var Annotations = withConditions(schema.Annotations[settings]{
 	}),
 	listRow(annotationSourceRanges, "Networks that may connect, where spec.loadBalancerSourceRanges is empty.", schema.InPlace, func(s *settings) *[]string { return &s.SourceRanges }, checkRanges),
 }.Needing(schema.Given(annotationCertificate), annotationTLSPorts, annotationTLSPolicy).
-	Needing(schema.On(annotationAccessLog), annotationAccessLogInterval, annotationAccessLogBucket, annotationAccessLogPrefix).
-	Needing(schema.On(annotationDraining), annotationDrainingTimeout))
+	Needing(&schema.Where{Key: annotationAccessLog, OneOf: []string{textTrue}},
+		annotationAccessLogInterval, annotationAccessLogBucket, annotationAccessLogPrefix).
+	Needing(&schema.Where{Key: annotationDraining, OneOf: []string{textTrue}}, annotationDrainingTimeout))
 
 // maxText is the longest value of an annotation that is taken apart; AWS takes no list that is longer.
 const maxText = 4096

@@ -221,9 +221,10 @@ var Annotations = schema.Annotations[settings]{
 	stringAnnotation(annotationLinkVisible, "Subscriptions that see it, separated by blanks, or *.", func(s *settings) *string { return &s.Link.Visibility }),
 	stringAnnotation(annotationLinkApproved, "Subscriptions whose private endpoints are accepted at once, separated by blanks, or *.",
 		func(s *settings) *string { return &s.Link.Approval }),
-}.Needing(schema.On(annotationInternal), annotationAllPorts).
-	Needing(schema.Off(annotationInternal), annotationName, annotationName6, annotationPrefixID, annotationPrefixID6, annotationIPTags).
-	Needing(schema.On(annotationPrivateLink), linkAnnotations()...)
+}.Needing(&schema.Where{Key: annotationInternal, OneOf: []string{"true"}}, annotationAllPorts).
+	Needing(&schema.Where{Key: annotationInternal, NoneOf: []string{"true"}},
+		annotationName, annotationName6, annotationPrefixID, annotationPrefixID6, annotationIPTags).
+	Needing(&schema.Where{Key: annotationPrivateLink, OneOf: []string{"true"}}, linkAnnotations()...)
 
 // PortAnnotations is the table of annotations about one port.
 var PortAnnotations = schema.Annotations[portSettings]{

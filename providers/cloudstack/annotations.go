@@ -99,7 +99,7 @@ var Annotations = schema.Annotations[settings]{
 		},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.StickinessParams }, schema.AnnotationRow{
-		Key: annotationStickinessParams, Changes: schema.InPlace, OnlyIf: &schema.Where{Key: annotationStickiness, Present: true},
+		Key: annotationStickinessParams, Changes: schema.InPlace, Needs: schema.Given(annotationStickiness),
 		Spec: schema.Spec{
 			DefaultHelp: "those of CloudStack",
 			Help: "Parameters of the method, as `name=value` with commas between them: `cookie-name`, `mode` (`insert`, `rewrite`, `prefix`), `domain` " +
@@ -121,7 +121,7 @@ var Annotations = schema.Annotations[settings]{
 				`(?:(?:given@)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|asked@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)(?:/[0-9a-f]{32})?`),
 		},
 	}),
-}.Needing(schema.Given(annotationStickiness), annotationStickinessParams)
+}
 
 func checkCIDRs(v string) error {
 	if strings.TrimSpace(v) == "" {

@@ -193,33 +193,33 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationSubnet, Changes: schema.InPlace, Spec: schema.Spec{Help: "UUID of the VPC subnet.", ID: schema.UUID.Padded()},
 	}).Serving(schema.Serves{Portable: portable.Subnet, Only: "one, by its ID"}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Protocol }, schema.AnnotationRow{
-		Key: annotationProtocol, Changes: schema.InPlace, RefuseEmpty: true, OnlyIf: onRegional,
+		Key: annotationProtocol, Changes: schema.InPlace, RefuseEmpty: true, Needs: onRegional, Unread: true,
 		Spec: schema.Spec{
 			Choices: []string{protocolTCP, protocolHTTP, protocolHTTPS, protocolHTTP2, protocolHTTP3},
-			Default: protocolTCP, Help: "Protocol of ports that no other annotation names; `http3` only where they name all. REGIONAL only.",
+			Default: protocolTCP, Help: "Protocol of ports that no other annotation names; `http3` only where they name all.",
 		},
 	}),
 	schema.IntListAnnotation(func(s *settings) *[]int { return &s.HTTPPorts }, schema.AnnotationRow{
-		Key: annotationHTTPPorts, Changes: schema.InPlace, RefuseEmpty: true, OnlyIf: onRegional,
-		Spec: schema.Spec{Min: portMin, Max: portMax, Help: "Service ports that speak HTTP. REGIONAL only."},
+		Key: annotationHTTPPorts, Changes: schema.InPlace, RefuseEmpty: true, Needs: onRegional, Unread: true,
+		Spec: schema.Spec{Min: portMin, Max: portMax, Help: "Service ports that speak HTTP."},
 	}),
 	schema.IntListAnnotation(func(s *settings) *[]int { return &s.TLSPorts }, schema.AnnotationRow{
-		Key: annotationTLSPorts, Changes: schema.InPlace, RefuseEmpty: true, OnlyIf: onRegional,
-		Spec: schema.Spec{Min: portMin, Max: portMax, DefaultHelp: "443 where a certificate or passthrough is set", Help: "Service ports that speak HTTPS. REGIONAL only."},
+		Key: annotationTLSPorts, Changes: schema.InPlace, RefuseEmpty: true, Needs: onRegional, Unread: true,
+		Spec: schema.Spec{Min: portMin, Max: portMax, DefaultHelp: "443 where a certificate or passthrough is set", Help: "Service ports that speak HTTPS."},
 	}).Serving(schema.Serves{
 		Portable: portable.TLSPorts, Where: onRegional, Choose: true, Translate: portableTLSPorts,
 	}),
 	schema.IntListAnnotation(func(s *settings) *[]int { return &s.HTTP2Ports }, schema.AnnotationRow{
-		Key: annotationHTTP2Ports, Changes: schema.InPlace, RefuseEmpty: true, OnlyIf: onRegional,
-		Spec: schema.Spec{Min: portMin, Max: portMax, Help: "Service ports that speak HTTP/2. REGIONAL only."},
+		Key: annotationHTTP2Ports, Changes: schema.InPlace, RefuseEmpty: true, Needs: onRegional, Unread: true,
+		Spec: schema.Spec{Min: portMin, Max: portMax, Help: "Service ports that speak HTTP/2."},
 	}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.HTTP3Port }, schema.AnnotationRow{
-		Key: annotationHTTP3Port, Changes: schema.InPlace, RefuseEmpty: true, OnlyIf: onRegional,
-		Spec: schema.Spec{Min: portMin, Max: portMax, Help: "Service port that speaks HTTP/3 as well. Needs a certificate. REGIONAL only."},
+		Key: annotationHTTP3Port, Changes: schema.InPlace, RefuseEmpty: true, Needs: onRegional, Unread: true,
+		Spec: schema.Spec{Min: portMin, Max: portMax, Help: "Service port that speaks HTTP/3 as well. Needs a certificate."},
 	}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.TLSPassthrough }, schema.AnnotationRow{
-		Key: annotationTLSPassthrough, Changes: schema.InPlace, OnlyIf: onRegional,
-		Spec: schema.Spec{Default: "false", Lenient: true, Help: "Pass TLS through to the nodes. Excludes a certificate. REGIONAL only."},
+		Key: annotationTLSPassthrough, Changes: schema.InPlace, Needs: onRegional, Unread: true,
+		Spec: schema.Spec{Default: "false", Lenient: true, Help: "Pass TLS through to the nodes. Excludes a certificate."},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CertificateID }, schema.AnnotationRow{
 		Key: annotationCertificateID, Changes: schema.InPlace,
@@ -292,17 +292,17 @@ var Annotations = schema.Annotations[settings]{
 		Spec: schema.Spec{Help: "Check a port of the Service instead of kube-proxy; makes the path, port and protocol of the check effective. Any value turns it on."},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CheckPath }, schema.AnnotationRow{
-		Key: annotationCheckPath, Changes: schema.InPlace, OnlyIf: withOverride, Spec: schema.Spec{Help: "Path of the health check. Only with override-health-check."},
+		Key: annotationCheckPath, Changes: schema.InPlace, Needs: withOverride, Unread: true, Spec: schema.Spec{Help: "Path of the health check."},
 	}).Serving(schema.Serves{Portable: portable.CheckPath, Also: overrideCheck}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.CheckPort }, schema.AnnotationRow{
-		Key: annotationCheckPort, Changes: schema.InPlace, OnlyIf: withOverride,
-		Spec: schema.Spec{Min: portMin, Max: portMax, DefaultHelp: "the first TCP port", Help: "Service port whose node port is checked. Only with override-health-check."},
+		Key: annotationCheckPort, Changes: schema.InPlace, Needs: withOverride, Unread: true,
+		Spec: schema.Spec{Min: portMin, Max: portMax, DefaultHelp: "the first TCP port", Help: "Service port whose node port is checked."},
 	}).Serving(schema.Serves{Portable: portable.CheckPort, Also: overrideCheck, Translate: portableCheckPort, Judged: "a node port that the Service does not have"}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.CheckProtocol }, schema.AnnotationRow{
-		Key: annotationCheckProtocol, Changes: schema.InPlace, OnlyIf: withOverride,
+		Key: annotationCheckProtocol, Changes: schema.InPlace, Needs: withOverride, Unread: true,
 		Spec: schema.Spec{
 			Choices: []string{protocolTCP, protocolHTTP, protocolHTTPS}, DefaultHelp: "http where a path is set, else tcp",
-			Help: "Protocol of the health check. Only with override-health-check.",
+			Help: "Protocol of the health check.",
 		},
 	}).Serving(schema.Serves{Portable: portable.CheckProtocol, Also: overrideCheck}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Hostname }, schema.AnnotationRow{
@@ -342,23 +342,9 @@ func parseSettings(given map[string]string, defaultType, actualType string) (s s
 		known = map[string]string{}
 	}
 	known[annotationType] = lbType
-	var ignored []error
-	for _, a := range Annotations {
-		if _, present := given[a.Key]; present && !a.OnlyIf.Holds(known) {
-			ignored = append(ignored, &schema.Problem{Place: "annotation " + a.Key, Reason: unmetReason(a.OnlyIf, lbType), Warning: true})
-		}
-	}
 	s, lenient, err := Annotations.Parse(known)
 	s.Type = lbType
-	return s, errors.Join(lenient, errors.Join(ignored...)), errors.Join(err, s.contradictions(given))
-}
-
-// unmetReason returns why an annotation has no effect.
-func unmetReason(w *schema.Where, lbType string) string {
-	if w.Key == annotationType {
-		return "is ignored by load balancers of type " + lbType
-	}
-	return "is ignored without " + w.Key
+	return s, errors.Join(lenient, schema.Unmet(Annotations.Rows(), given, known, true)), errors.Join(err, s.contradictions(given))
 }
 
 // contradictions reports problems with combinations of annotations.

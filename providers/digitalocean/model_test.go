@@ -413,9 +413,8 @@ func TestSettings(t *testing.T) {
 		"REGIONAL_NETWORK", "",
 	)
 	require.NoError(t, err)
-	assert.Len(t, schema.Problems(warnings), 3)
-	require.ErrorContains(t, warnings, annotationHTTPPorts+": is ignored by load balancers of type REGIONAL_NETWORK")
-	require.ErrorContains(t, warnings, annotationCheckPath+": is ignored without "+annotationOverrideCheck)
+	assert.Len(t, schema.Problems(warnings), 2)
+	require.ErrorContains(t, warnings, annotationHTTPPorts+": has no effect unless "+annotationType+` is "REGIONAL"`)
 
 	s, _, err := parseSettings(map[string]string{annotationType: "nonsense"}, "REGIONAL", "REGIONAL_NETWORK")
 	require.NoError(t, err, "the type of what exists is a fact")

@@ -12,7 +12,7 @@ import (
 )
 
 // onRegional limits annotations to the type that terminates TLS.
-var onRegional = &schema.Where{Key: annotationType, OneOf: []string{godo.LoadBalancerTypeRegional}}
+var onRegional = &schema.Where{Key: annotationType, OneOf: []string{godo.LoadBalancerTypeRegional}, Decided: true}
 
 // overrideCheck enables the settings of an own health check.
 var overrideCheck = map[string]string{annotationOverrideCheck: "true"}

@@ -105,7 +105,9 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationSourceRanges, Changes: schema.InPlace,
 		Spec: schema.Spec{DefaultHelp: "0.0.0.0/0", Help: "Networks that may reach the load balancer. spec.loadBalancerSourceRanges counts before it."},
 	}),
-}
+}.Needing(&schema.Where{Key: annotationType, OneOf: []string{typeInternal}, Decided: true},
+	annotationGlobalAccess, annotationSubnet, annotationShare, annotationAlphaShare).
+	Needing(&schema.Where{Key: annotationType, NoneOf: []string{typeInternal}, Decided: true}, annotationTier)
 
 // fields lists the Service fields through which portable annotations work.
 func fields() []schema.AnnotationRow {
@@ -188,7 +190,12 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 		problems = append(problems, &schema.Problem{Place: "spec.ports", Reason: "are of TCP and of UDP, which one load balancer cannot serve; use TCP or UDP for all ports, and two Services for both"})
 	}
 	warned, refused := serviceFields.Judge(service, nil)
-	return s, errors.Join(warnings, warned, warnOfOtherKind(service)), errors.Join(append(problems, refused)...)
+	kind := typeExternal
+	if isInternal(service) {
+		kind = typeInternal
+	}
+	unmet := schema.Unmet(Annotations.Rows(), service.Annotations, map[string]string{annotationType: kind}, true)
+	return s, errors.Join(warnings, warned, unmet), errors.Join(append(problems, refused)...)
 }
 
 // sourceRanges returns the networks without host bits, sorted and without duplicates.
@@ -209,20 +216,6 @@ func sourceRanges(place string, list []string) ([]string, error) {
 	}
 	slices.Sort(ranges)
 	return slices.Compact(ranges), nil
-}
-
-// warnOfOtherKind warns of annotations that only the other kind of load balancer knows.
-func warnOfOtherKind(service *v1.Service) (warnings error) {
-	keys, kind := []string{annotationGlobalAccess, annotationSubnet, annotationShare, annotationAlphaShare}, typeExternal
-	if isInternal(service) {
-		keys, kind = []string{annotationTier}, typeInternal
-	}
-	for _, key := range keys {
-		if service.Annotations[key] != "" {
-			warnings = errors.Join(warnings, &schema.Problem{Place: "annotation " + key, Reason: "has no effect on an " + kind + " load balancer", Warning: true})
-		}
-	}
-	return warnings
 }
 
 // hasMixedProtocols reports whether the ports of a Service have several protocols.

@@ -466,7 +466,7 @@ func TestSharedBackendTakeover(t *testing.T) {
 func TestAnnotationsOfTheOtherKind(t *testing.T) {
 	t.Parallel()
 	for kind, told := range map[string][]string{
-		typeExternal: {annotationGlobalAccess, annotationSubnet, annotationShare}, typeInternal: {annotationTier},
+		typeExternal: {annotationGlobalAccess, annotationSubnet, annotationShare}, "Internal": {annotationTier},
 	} {
 		warnings, err := checkService(registry.Inputs{}, &v1.Service{
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
@@ -477,7 +477,8 @@ func TestAnnotationsOfTheOtherKind(t *testing.T) {
 		require.NoError(t, err)
 		var want []string
 		for _, key := range told {
-			want = append(want, "annotation "+key+": has no effect on an "+kind+" load balancer")
+			condition := map[bool]string{true: "where", false: "unless"}[key == annotationTier]
+			want = append(want, "annotation "+key+": has no effect "+condition+" "+annotationType+` is "internal"`)
 		}
 		require.Error(t, warnings)
 		assert.Equal(t, strings.Join(want, "\n"), warnings.Error())

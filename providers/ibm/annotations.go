@@ -202,16 +202,14 @@ var Annotations = schema.Annotations[settings]{
 
 func checkPortRow() schema.AnnotationRow {
 	r := numberRow(annotationCheckPort, "Port of the nodes that is checked.", 1, 65535, "the node port")
-	r.OnlyIf = &schema.Where{Key: annotationCheckProtocol, Present: true}
-	r.Needs = r.OnlyIf
+	r.Needs, r.Unread = &schema.Where{Key: annotationCheckProtocol, Present: true}, true
 	return r
 }
 
 func checkPathRow() schema.AnnotationRow {
 	r := inPlaceRow(annotationCheckPath, "Path of health checks by http and https.")
 	r.DefaultHelp = rootPath
-	r.OnlyIf = &schema.Where{Key: annotationCheckProtocol, OneOf: []string{protocolHTTP, protocolHTTPS}}
-	r.Needs = r.OnlyIf
+	r.Needs, r.Unread = &schema.Where{Key: annotationCheckProtocol, OneOf: []string{protocolHTTP, protocolHTTPS}}, true
 	r.Check = matches(regexp.MustCompile(`^/[!-~]*$`), "is no path: begin with a slash, and leave out blanks")
 	return r
 }

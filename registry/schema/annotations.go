@@ -40,12 +40,11 @@ type AnnotationRow struct {
 	PresenceOnly bool `json:"presenceOnly,omitempty"`
 	// Where limits the row to Services of some kind; nil means that it counts for all.
 	Where *Where `json:"where,omitempty"`
-	// OnlyIf is a condition without which the value has no effect: it is then neither parsed nor refused. Unlike Where it does not divide
-	// Services into kinds, so that a portable annotation's translation may satisfy it. The cloud warns of it, or Needs does.
-	OnlyIf *Where `json:"onlyIf,omitempty"`
-	// Needs is a condition without which the value has no effect, which a warning says. It is parsed and refused all the same, unless
-	// OnlyIf says otherwise.
+	// Needs is a condition without which the value has no effect, which a warning says. Unlike Where it does not divide Services into
+	// kinds, so that a portable annotation's translation may satisfy it.
 	Needs *Where `json:"needs,omitempty"`
+	// Unread is set if the value is then neither parsed nor refused.
+	Unread bool `json:"unread,omitempty"`
 	// RefuseEmpty is set if an empty value is a fault, and not the same as absence.
 	RefuseEmpty bool `json:"refuseEmpty,omitempty"`
 	// Serves are the portable annotations that the row serves: see package portable.
@@ -59,6 +58,8 @@ type Where struct {
 	NoneOf []string `json:"noneOf,omitempty"`
 	// Present is set where the other annotation must be there, whatever its value.
 	Present bool `json:"present,omitempty"`
+	// Decided is set if options, the class or the cloud decide as well, so that the cloud's code calls Unmet with the outcome.
+	Decided bool `json:"decided,omitempty"`
 }
 
 // Holds reports whether annotations meet the condition; no condition always does.
@@ -76,11 +77,9 @@ func (w *Where) Holds(given map[string]string) bool {
 	return !slices.Contains(w.NoneOf, given[w.Key])
 }
 
-// String says when the condition is not met. Of a switch it names one form.
+// String says when the condition is not met.
 func (w *Where) String() string {
 	switch {
-	case slices.Equal(w.OneOf, On(w.Key).OneOf):
-		return "unless " + w.Key + " is " + strconv.Quote(w.OneOf[0])
 	case len(w.OneOf) > 0:
 		quoted := make([]string, len(w.OneOf))
 		for i, one := range w.OneOf {
@@ -96,24 +95,48 @@ func (w *Where) String() string {
 // Given is the condition that another annotation has a value.
 func Given(key string) *Where { return &Where{Key: key, NoneOf: []string{""}} }
 
-// On is the condition that another annotation is a switch that is on.
-func On(key string) *Where {
-	return &Where{Key: key, OneOf: []string{"true", "True", "TRUE", "t", "T", "1"}}
-}
-
-// Off is the condition that it is not.
-func Off(key string) *Where { return &Where{Key: key, NoneOf: On(key).OneOf} }
-
-// Unmet warns of annotations without effect, because they need another one. effective are all that count, given those of the Service.
-func Unmet(rows []AnnotationRow, given, effective map[string]string) error {
+// Unmet warns of annotations without effect, because they need another one: given are those of the Service, effective all that count. Of
+// switches every form that their rows take counts. It is about conditions that are decided elsewhere, or about the others.
+func Unmet(rows []AnnotationRow, given, effective map[string]string, decided bool) error {
+	read := map[string]string{}
+	maps.Copy(read, effective)
+	for _, r := range rows {
+		if r.Kind == KindBool && (read[r.Key] != "" || r.Default != "") {
+			read[r.Key] = strconv.FormatBool(r.isOn(read[r.Key]))
+		}
+	}
 	var problems []error
 	for _, r := range rows {
-		if given[r.Key] == "" || !r.Where.Holds(effective) || r.Needs.Holds(effective) {
+		if r.Needs == nil || r.Needs.Decided != decided || given[r.Key] == "" || !r.Where.Holds(effective) || r.Needs.Holds(read) {
 			continue
 		}
 		problems = append(problems, &Problem{Place: "annotation " + r.Key, Reason: "has no effect " + r.Needs.String(), Warning: true})
 	}
 	return errors.Join(problems...)
+}
+
+// isOn reads a switch as Parse does.
+func (r AnnotationRow) isOn(text string) bool {
+	parse := parseBool
+	if r.AnyCase {
+		parse = parseSwitch
+	}
+	if r.Trimmed {
+		text = strings.TrimSpace(text)
+	}
+	on, err := parse(r.Spec, text)
+	if err != nil { // the default counts in its place, or the Service is refused
+		on = r.Default == "true"
+	}
+	return on
+}
+
+// ReadIf is the condition without which the value is not parsed; nil where it always is.
+func (r AnnotationRow) ReadIf() *Where {
+	if r.Unread {
+		return r.Needs
+	}
+	return nil
 }
 
 // Adopting reports whether the annotation can request an existing object of the cloud. The chart's admission policy can restrict it to some
@@ -217,7 +240,7 @@ func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, er
 		if long[a.Key] || strings.Contains(a.Key, Numbered) {
 			continue // the provider parses numbered annotations for each port: see ForPort
 		}
-		if !a.OnlyIf.Holds(given) {
+		if !a.ReadIf().Holds(given) {
 			continue
 		}
 		written, text, present := a.value(given)

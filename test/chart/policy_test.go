@@ -236,7 +236,7 @@ func TestSwitchesAreJudgedAlike(t *testing.T) {
 			t.Parallel()
 			errs, warnings := policiesOf(t, p, "", affordable)
 			for _, row := range p.Annotations {
-				if row.Kind != schema.KindBool || row.Where != nil || row.OnlyIf != nil || strings.Contains(row.Key, schema.Numbered) {
+				if row.Kind != schema.KindBool || row.Where != nil || row.ReadIf() != nil || strings.Contains(row.Key, schema.Numbered) {
 					continue
 				}
 				for _, value := range values {

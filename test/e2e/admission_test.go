@@ -204,7 +204,7 @@ func annotationSets(p registry.Provider) []tried {
 	rows := slices.Concat(p.Annotations, contract.Annotations.Rows(), portable.Annotations.Rows())
 	for _, around := range surroundings(rows, p.ServedElsewhere) {
 		for _, row := range rows {
-			if len(around) > 0 && row.Where == nil && row.OnlyIf == nil && !strings.HasPrefix(row.Key, portable.Prefix) {
+			if len(around) > 0 && row.Where == nil && row.ReadIf() == nil && !strings.HasPrefix(row.Key, portable.Prefix) {
 				continue // it is judged alike everywhere
 			}
 			for _, value := range sampleValues(row) {
@@ -239,7 +239,7 @@ func surroundings(rows []schema.AnnotationRow, elsewhere *schema.Where) []map[st
 	add(elsewhere)
 	for _, row := range rows {
 		add(row.Where)
-		add(row.OnlyIf)
+		add(row.ReadIf())
 		for _, s := range row.Serves {
 			add(s.Where)
 		}
