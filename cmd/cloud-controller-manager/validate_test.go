@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
@@ -143,4 +144,62 @@ func TestSwitchesThatOthersNeed(t *testing.T) {
 			assert.Equal(t, slices.Contains(c.off, value), strings.Contains(err.Error(), c.key+": has no effect unless"), "%s: %q", c.needs, value)
 		}
 	}
+}
+
+// TestFaultsOfTheFile: a fault of the cloud config is told as such, whatever else may set the same option; what its environment may add to
+// it is no fault.
+func TestFaultsOfTheFile(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ cloud, file, fault string }{
+		{"cloudstack", "[Global]\napi-url = ftp://x\napi-key = k\nsecret-key = s", "key [Global] api-url of the cloud config: is not an address"},
+		{"cloudstack", "[Global]\nssl-no-verify = true", ""},
+		{"ovirt", "[connection]\nuri = ftp://x", "key [connection] uri of the cloud config: "},
+		{"ovirt", "[connection]\ninsecure = true", ""},
+		{"photon", "[Global]\ntarget = nonsense\nproject = p", "key [Global] target of the cloud config: is not an address"},
+		{"photon", "[Global]\noverrideIP = true", ""},
+		{"ibm", " ", "cloud config: is missing or empty"},
+		{"oci", " ", "cloud config: is missing or empty"},
+		{"gce", "[global]\ntoken-url = nil", ""},
+		{"linode", "vpcIDs: [1]\nvpcNames: [a]\nsubnetIDs: [2]", "flags --vpc-ids and --vpc-names: exclude each other"},
+		{"linode", "vpcIDs: [1]", ""},
+		{"azure", "{subscriptionId: s, resourceGroup: g, location: l, vmType: vmss}", ""},
+		{"azure", "{subscriptionId: s, resourceGroup: g}", "key location of the cloud config: is required"},
+		{"aws", "[ServiceOverride \"1\"]\nService = EC2", "key [ServiceOverride \"1\"] Region of the cloud config: is required"},
+		{"vsphere", "global:\n  port: 443\n  secretName: x", ""},
+		{"vsphere", "vcenter:\n  one:\n    server: vc.example.com\n    port: many\n    secretName: x", "key vcenter.one.port of the cloud config: "},
+		{"openstack", "[Global]\nuse-clouds = true\nclouds-file = /nowhere", ""},
+		{"openstack", "[Global]\nauth-url = https://keystone.example.com", "key [Global] password of the cloud config: is required"},
+		{"digitalocean", "region: nyc3\nregoin: x", "key regoin of the cloud config: is unknown"},
+	} {
+		p, err := registry.Linked().Lookup(c.cloud)
+		require.NoError(t, err)
+		var said []string
+		for _, one := range schema.Problems(p.Validate(registry.Inputs{Sources: schema.Sources{File: []byte(c.file), FilePath: "config"}})) {
+			if problem, is := errors.AsType[*schema.Problem](one); is && problem.InFile {
+				said = append(said, one.Error())
+			}
+		}
+		if c.fault == "" {
+			assert.Empty(t, said, "%s: %s", c.cloud, c.file)
+			continue
+		}
+		assert.Contains(t, strings.Join(said, "\n"), c.fault, "%s: %s", c.cloud, c.file)
+	}
+}
+
+// TestJudgedWithoutClouds: clouds.yaml, which only the cluster may have, has nothing that Services are judged by. The rest of the file
+// counts without it.
+func TestJudgedWithoutClouds(t *testing.T) {
+	t.Parallel()
+	p, err := registry.Linked().Lookup("openstack")
+	require.NoError(t, err)
+	file := "[Global]\nuse-clouds = true\nclouds-file = /nowhere\n[LoadBalancer]\nlb-provider = ovn\n[LoadBalancerClass \"inner\"]\nsubnet-id = x\n"
+	s := &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"loadbalancer.openstack.org/class": "inner"}},
+		Spec:       v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}, LoadBalancerSourceRanges: []string{"192.0.2.0/24"}},
+	}
+	registry.AsStored(s)
+	warnings, err := registry.CheckServiceOf(p, registry.Inputs{Sources: schema.Sources{File: []byte(file)}}, s)
+	require.NoError(t, err, "the class is one of the file")
+	require.ErrorContains(t, warnings, "spec.loadBalancerSourceRanges: ", "ovn restricts no clients")
 }

@@ -319,7 +319,7 @@ func parseOverrides(entries []schema.INIEntry, allowInsecure bool) (list []overr
 			o.SigningName = value
 		case "signingmethod": // without effect, as in AWS's own controller
 		default:
-			problems = append(problems, &schema.Problem{Place: "key " + e.FileKey() + " of the cloud config", Reason: "is unknown; an override has Service, Region, URL, SigningRegion, SigningName and SigningMethod"})
+			problems = append(problems, schema.BlameKey(e.FileKey(), "", "is unknown; an override has Service, Region, URL, SigningRegion, SigningName and SigningMethod"))
 		}
 	}
 	places := map[string]string{}
@@ -336,7 +336,7 @@ func parseOverrides(entries []schema.INIEntry, allowInsecure bool) (list []overr
 func (o *override) check(label string, places map[string]string, allowInsecure bool) []error {
 	var problems []error
 	report := func(key, value, reason string) {
-		problems = append(problems, &schema.Problem{Place: fmt.Sprintf("key [ServiceOverride %q] %s of the cloud config", label, key), Value: value, Reason: reason})
+		problems = append(problems, schema.BlameKey(fmt.Sprintf("[ServiceOverride %q] %s", label, key), value, reason))
 	}
 	for key, value := range map[string]string{"Service": o.Service, "Region": o.Region, "URL": o.URL, "SigningRegion": o.SigningRegion} {
 		if value == "" {
@@ -369,11 +369,9 @@ func (o *override) check(label string, places map[string]string, allowInsecure b
 // contradictions are faults of two or more options together, and options that have no effect without others.
 func (c *Config) contradictions() (warnings []error, err error) {
 	var problems []error
-	key := func(name string) string { return "key [Global] " + name + " of the cloud config" }
 	if c.ClusterID != "" && c.LegacyClusterID != "" && c.ClusterID != c.LegacyClusterID {
-		problems = append(problems, &schema.Problem{
-			Place: key("KubernetesClusterTag"), Value: c.LegacyClusterID, Reason: fmt.Sprintf("and KubernetesClusterID %q name two clusters; make them equal or keep one", c.ClusterID),
-		})
+		problems = append(problems, schema.BlameKey("[Global] KubernetesClusterTag", c.LegacyClusterID,
+			fmt.Sprintf("and KubernetesClusterID %q name two clusters; make them equal or keep one", c.ClusterID)))
 	}
 	if c.AccessKeyID.IsZero() != c.SecretAccessKey.IsZero() {
 		problems = append(problems, &schema.Problem{Place: "environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", Reason: "belong together; set both"})
@@ -382,7 +380,7 @@ func (c *Config) contradictions() (warnings []error, err error) {
 		c.RoleAccount = parsed.AccountID
 	}
 	warn := func(name, reason string) {
-		warnings = append(warnings, &schema.Problem{Place: key(name), Reason: reason, Warning: true})
+		warnings = append(warnings, schema.WarnOfKey("[Global] "+name, reason))
 	}
 	if c.SourceARN != "" && c.RoleARN == "" {
 		warn("SourceARN", "has no effect without RoleARN")

@@ -22,7 +22,7 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps
 func readFile(data []byte) (keys map[string]string, warnings, err error) {
 	var raw map[string]any
 	if err := yaml.Unmarshal(data, &raw); err != nil {
-		return nil, nil, &schema.Problem{Place: "cloud config", Reason: "is neither JSON nor YAML: " + err.Error()}
+		return nil, nil, schema.BlameKey("", "", "is neither JSON nor YAML: "+err.Error())
 	}
 	known := map[string]string{}
 	var names []string
@@ -35,7 +35,7 @@ func readFile(data []byte) (keys map[string]string, warnings, err error) {
 	keys = map[string]string{}
 	var problems []error
 	warn := func(key, reason string) {
-		warnings = errors.Join(warnings, &schema.Problem{Place: "key " + key + " of the cloud config", Reason: reason, Warning: true})
+		warnings = errors.Join(warnings, schema.WarnOfKey(key, reason))
 	}
 	for _, key := range sortedKeys(raw) {
 		name, ok := known[strings.ToLower(key)]
@@ -52,7 +52,7 @@ func readFile(data []byte) (keys map[string]string, warnings, err error) {
 		default:
 			value, err := flatten(raw[key])
 			if err != nil {
-				problems = append(problems, &schema.Problem{Place: "key " + key + " of the cloud config", Reason: err.Error()})
+				problems = append(problems, schema.BlameKey(key, "", err.Error()))
 				continue
 			}
 			keys[name] = value
@@ -94,14 +94,14 @@ func parseTags(list, asMap string) (map[string]string, error) {
 	if asMap != "" {
 		var given map[string]any
 		if err := json.Unmarshal([]byte(asMap), &given); err != nil {
-			return nil, &schema.Problem{Place: "key tagsMap of the cloud config", Reason: "is no map of texts"}
+			return nil, schema.BlameKey("tagsMap", "", "is no map of texts")
 		}
 		for _, key := range sortedKeys(given) {
 			setTag(tags, strings.TrimSpace(key), strings.TrimSpace(fmt.Sprint(given[key])))
 		}
 	}
 	if err := checkTagSizes(tags); err != nil {
-		return nil, &schema.Problem{Place: "key tags or tagsMap of the cloud config", Reason: err.Error()}
+		return nil, schema.BlameKey("tags or tagsMap", "", err.Error())
 	}
 	return tags, nil
 }

@@ -43,7 +43,7 @@ func parseLoadBalancers(text string) ([]standardLB, error) {
 		return nil, nil
 	}
 	problem := func(format string, args ...any) error {
-		return &schema.Problem{Place: "key multipleStandardLoadBalancerConfigurations of the cloud config", Reason: fmt.Sprintf(format, args...)}
+		return schema.BlameKey("multipleStandardLoadBalancerConfigurations", "", fmt.Sprintf(format, args...))
 	}
 	var list []standardLB
 	if err := json.Unmarshal([]byte(text), &list); err != nil {

@@ -235,7 +235,7 @@ func (c *Config) complete(in registry.Inputs) error {
 	var problems []error
 	refuse := func(wrong bool, format string, args ...any) {
 		if wrong {
-			problems = append(problems, &schema.Problem{Place: "cloud config", Reason: fmt.Sprintf(format, args...)})
+			problems = append(problems, schema.BlameKey("", "", fmt.Sprintf(format, args...)))
 		}
 	}
 	sku := strings.ToLower(c.SKU)
@@ -256,7 +256,7 @@ func (c *Config) complete(in registry.Inputs) error {
 	refuse(c.NetworkTenant != "" && !strings.EqualFold(c.NetworkTenant, c.Tenant), "networkResourceTenantID: a network in another tenant is not served")
 	if c.Endpoint != "" {
 		if err := schema.InsecureURL(c.Endpoint, in.AllowInsecureEndpoints); err != nil {
-			problems = append(problems, &schema.Problem{Place: "key resourceManagerEndpoint of the cloud config", Value: c.Endpoint, Reason: err.Error()})
+			problems = append(problems, schema.BlameKey("resourceManagerEndpoint", c.Endpoint, err.Error()))
 		}
 	}
 	c.cloud = cloudOf(c.Cloud, c.Endpoint)
@@ -289,7 +289,7 @@ func (c *Config) inherit(in registry.Inputs) {
 	c.Insecure = in.AllowInsecureEndpoints
 }
 
-// checkCredentials demands one way to authenticate.
+// checkCredentials demands one way to authenticate. The environment may have each.
 func (c *Config) checkCredentials() error {
 	problem := func(reason string) error { return &schema.Problem{Place: "cloud config", Reason: reason} }
 	switch {

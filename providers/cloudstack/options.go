@@ -89,30 +89,27 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	keys, rest, iniErr := Options.FromINI(entries)
 	in.Keys = keys
 	c, err = Options.Parse(in.Sources)
-	problems := []error{iniErr, err, c.checkURL(in.AllowInsecureEndpoints)}
+	problems := []error{iniErr, err, c.checkURL(in)}
 	_, err = c.trust().TLS()
 	problems = append(problems, err)
 	warnings = Options.Unknown(rest)
 	if c.zone != "" {
-		warnings = errors.Join(warnings, &schema.Problem{
-			Place: "key [Global] zone of the cloud config", Reason: "has no effect: virtual machines say their zone", Warning: true,
-		})
+		warnings = errors.Join(warnings, schema.WarnOfKey("[Global] zone", "has no effect: virtual machines say their zone"))
 	}
 	return c, warnings, errors.Join(problems...)
 }
 
 // checkURL checks the API's address. The value may contain a password and is not shown.
-func (c Config) checkURL(insecure bool) error {
-	place := "key " + keyURL + " of the cloud config (environment variable " + envURL + ")"
+func (c Config) checkURL(in registry.Inputs) error {
 	if c.URL == "" {
-		return &schema.Problem{Place: place, Reason: "is required and is not set"}
+		return Options.Blame(in.Sources, keyURL, "", "is required and is not set")
 	}
 	u, err := url.Parse(c.URL)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return &schema.Problem{Place: place, Reason: `is not an address of the form "https://host/client/api"`}
+		return Options.Blame(in.Sources, keyURL, "", `is not an address of the form "https://host/client/api"`)
 	}
-	if reason := schema.InsecureURL(c.URL, insecure); reason != nil {
-		return &schema.Problem{Place: place, Value: c.URL, Reason: reason.Error()}
+	if reason := schema.InsecureURL(c.URL, in.AllowInsecureEndpoints); reason != nil {
+		return Options.Blame(in.Sources, keyURL, c.URL, reason.Error())
 	}
 	return nil
 }

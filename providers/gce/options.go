@@ -189,7 +189,9 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	warned := []error{Options.Unknown(rest)}
 	for _, o := range Options {
 		if why, ok := strings.CutPrefix(o.Help, compatible); ok && isSet(o.OptionRow, in, keys) {
-			warned = append(warned, &schema.Problem{Place: o.Name(), Reason: "has no effect: " + strings.TrimSuffix(why, "."), Warning: true})
+			warned = append(warned, &schema.Problem{
+				Place: o.Name(), Reason: "has no effect: " + strings.TrimSuffix(why, "."), Warning: true, InFile: keys[o.FileKey] != "",
+			})
 		}
 	}
 	if err == nil && c.TokenURL == tokenURLDefault && c.CredentialsFile == "" {

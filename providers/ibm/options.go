@@ -198,13 +198,13 @@ func checkRegion(v string) error {
 }
 
 func problem(key, value, reason string) error {
-	return &schema.Problem{Place: "key " + key + " of the cloud config", Value: value, Reason: reason}
+	return schema.BlameKey(key, value, reason)
 }
 
 // parseConfig parses the options and reports all faults at once.
 func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	if len(bytes.TrimSpace(in.File)) == 0 {
-		return c, nil, &schema.Problem{Place: "--cloud-config", Reason: "is missing or empty; name the file that holds the configuration"}
+		return c, nil, schema.BlameKey("", "", "is missing or empty; name the file that holds the configuration by --cloud-config")
 	}
 	entries, err := schema.ReadINI(bytes.TrimPrefix(in.File, []byte("\xef\xbb\xbf")))
 	if err != nil {
@@ -261,17 +261,22 @@ func (c *Config) readKey() error {
 	if c.KeyFile != "" {
 		read, err := schema.NewSecretFile(c.KeyFile)
 		if err != nil {
-			return problem(keyCredentials, c.KeyFile, "cannot be read: "+err.Error())
+			return elsewhere(c.KeyFile, "cannot be read: "+err.Error())
 		}
 		c.Credential = read
 	}
 	if c.Credential.IsZero() {
-		return problem(keyCredentials, "", missing)
+		return elsewhere("", missing)
 	}
 	if err := checkKey(c.Credential.Reveal()); err != nil {
-		return problem(keyCredentials, "", err.Error())
+		return elsewhere("", err.Error())
 	}
 	return nil
+}
+
+// elsewhere returns a fault of the credential, which is in a file of its own or in the environment.
+func elsewhere(value, reason string) error {
+	return &schema.Problem{Place: "key " + keyCredentials + " of the cloud config", Value: value, Reason: reason}
 }
 
 // checkKey returns the fault in the form of an API key.
@@ -289,7 +294,7 @@ func (c *Config) WithProfile() bool { return c.Identity || c.ProfileID != "" || 
 func (c *Config) warnings() error {
 	var list []error
 	warn := func(key, value, reason string) {
-		list = append(list, &schema.Problem{Place: "key " + key + " of the cloud config", Value: value, Reason: reason, Warning: true})
+		list = append(list, &schema.Problem{Place: "key " + key + " of the cloud config", Value: value, Reason: reason, Warning: true, InFile: true})
 	}
 	if c.dropped.kubeconfig != "" {
 		warn("[kubernetes] config-file", c.dropped.kubeconfig, "has no effect: --kubeconfig names the file")

@@ -42,7 +42,7 @@ func TestConfig(t *testing.T) {
 		file  string
 		words []string
 	}{
-		"no file":     {"", []string{"--cloud-config: is missing or empty"}},
+		"no file":     {"", []string{"cloud config: is missing or empty"}},
 		"old version": {strings.Replace(usualFile(), "1.1.0", "0.9", 1), []string{`"0.9" is not one of 1.0.0, 1.1.0`}},
 		"nothing": {"[global]\nversion = 1.0.0\n", []string{
 			"[provider] clusterID of the cloud config: is required", "[provider] accountID of", "[provider] region of", "[provider] g2ResourceGroupName of",

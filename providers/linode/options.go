@@ -216,9 +216,7 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	c, err = Options.Parse(in.Sources)
 	c.ClusterCIDR, c.AllocateNodeCIDRs = in.ClusterCIDR, in.AllocateNodeCIDRs
 	c.Shared = in.Guard != nil && in.Guard.NodeSelector != ""
-	if err == nil {
-		err = c.contradictions()
-	}
+	err = errors.Join(err, c.contradictions(in.Sources)) // a token that is missing here hides nothing
 	if len(c.SubnetIDs) > 0 {
 		c.SubnetNames = nil
 	}
@@ -229,19 +227,26 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 }
 
 // contradictions are faults of two or more options together.
-func (c Config) contradictions() error {
+func (c Config) contradictions(src schema.Sources) error {
 	var problems []error
 	report := func(broken bool, place, reason string) {
 		if broken {
 			problems = append(problems, &schema.Problem{Place: place, Reason: reason})
 		}
 	}
-	report(len(c.VPCIDs) > 0 && len(c.VPCNames) > 0, "flags --vpc-ids and --vpc-names", "exclude each other; keep one")
+	exclude := func(broken bool, a, b string) {
+		if broken {
+			inFile := Options.IsInFile(src, a) && Options.IsInFile(src, b)
+			problems = append(problems, &schema.Problem{Place: "flags --" + a + " and --" + b, Reason: "exclude each other; keep one", InFile: inFile})
+		}
+	}
+	exclude(len(c.VPCIDs) > 0 && len(c.VPCNames) > 0, "vpc-ids", "vpc-names")
 	report(len(c.VPCIDs) > 0 && len(c.SubnetIDs) == 0, "flag --vpc-ids", "needs --subnet-ids")
 	report(len(c.SubnetIDs) > 0 && len(c.VPCIDs) == 0, "flag --subnet-ids", "needs --vpc-ids")
 	report(c.Routes && !c.inVPC(), "flag --enable-route-controller", "needs a VPC; set --vpc-names or --vpc-ids")
 	report(len(c.VPCNames) > 0 && len(c.SubnetNames) == 0, "flag --subnet-names", "must not be empty with --vpc-names")
-	report(c.BackendSubnetID != 0 && c.BackendSubnetTag != "" && !c.NoVPCBackends, "flags --nodebalancer-backend-ipv4-subnet-id and --nodebalancer-backend-ipv4-subnet-name", "exclude each other; keep one")
+	exclude(c.BackendSubnetID != 0 && c.BackendSubnetTag != "" && !c.NoVPCBackends,
+		"nodebalancer-backend-ipv4-subnet-id", "nodebalancer-backend-ipv4-subnet-name")
 	report(c.BackendSubnetTag != "" && !c.inVPC() && !c.NoVPCBackends, "flag --nodebalancer-backend-ipv4-subnet-name", "needs a VPC; set --vpc-names or --vpc-ids")
 	if c.AllocateNodeCIDRs {
 		cluster, err := netip.ParsePrefix(c.ClusterCIDR)

@@ -21,7 +21,7 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 func readFile(data []byte) (keys map[string]string, warnings, err error) {
 	var raw map[string]any
 	if err := yaml.Unmarshal(data, &raw); err != nil {
-		return nil, nil, &schema.Problem{Place: "cloud config", Reason: "is not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
+		return nil, nil, schema.BlameKey("", "", "is not YAML: "+strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	r := reader{keys: map[string]string{}}
 	for _, row := range Options.Rows() {
@@ -65,7 +65,7 @@ func (r *reader) read(prefix string, values map[string]any) {
 }
 
 func (r *reader) warn(key, reason string) {
-	r.warnings = errors.Join(r.warnings, &schema.Problem{Place: "key " + key + " of the cloud config", Reason: reason, Warning: true})
+	r.warnings = errors.Join(r.warnings, schema.WarnOfKey(key, reason))
 }
 
 func whyIgnored(key string) string {

@@ -193,7 +193,7 @@ func toggle(key, help string, at func(*Config) *bool) schema.Option[Config] {
 // parseConfig reads the options and reports everything that is wrong at once. Warnings are about keys without effect.
 func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	if len(strings.TrimSpace(string(in.File))) == 0 {
-		return c, nil, &schema.Problem{Place: "cloud config", Reason: "is missing or empty; name the file by --cloud-config"}
+		return c, nil, schema.BlameKey("", "", "is missing or empty; name the file by --cloud-config")
 	}
 	keys, warnings, err := readFile(in.File)
 	if err != nil {
@@ -211,7 +211,7 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 func (c *Config) complete() error {
 	var problems []error
 	refuse := func(e *field.Error) {
-		problems = append(problems, &schema.Problem{Place: "cloud config", Reason: e.Error()})
+		problems = append(problems, schema.BlameKey("", "", e.Error()))
 	}
 	if c.Compartment == "" {
 		c.Compartment = c.OldCompartment
@@ -231,11 +231,11 @@ func (c *Config) complete() error {
 	}
 	var err error
 	if c.tags, err = parseTags(c.Tags); err != nil {
-		problems = append(problems, &schema.Problem{Place: "key tags.loadBalancer of the cloud config", Reason: err.Error()})
+		problems = append(problems, schema.BlameKey("tags.loadBalancer", "", err.Error()))
 	}
 	if c.SecurityLists != "" {
 		if err := json.Unmarshal([]byte(c.SecurityLists), &c.securityLists); err != nil {
-			problems = append(problems, &schema.Problem{Place: "key " + keyLists + " of the cloud config", Reason: "is not a mapping of subnets to security lists"})
+			problems = append(problems, schema.BlameKey(keyLists, "", "is not a mapping of subnets to security lists"))
 		}
 	}
 	switch c.SecurityListMode {
@@ -272,7 +272,7 @@ func (c *Config) checkKey(refuse func(*field.Error)) []error {
 	}
 	key, err := parseKey([]byte(c.Key.Reveal()), []byte(passphrase.Reveal()))
 	if err != nil {
-		return []error{&schema.Problem{Place: "key auth.key of the cloud config", Reason: fmt.Sprintf("is no private key: %s", err)}}
+		return []error{schema.BlameKey("auth.key", "", fmt.Sprintf("is no private key: %s", err))}
 	}
 	c.key = key
 	return nil

@@ -305,15 +305,13 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	keys, rest, iniErr := Options.FromINI(entries)
 	classes, rest, classErr := parseClasses(rest)
 	in.Keys = keys
-	if err := withClouds(keys, in); err != nil {
-		return c, nil, err
-	}
+	cloudsErr := withClouds(keys, in)
 	c, err = Options.Parse(in.Sources)
 	c.Classes = classes
-	if err == nil {
+	if err == nil && cloudsErr == nil { // clouds.yaml has the rest of the login, and nothing that Services are judged by
 		err = c.contradictions()
 	}
-	return c, warnUnknown(rest), errors.Join(iniErr, classErr, err)
+	return c, warnUnknown(rest), errors.Join(iniErr, classErr, cloudsErr, err)
 }
 
 // warnUnknown warns of keys without an option. Some are for other programs that read the same file.
@@ -322,8 +320,7 @@ func warnUnknown(entries []schema.INIEntry) (warnings error) {
 	var unknown []schema.INIEntry
 	for _, e := range entries {
 		if reader, foreign := readers[strings.ToLower(e.Section)]; foreign {
-			place := "key " + e.FileKey() + " of the cloud config"
-			warnings = errors.Join(warnings, &schema.Problem{Place: place, Reason: "has no effect here, and may stay for " + reader, Warning: true})
+			warnings = errors.Join(warnings, schema.WarnOfKey(e.FileKey(), "has no effect here, and may stay for "+reader))
 			continue
 		}
 		unknown = append(unknown, e)
@@ -342,10 +339,7 @@ func parseClasses(entries []schema.INIEntry) (classes map[string]class, rest []s
 		one := classes[e.Subsection]
 		at, known := classTable(&one)[strings.ToLower(e.Key)]
 		if !known {
-			p := &schema.Problem{
-				Place: "key " + e.FileKey() + " of the cloud config", Reason: "is unknown; a class has " + strings.Join(slices.Sorted(maps.Keys(classTable(&one))), ", "),
-			}
-			problems = append(problems, p)
+			problems = append(problems, schema.BlameKey(e.FileKey(), "", "is unknown; a class has "+strings.Join(slices.Sorted(maps.Keys(classTable(&one))), ", ")))
 			continue
 		}
 		*at = e.Value
@@ -353,7 +347,7 @@ func parseClasses(entries []schema.INIEntry) (classes map[string]class, rest []s
 	}
 	for name, one := range classes {
 		if err := checkPattern(one.FloatingSubnet); err != nil {
-			problems = append(problems, &schema.Problem{Place: fmt.Sprintf("key [LoadBalancerClass %q] floating-subnet of the cloud config", name), Value: one.FloatingSubnet, Reason: err.Error()})
+			problems = append(problems, schema.BlameKey(fmt.Sprintf("[LoadBalancerClass %q] floating-subnet", name), one.FloatingSubnet, err.Error()))
 		}
 	}
 	return classes, rest, errors.Join(problems...)
@@ -364,7 +358,7 @@ func (c Config) contradictions() error {
 	var problems []error
 	report := func(broken bool, key, reason string) {
 		if broken {
-			problems = append(problems, &schema.Problem{Place: "key [Global] " + key + " of the cloud config", Reason: reason})
+			problems = append(problems, schema.BlameKey("[Global] "+key, "", reason))
 		}
 	}
 	g := c.Global

@@ -172,21 +172,19 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	c.endpoint, err = newEndpoint(c.URI)
 	switch {
 	case c.URI == "":
-		problems = append(problems, &schema.Problem{Place: "key " + keyURI + " of the cloud config (environment variable " + envURL + ")", Reason: missingURI})
+		problems = append(problems, Options.Blame(in.Sources, keyURI, "", missingURI))
 	case err != nil:
-		problems = append(problems, &schema.Problem{Place: placeOfURI(in, keys), Reason: err.Error()})
+		problems = append(problems, Options.Blame(in.Sources, keyURI, "", err.Error()))
 	default:
 		if reason := schema.InsecureURL(c.endpoint.root, in.AllowInsecureEndpoints); reason != nil {
-			problems = append(problems, &schema.Problem{Place: placeOfURI(in, keys), Value: c.endpoint.root, Reason: reason.Error()})
+			problems = append(problems, Options.Blame(in.Sources, keyURI, c.endpoint.root, reason.Error()))
 		}
 	}
 	if c.Username.IsZero() {
 		c.Username = schema.NewSecret(defaultUsername)
 	}
 	if c.Password.IsZero() {
-		problems = append(problems, &schema.Problem{
-			Place: "key " + keyPassword + " of the cloud config (environment variable " + envPassword + " or " + envPassword + fileSuffix + ")", Reason: "is required and is not set",
-		})
+		problems = append(problems, Options.Blame(in.Sources, keyPassword, "", "is required and is not set"))
 	}
 	_, err = c.trust().TLS()
 	problems = append(problems, err)
@@ -197,14 +195,6 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	c.exclude, _ = parseNetworks(c.Exclude)            // as above
 	c.externalAddresses, _ = parseNetworks(c.External) // as above
 	return c, warnings, errors.Join(problems...)
-}
-
-// placeOfURI names the source of the address, whose value may contain a password.
-func placeOfURI(in registry.Inputs, keys map[string]string) string {
-	if keys[keyURI] != "" && (in.LookupEnv == nil || lookup(in.LookupEnv, envURL) == "") {
-		return "key " + keyURI + " of the cloud config"
-	}
-	return "environment variable " + envURL
 }
 
 // compatible are alternative keys: those of the controller that succeeded the one in Kubernetes.
@@ -234,7 +224,7 @@ func fileKeys(data []byte) (keys map[string]string, warnings, err error) {
 			_, entries[i].Key, _ = strings.Cut(same, " ")
 		}
 		if other, ok := seen[key]; ok && other != name {
-			problems = append(problems, &schema.Problem{Place: fmt.Sprintf("keys %s and %s of the cloud config", other, name), Reason: "are both set; keep one"})
+			problems = append(problems, &schema.Problem{Place: fmt.Sprintf("keys %s and %s of the cloud config", other, name), Reason: "are both set; keep one", InFile: true})
 		}
 		seen[key] = name
 	}
@@ -266,18 +256,18 @@ func propertyKeys(data []byte) (keys map[string]string, warnings, err error) {
 	for i, line := range lines(data) {
 		name, value, ok := strings.Cut(line, "=")
 		if name = strings.TrimSpace(name); !ok {
-			problems = append(problems, &schema.Problem{Place: "cloud config", Reason: fmt.Sprintf("cannot be read: setting %d is not of the form key=value", i+1)})
+			problems = append(problems, schema.BlameKey("", "", fmt.Sprintf("cannot be read: setting %d is not of the form key=value", i+1)))
 			continue
 		}
 		if key, known := properties[strings.ToLower(name)]; known {
 			keys[key] = strings.TrimSpace(value)
 			continue
 		}
-		p := &schema.Problem{Place: "key " + name + " of the cloud config", Reason: "is unknown and has no effect", Warning: true}
+		reason := "is unknown and has no effect"
 		if near := schema.Nearest(name, slices.Sorted(maps.Keys(properties))); near != "" {
-			p.Reason += "; did you mean " + near + "?"
+			reason += "; did you mean " + near + "?"
 		}
-		warned = append(warned, p)
+		warned = append(warned, schema.WarnOfKey(name, reason))
 	}
 	return keys, errors.Join(warned...), errors.Join(problems...)
 }

@@ -111,7 +111,7 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	in.Keys = keys
 	c, err = Options.Parse(in.Sources)
 	problems := []error{iniErr, err, Options.Refused(rest)} // the former provider refuses these too
-	problems = append(problems, c.understandTarget(len(entries) == 0, in.AllowInsecureEndpoints))
+	problems = append(problems, c.understandTarget(len(entries) == 0, in))
 	if c.Authentication {
 		_, err := c.login()
 		problems = append(problems, err)
@@ -119,31 +119,28 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	_, err = c.trust().TLS()
 	problems = append(problems, err)
 	if c.vmID != "" {
-		warnings = &schema.Problem{Place: "key [Global] vmID of the cloud config", Reason: "has no effect: it is kubelet's", Warning: true}
+		warnings = schema.WarnOfKey("[Global] vmID", "has no effect: it is kubelet's")
 	}
 	return c, warnings, errors.Join(problems...)
 }
 
 // understandTarget checks the address and the project, and normalises the address.
-func (c *Config) understandTarget(noFile, insecure bool) error {
+func (c *Config) understandTarget(noFile bool, in registry.Inputs) error {
 	target, err := url.Parse(c.Target)
-	place := "key " + keyTarget + " of the cloud config (environment variable " + envTarget + ")"
 	switch {
 	case c.Target == "" && noFile:
-		return &schema.Problem{Place: "cloud config", Reason: "is missing or empty; name the file with the section [Global]"}
+		return schema.BlameKey("", "", "is missing or empty; name the file with the section [Global]")
 	case c.Target == "":
-		return &schema.Problem{Place: place, Reason: "is required and is not set"}
+		return Options.Blame(in.Sources, keyTarget, "", "is required and is not set")
 	case err != nil || target.Host == "" || !slices.Contains([]string{"http", "https"}, target.Scheme), target.User != nil, target.RawQuery != "":
-		return &schema.Problem{Place: place, Reason: `is not an address of the form "https://host:port"`}
+		return Options.Blame(in.Sources, keyTarget, "", `is not an address of the form "https://host:port"`)
 	}
 	c.Target = target.Scheme + "://" + target.Host + strings.TrimSuffix(strings.TrimRight(target.Path, "/"), "/v1")
-	if reason := schema.InsecureURL(c.Target, insecure); reason != nil {
-		return &schema.Problem{Place: place, Value: c.Target, Reason: reason.Error()}
+	if reason := schema.InsecureURL(c.Target, in.AllowInsecureEndpoints); reason != nil {
+		return Options.Blame(in.Sources, keyTarget, c.Target, reason.Error())
 	}
 	if c.Project == "" {
-		return &schema.Problem{
-			Place: "key [Global] project of the cloud config (environment variable PHOTON_PROJECT)", Reason: "is required and is not set",
-		}
+		return Options.Blame(in.Sources, "[Global] project", "", "is required and is not set")
 	}
 	return nil
 }

@@ -152,7 +152,7 @@ func (f *file) setIn(sections map[string]map[string]string, known []string, name
 	if near := schema.Nearest(camel(key), known); near != "" {
 		reason = fmt.Sprintf("is unknown and has no effect; did you mean %s?", near)
 	}
-	f.unknown = append(f.unknown, &schema.Problem{Place: place, Reason: reason, Warning: true})
+	f.unknown = append(f.unknown, &schema.Problem{Place: place, Reason: reason, Warning: true, InFile: true})
 }
 
 func (f *file) note(place, key string) {
@@ -167,7 +167,7 @@ func (f *file) note(place, key string) {
 	if near := schema.Nearest(section+"."+camel(name), known); near != "" {
 		reason += fmt.Sprintf("; did you mean %s?", near)
 	}
-	f.unknown = append(f.unknown, &schema.Problem{Place: place, Reason: reason, Warning: true})
+	f.unknown = append(f.unknown, &schema.Problem{Place: place, Reason: reason, Warning: true, InFile: true})
 }
 
 func (f *file) warnings() error { return errors.Join(f.unknown...) }
@@ -176,7 +176,7 @@ func (f *file) warnings() error { return errors.Join(f.unknown...) }
 func (f *file) readYAML(data []byte) error {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
-		return &schema.Problem{Place: "cloud config", Reason: "is not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
+		return schema.BlameKey("", "", "is not YAML: "+strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if len(doc.Content) == 0 {
 		return nil
@@ -228,7 +228,7 @@ func badYAML(node *yaml.Node, path, reason string) error {
 	if path != "" {
 		place = "key " + path + " of the cloud config"
 	}
-	return &schema.Problem{Place: fmt.Sprintf("%s, line %d", place, node.Line), Reason: reason}
+	return &schema.Problem{Place: fmt.Sprintf("%s, line %d", place, node.Line), Reason: reason, InFile: true}
 }
 
 // pairs calls f for each key of a mapping, and once with false if it is not a mapping. An empty value has no keys.
@@ -311,7 +311,7 @@ func (c *Config) understand(f file, in registry.Inputs) error {
 		c.VCenters = append(c.VCenters, v)
 	}
 	if len(c.VCenters) == 0 {
-		note(problem("vcenter", "there is no vCenter: set global.server, or a section vcenter.<name> with server"))
+		note(absent("vcenter", "there is no vCenter: set global.server, or a section vcenter.<name> with server"))
 	}
 	note(c.loadBalancerSections(f))
 	note(c.NSXT.check(c.LoadBalancer.Enabled || c.Route.RouterPath != ""))
@@ -372,7 +372,10 @@ func isSet(in registry.Inputs, name string) bool {
 	return ok
 }
 
-func problem(key, reason string) error {
+func problem(key, reason string) error { return schema.BlameKey(key, "", reason) }
+
+// absent returns a fault that the environment, or a folder beside the cloud config, may mend.
+func absent(key, reason string) error {
 	return &schema.Problem{Place: "key " + key + " of the cloud config", Reason: reason}
 }
 
@@ -392,7 +395,7 @@ func (c *Config) vcenter(key string, own map[string]string, in registry.Inputs) 
 	if text := own["port"]; text != "" {
 		port, err := strconv.Atoi(text)
 		if err != nil || port < 1 || port > 65535 {
-			problems = append(problems, &schema.Problem{Place: "key " + at("port") + " of the cloud config", Value: text, Reason: "is not a port"})
+			problems = append(problems, schema.BlameKey(at("port"), text, "is not a port"))
 		}
 		v.Port = port
 	}
@@ -403,7 +406,7 @@ func (c *Config) vcenter(key string, own map[string]string, in registry.Inputs) 
 		problems = append(problems, problem(at("thumbprint"), err.Error()))
 	}
 	if _, err := v.endpoint(in.AllowInsecureEndpoints); err != nil {
-		problems = append(problems, &schema.Problem{Place: "key " + at("server") + " of the cloud config", Value: v.Server, Reason: err.Error()})
+		problems = append(problems, schema.BlameKey(at("server"), v.Server, err.Error()))
 	}
 	problems = append(problems, v.credentials(g, own, at), v.families(c.raw.IPFamily, own["ipFamily"], in, at))
 	return v, errors.Join(problems...)
@@ -430,10 +433,10 @@ func (v *vcenterConfig) credentials(g globalConfig, own map[string]string, at fu
 	}
 	var problems []error
 	if v.User.IsZero() {
-		problems = append(problems, problem(at("user"), "is required and is not set: set it, or global.user, or secretName"))
+		problems = append(problems, absent(at("user"), "is required and is not set: set it, or global.user, or secretName"))
 	}
 	if v.Password.IsZero() {
-		problems = append(problems, problem(at("password"), "is required and is not set: set it, or global.password, or secretName"))
+		problems = append(problems, absent(at("password"), "is required and is not set: set it, or global.password, or secretName"))
 	}
 	return errors.Join(problems...)
 }
@@ -452,7 +455,7 @@ func (v *vcenterConfig) families(global []string, own string, in registry.Inputs
 		v.IPFamilies = []v1.IPFamily{v1.IPv4Protocol}
 	}
 	if len(families) > 1 && !isSet(in, envDualStack) {
-		return problem(at("ipFamily"), "has more than one family, which needs the environment variable "+envDualStack)
+		return absent(at("ipFamily"), "has more than one family, which needs the environment variable "+envDualStack)
 	}
 	return nil
 }
@@ -462,8 +465,7 @@ func (c *Config) checkUnused() error {
 	var problems []error
 	warn := func(set bool, key, reason string) {
 		if set {
-			p := &schema.Problem{Place: "key " + key + " of the cloud config", Reason: reason, Warning: true}
-			problems = append(problems, p)
+			problems = append(problems, schema.WarnOfKey(key, reason))
 		}
 	}
 	warn(c.raw.RoundTrips != "", "global.soapRoundtripCount", "has no effect: failed calls are repeated where that is safe")

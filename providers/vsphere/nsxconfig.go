@@ -125,11 +125,13 @@ func (n nsxtConfig) check(needed bool) error {
 	var problems []error
 	report := func(bad bool, key, reason string) {
 		if bad {
-			problems = append(problems, problem("nsxt."+key, reason))
+			problems = append(problems, absent("nsxt."+key, reason))
 		}
 	}
 	report(n.Host == "", "host", "is required for load balancers and routes; name the host of the NSX-T manager")
-	report(!n.VMCAccessToken.IsZero() && n.VMCAuthHost == "", "vmcAuthHost", "is required with vmcAccessToken")
+	if !n.VMCAccessToken.IsZero() && n.VMCAuthHost == "" {
+		problems = append(problems, problem("nsxt.vmcAuthHost", "is required with vmcAccessToken"))
+	}
 	report(n.User != "" && n.Password.IsZero(), "password", "is required with user")
 	report(n.ClientKeyFile != "" && n.ClientCertFile == "", "clientAuthCertFile", "is required with clientAuthKeyFile")
 	report(n.ClientCertFile != "" && n.ClientKeyFile == "", "clientAuthKeyFile", "is required with clientAuthCertFile")

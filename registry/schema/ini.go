@@ -36,7 +36,7 @@ func ReadINI(data []byte) ([]INIEntry, error) {
 	})
 	if err != nil {
 		// The parser's message may quote the file, which may contain secrets; only the place and the expectation are kept.
-		return nil, &Problem{Place: "cloud config", Reason: "cannot be read: " + err.Error()}
+		return nil, BlameKey("", "", "cannot be read: "+err.Error())
 	}
 	return entries, nil
 }
@@ -66,7 +66,7 @@ func (t Options[C]) FromINI(entries []INIEntry) (keys map[string]string, rest []
 		case row.Kind == KindList && keys[row.FileKey] != "":
 			keys[row.FileKey] += "," + e.Value
 		case e.Blank:
-			problems = append(problems, &Problem{Place: "key " + row.FileKey + " of the cloud config", Reason: `has no value; write "key = value"`})
+			problems = append(problems, BlameKey(row.FileKey, "", `has no value; write "key = value"`))
 		default:
 			keys[row.FileKey] = e.Value
 		}
@@ -99,12 +99,12 @@ func iniInt(text string) string {
 
 // Unknown reports entries without an option, each with the name that was probably meant.
 func (t Options[C]) Unknown(rest []INIEntry) error {
-	return t.unknown(rest, Problem{Reason: "is unknown and has no effect", Warning: true})
+	return t.unknown(rest, Problem{Reason: "is unknown and has no effect", Warning: true, InFile: true})
 }
 
 // Refused reports them as errors, for clouds whose own controller does not start then.
 func (t Options[C]) Refused(rest []INIEntry) error {
-	return t.unknown(rest, Problem{Reason: "is unknown"})
+	return t.unknown(rest, Problem{Reason: "is unknown", InFile: true})
 }
 
 func (t Options[C]) unknown(rest []INIEntry, p Problem) error {
@@ -117,7 +117,7 @@ func (t Options[C]) unknown(rest []INIEntry, p Problem) error {
 	var problems []error
 	for _, e := range rest {
 		p := p
-		p.Place = "key " + e.FileKey() + " of the cloud config"
+		p.Place = placeOfKey(e.FileKey())
 		if near := Nearest(e.FileKey(), known); near != "" {
 			p.Reason += "; did you mean " + near + "?"
 		}

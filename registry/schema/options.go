@@ -41,8 +41,11 @@ func (r OptionRow) Name() string {
 	case r.Flag != "":
 		return "flag --" + r.Flag
 	}
-	return "key " + r.FileKey + " of the cloud config"
+	return placeOfKey(r.FileKey)
 }
+
+// onlyInFile reports whether the cloud config is the only source of the option.
+func (r OptionRow) onlyInFile() bool { return r.FileKey != "" && r.Flag == "" && r.Env == "" }
 
 // EnvOfFile returns the environment variable that names the file with the option's value: a secret has one beside its own, other options
 // are themselves the path.
@@ -170,14 +173,14 @@ func (t Options[C]) Parse(src Sources) (C, error) {
 	for _, o := range t {
 		place, text, err := o.find(src, keys)
 		if err == nil && text == "" && o.Required {
-			err = &Problem{Place: o.Name(), Reason: "is required" + o.fileHint() + " and is not set"}
+			err = &Problem{Place: o.Name(), Reason: "is required" + o.fileHint() + " and is not set", InFile: place.inFile}
 		}
 		if err == nil && text != "" {
 			err = o.apply(&config, place, text)
 		}
 		if err == nil && o.Kind == KindURL && text != "" {
 			if reason := InsecureURL(text, src.AllowInsecureEndpoints); reason != nil {
-				err = &Problem{Place: place.name, Value: text, Reason: reason.Error()}
+				err = &Problem{Place: place.name, Value: text, Reason: reason.Error(), InFile: place.inFile}
 			}
 		}
 		if err != nil {
@@ -187,6 +190,31 @@ func (t Options[C]) Parse(src Sources) (C, error) {
 	return config, errors.Join(problems...)
 }
 
+// Blame returns a fault that the provider itself finds in the option with a key of the file, or in its absence, at its source.
+func (t Options[C]) Blame(src Sources, key, value, reason string) error {
+	o := t[slices.IndexFunc(t, func(o Option[C]) bool { return o.FileKey == key })]
+	at, text, err := o.find(src, src.Keys)
+	switch other := o.EnvOfFile(); {
+	case err != nil:
+		return nil //nolint:nilerr // Parse says that two sources contradict
+	case text == "" && other != o.Env:
+		at.name = placeOfKey(key) + " (environment variable " + o.Env + " or " + other + ")"
+	case text == "" && o.Env != "":
+		at.name = placeOfKey(key) + " (environment variable " + o.Env + ")"
+	case text == "":
+		at.name = placeOfKey(key)
+	}
+	return &Problem{Place: at.name, Value: value, Reason: reason, InFile: at.inFile}
+}
+
+// IsInFile reports whether the file holds the option with a flag.
+func (t Options[C]) IsInFile(src Sources, flag string) bool {
+	o := t[slices.IndexFunc(t, func(o Option[C]) bool { return o.Flag == flag })]
+	keys, _ := t.fileKeys(src.File) // its faults are reported by Parse
+	at, text, _ := o.find(src, keys)
+	return at.inFile && text != ""
+}
+
 func (o Option[C]) fileHint() string {
 	if o.Kind == KindSecret && o.Env != "" {
 		return " (or " + o.Env + "_FILE, the path of a file that holds it)"
@@ -194,10 +222,10 @@ func (o Option[C]) fileHint() string {
 	return ""
 }
 
-// place is the source of a value; path is set if the value is the name of a file that contains the secret.
+// place is the source of a value; path is set if the value is the name of a file that contains the secret, and inFile as in Problem.
 type place struct {
-	name string
-	path bool
+	name         string
+	path, inFile bool
 }
 
 func (o Option[C]) find(src Sources, keys map[string]string) (place, string, error) {
@@ -225,9 +253,9 @@ func (o Option[C]) find(src Sources, keys map[string]string) (place, string, err
 		}
 	}
 	if v := keys[o.FileKey]; o.FileKey != "" && v != "" {
-		return place{name: "key " + o.FileKey + " of the cloud config"}, v, nil
+		return place{name: placeOfKey(o.FileKey), inFile: true}, v, nil
 	}
-	return place{name: "default of " + o.Name()}, o.Default, nil
+	return place{name: "default of " + o.Name(), inFile: o.onlyInFile()}, o.Default, nil
 }
 
 func (o Option[C]) apply(config *C, at place, text string) error {
@@ -240,7 +268,7 @@ func (o Option[C]) apply(config *C, at place, text string) error {
 		return nil
 	}
 	if err := o.bound.set(config, text); err != nil {
-		p := &Problem{Place: at.name, Reason: err.Error()}
+		p := &Problem{Place: at.name, Reason: err.Error(), InFile: at.inFile}
 		if o.Kind != KindSecret {
 			p.Value = text
 		}
@@ -256,7 +284,7 @@ func (t Options[C]) fileKeys(data []byte) (map[string]string, error) {
 	}
 	var raw map[string]any
 	if err := yaml.Unmarshal(data, &raw); err != nil {
-		return nil, &Problem{Place: "cloud config", Reason: "is not YAML with one key a line: " + err.Error()}
+		return nil, BlameKey("", "", "is not YAML with one key a line: "+err.Error())
 	}
 	var known []string
 	for _, o := range t {
@@ -272,7 +300,7 @@ func (t Options[C]) fileKeys(data []byte) (map[string]string, error) {
 			if near := Nearest(key, known); near != "" {
 				reason += fmt.Sprintf("; did you mean %q?", near)
 			}
-			problems = append(problems, &Problem{Place: "key " + key + " of the cloud config", Reason: reason})
+			problems = append(problems, BlameKey(key, "", reason))
 			continue
 		}
 		if list, ok := value.([]any); ok {

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -97,6 +98,36 @@ func TestOptionProblemsComeTogether(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 	}
 	assert.Len(t, Problems(err), 7)
+}
+
+// TestBlame: a fault names the source of the value, and says whether it is one of the file.
+func TestBlame(t *testing.T) {
+	t.Parallel()
+	env := environment(map[string]string{"X_URL": "https://env/"})
+	keys := map[string]string{"url": "https://file/", "workers": "4"}
+	for _, c := range []struct {
+		src        Sources
+		key, place string
+		inFile     bool
+	}{
+		{Sources{Keys: keys}, "url", "key url of the cloud config", true},
+		{Sources{Keys: keys, LookupEnv: env}, "url", "environment variable X_URL", false},
+		{Sources{Keys: keys, Flags: map[string]string{"x-url": "https://flag/"}}, "url", "flag --x-url", false},
+		{Sources{}, "tags", "key tags of the cloud config", true},
+	} {
+		assert.Equal(t, &Problem{Place: c.place, Value: "v", Reason: "is wrong", InFile: c.inFile}, table().Blame(c.src, c.key, "v", "is wrong"))
+	}
+	both := Options[config]{SecretOption(func(c *config) *Secret { return &c.Token }, OptionRow{Env: "X_TOKEN", FileKey: "token"})}
+	missing := &Problem{Place: "key token of the cloud config (environment variable X_TOKEN or X_TOKEN_FILE)", Reason: "is missing"}
+	assert.Equal(t, missing, both.Blame(Sources{}, "token", "", "is missing"))
+	assert.True(t, table().IsInFile(Sources{File: []byte("url: https://file/")}, "x-url"))
+	assert.False(t, table().IsInFile(Sources{File: []byte("url: https://file/"), LookupEnv: env}, "x-url"))
+	assert.False(t, table().IsInFile(Sources{}, "x-url"))
+	_, err := table().Parse(Sources{File: []byte("workers: 11\nnonsense: 1\n"), LookupEnv: environment(map[string]string{"X_RATE": "0"})})
+	for _, one := range Problems(err) {
+		problem, _ := errors.AsType[*Problem](one)
+		assert.Equal(t, strings.Contains(problem.Place, "cloud config"), problem.InFile, one.Error())
+	}
 }
 
 func TestSecretFile(t *testing.T) {

@@ -95,6 +95,25 @@ type Problem struct {
 	Reason string
 	// Warning is true if the program continues with the default.
 	Warning bool
+	// InFile is set if the cloud config holds the value, or nothing else could hold what is missing.
+	InFile bool
+}
+
+// BlameKey returns the fault of a key of the cloud config, or of the whole of it where the key is empty.
+func BlameKey(key, value, reason string) error {
+	return &Problem{Place: placeOfKey(key), Value: value, Reason: reason, InFile: true}
+}
+
+// WarnOfKey returns a warning of a key of the cloud config.
+func WarnOfKey(key, reason string) error {
+	return &Problem{Place: placeOfKey(key), Reason: reason, Warning: true, InFile: true}
+}
+
+func placeOfKey(key string) string {
+	if key == "" {
+		return "cloud config"
+	}
+	return "key " + key + " of the cloud config"
 }
 
 // Error implements error.

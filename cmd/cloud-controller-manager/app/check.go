@@ -148,8 +148,7 @@ func (c *serviceCheck) checkConfig(p registry.Provider, in registry.Inputs) []fi
 	findings := []finding{}
 	add := func(severity string, err error) {
 		for _, one := range schema.Problems(err) {
-			problem, ok := errors.AsType[*schema.Problem](one)
-			if ok && strings.Contains(problem.Place, "cloud config") && !strings.Contains(problem.Place, "environment variable") {
+			if problem, ok := errors.AsType[*schema.Problem](one); ok && problem.InFile {
 				findings = append(findings, finding{File: c.cloudConfig, Line: 1, Severity: severity, Message: one.Error()})
 			}
 		}

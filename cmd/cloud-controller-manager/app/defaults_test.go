@@ -316,12 +316,12 @@ func TestValidateWithConfig(t *testing.T) {
 	require.NoError(t, r.Add(provider("toy", func(p *registry.Provider) {
 		p.Installation.Config.Format = registry.INI
 		p.Validate = func(in registry.Inputs) error {
-			bad := &schema.Problem{Place: "key size of the cloud config", Value: string(in.File), Reason: "is not a number"}
-			absent := &schema.Problem{Place: "key user of the cloud config (environment variable USER)", Reason: "is required and is not set"}
-			return errors.Join(&schema.Problem{Place: "environment variable TOKEN", Reason: "is required and is not set"}, absent, bad)
+			absent := &schema.Problem{Place: "key user of the cloud config", Reason: "is required and is not set"}
+			elsewhere := &schema.Problem{Place: "flags --one and --two", Reason: "exclude each other", InFile: true}
+			return errors.Join(absent, schema.BlameKey("size", string(in.File), "is not a number"), elsewhere)
 		}
 		p.Warnings = func(registry.Inputs) error {
-			return &schema.Problem{Place: "key colour of the cloud config", Reason: "is unknown", Warning: true}
+			return schema.WarnOfKey("colour", "is unknown")
 		}
 	})))
 	config := filepath.Join(t.TempDir(), "toy.conf")
@@ -338,7 +338,8 @@ func TestValidateWithConfig(t *testing.T) {
 	}
 	out, err := validate("--cloud-config=" + config)
 	assert.Equal(t, config+":1: error: key size of the cloud config: \"big\" is not a number\n"+
-		config+":1: warning: key colour of the cloud config: is unknown\nServices of type LoadBalancer: 1, errors: 1, warnings: 1\n", out)
+		config+":1: error: flags --one and --two: exclude each other\n"+
+		config+":1: warning: key colour of the cloud config: is unknown\nServices of type LoadBalancer: 1, errors: 2, warnings: 1\n", out)
 	require.Error(t, err)
 	out, err = validate()
 	require.NoError(t, err)
