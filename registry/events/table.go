@@ -13,6 +13,8 @@ type Row struct {
 	// What happened, and what to do; the latter is empty if there is nothing to do.
 	What string `json:"what"`
 	Do   string `json:"do,omitempty"`
+	// Lasting is set if the event says the same at each attempt, as long as its Service stays as it is: see TellOnce.
+	Lasting bool `json:"-"`
 }
 
 // Table returns the events of more than one cloud; which clouds write them follows from their code. The others are part of their cloud's
@@ -100,21 +102,21 @@ func annotationRows() []Row {
 			Do:   "Change the annotation.",
 		},
 		{
-			On: "Service", Reason: "LoadBalancerAnnotationIgnored", Type: "Warning",
+			On: "Service", Reason: "LoadBalancerAnnotationIgnored", Type: "Warning", Lasting: true,
 			What: "An annotation has no effect: its name is unknown, perhaps misspelt, the default applies instead of its value, this type of load balancer ignores it, the cloud has no equivalent for a portable annotation, or one of the cloud's own annotations contradicts that and wins.",
 			Do:   "Remove or change it.",
 		},
 		{
-			On: "Service", Reason: "LoadBalancerFieldIgnored", Type: "Warning",
+			On: "Service", Reason: "LoadBalancerFieldIgnored", Type: "Warning", Lasting: true,
 			What: "A field of the Service has no effect on the load balancer, or a weaker one, or asks for more than the cloud takes from most accounts. The message names the field and the effect.",
 			Do:   "Remove the field, or accept the effect.",
 		},
 		{
-			On: "Service", Reason: "LoadBalancerDefaulted", Type: "Normal",
-			What: "Defaults of its class (`--service-defaults`) set annotations of the Service. Written once, at `-v=4`.",
+			On: "Service", Reason: "LoadBalancerDefaulted", Type: "Normal", Lasting: true,
+			What: "Defaults of its class (`--service-defaults`) set annotations of the Service. Written at `-v=4`.",
 		},
 		{
-			On: "Service", Reason: "LoadBalancerAnnotationFixed", Type: "Warning",
+			On: "Service", Reason: "LoadBalancerAnnotationFixed", Type: "Warning", Lasting: true,
 			What: "An annotation, or a field such as spec.loadBalancerIP, differs from the load balancer and counts only at its creation.",
 			Do:   "Delete and create the Service to change it.",
 		},
@@ -159,12 +161,12 @@ func serviceRows() []Row {
 			Do:   "Ask the author of the other Service.",
 		},
 		{
-			On: "Service", Reason: "LoadBalancerSourceRangesIgnored", Type: "Warning",
+			On: "Service", Reason: "LoadBalancerSourceRangesIgnored", Type: "Warning", Lasting: true,
 			What: "The source ranges have no effect: this Octavia, or its provider, cannot restrict clients; the NodeBalancer has a firewall that somebody else attached, which stays; or a network load balancer of AWS hides its clients from the nodes and has no security group that gets rules, or the security groups are named by an annotation; or NSX's load balancer lets every client in.",
 			Do:   "OpenStack: use `manage-security-groups` with ovn, or another provider. Linode: detach that firewall. AWS: the message says what to set.",
 		},
 		{
-			On: "Service", Reason: "LoadBalancerSingleStack", Type: "Warning",
+			On: "Service", Reason: "LoadBalancerSingleStack", Type: "Warning", Lasting: true,
 			What: "The Service requests an IP family, or two, for which its load balancer has no address.",
 			Do:   "The message says what is missing.",
 		},

@@ -50,8 +50,6 @@ type reports struct {
 	swept  time.Time
 	// reported holds the foreign Nodes that were reported.
 	reported map[string]struct{}
-	// defaults are the defaults last reported for each Service.
-	defaults map[string]string
 }
 
 type report struct {
@@ -98,22 +96,13 @@ func (r *reports) failed(service *v1.Service, reason, message string) {
 	}
 }
 
-// defaulted reports once which defaults a Service has.
+// defaulted reports which defaults a Service has.
 func (r *reports) defaulted(service *v1.Service, which string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.events == nil {
-		return
+	if r.events != nil {
+		r.events.Event(service, v1.EventTypeNormal, contract.EventDefaulted, "this Service has "+which)
 	}
-	id := "defaults of " + string(service.UID)
-	if r.defaults[id] == which {
-		return
-	}
-	if r.defaults == nil || len(r.defaults) >= maxReported {
-		r.defaults = map[string]string{}
-	}
-	r.defaults[id] = which
-	r.events.Event(service, v1.EventTypeNormal, contract.EventDefaulted, "this Service has "+which)
 }
 
 // foreign reports once that a Node is ignored.
