@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
 // Policy says which Nodes are ours, and when a Node whose instance the cloud calls gone may be deleted. The zero value
@@ -86,8 +88,10 @@ func (p *Policy) AddFlags(fs *pflag.FlagSet) {
 // Validate reports all invalid limits.
 func (p Policy) Validate() error {
 	problems := []error{p.Addresses.Validate()}
-	if _, err := labels.Parse(p.NodeSelector); err != nil {
+	if selector, err := labels.Parse(p.NodeSelector); err != nil {
 		problems = append(problems, fmt.Errorf("--node-selector %q: %w", p.NodeSelector, err))
+	} else if label := portable.FindContradiction(selector); label != "" {
+		problems = append(problems, fmt.Errorf("--node-selector %q: matches no Node, for its conditions on the label %s exclude each other", p.NodeSelector, label))
 	}
 	if p.Confirmations < 1 {
 		problems = append(problems, fmt.Errorf("--node-deletion-confirmations=%d: use 1 or more", p.Confirmations))

@@ -2,8 +2,11 @@ package portable
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -29,10 +32,36 @@ const (
 const selectorForm = `^` + gap + `(?:` + requirement + `(?:` + comma + requirement + `)*)?$`
 
 func checkSelector(v string) error {
-	if _, err := labels.Parse(v); err != nil {
+	selector, err := labels.Parse(v)
+	if err != nil {
 		return errors.New(noSelector)
 	}
+	if label := FindContradiction(selector); label != "" {
+		return fmt.Errorf("can match no node: its conditions on the label %s exclude each other", label)
+	}
 	return nil
+}
+
+// FindContradiction returns the label whose conditions in a selector nothing can meet together; "" if there is none.
+func FindContradiction(selector labels.Selector) string {
+	all, _ := selector.Requirements()
+	for _, r := range all {
+		fits := func(set labels.Set) bool {
+			return !slices.ContainsFunc(all, func(o labels.Requirement) bool { return o.Key() == r.Key() && !o.Matches(set) })
+		}
+		possible := true
+		switch r.Operator() {
+		case selection.DoesNotExist:
+			possible = fits(labels.Set{})
+		case selection.In, selection.Equals, selection.DoubleEquals:
+			possible = slices.ContainsFunc(r.ValuesUnsorted(), func(value string) bool { return fits(labels.Set{r.Key(): value}) })
+		default: // too many labels fit
+		}
+		if !possible {
+			return r.Key()
+		}
+	}
+	return ""
 }
 
 // Selector returns the node selector of a Service's load balancer; nil if there is none. An invalid one is an error: with none, every node

@@ -6,10 +6,27 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
+
+// TestContradictorySelectors: what no node can match is refused before anything is asked.
+func TestContradictorySelectors(t *testing.T) {
+	t.Parallel()
+	for text, wrong := range map[string]string{
+		"a=b": "", "a=b,a in (b,c)": "", "a in (b,c),a!=b": "", "a,!b": "", "a!=b,a!=c": "", "!a,a!=b": "", "a>1,a<5": "", "a in (7,9),a>8": "",
+		"a=b,a=c": "a", "z=y,a in (b,c),a=d": "a", "a=b,a!=b": "a", "a in (b,c),a notin (b,c)": "a", "a,!a": "a", "!a,a=b": "a", "a>5,!a": "a", "a=4,a>8": "a",
+	} {
+		err := checkSelector(text)
+		if wrong == "" {
+			require.NoError(t, err, text)
+			continue
+		}
+		require.EqualError(t, err, "can match no node: its conditions on the label "+wrong+" exclude each other", text)
+	}
+}
 
 // TestSelectorForm: the rule that the admission policy has takes just what Kubernetes reads as a label selector.
 func TestSelectorForm(t *testing.T) {

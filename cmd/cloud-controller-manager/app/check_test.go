@@ -133,6 +133,8 @@ func TestValidateCommandRefuses(t *testing.T) {
 		"a file that lacks": {"", []string{"-f", "nowhere.yaml"}, "nowhere.yaml"},
 		"a format":          {"", []string{"-f", "-", "-o", "xml"}, "use text, json or yaml"},
 		"a provider":        {"", []string{"-f", "-", "--cloud-provider=alhpa"}, `did you mean "alpha"?`},
+		"a mode alone":      {"", []string{"-f", "-", "--load-balancer-class-mode=named"}, "needs --load-balancer-class"},
+		"a class alone":     {"", []string{"-f", "-", "--load-balancer-class=example.com/x"}, "has no effect with --load-balancer-class-mode=unclassed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := validateRun(t, c.input, c.args...)
