@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/cloud-provider/app/config"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 	"sigs.k8s.io/yaml"
@@ -213,29 +214,44 @@ func TestKubeconfig(t *testing.T) {
 	}
 }
 
-// TestPreflightWarns about settings without effect, such as unknown keys of the cloud config, once.
-func TestPreflightWarns(t *testing.T) {
+// TestSettingsWarnOnce: whatever opens a cloud tells once of a setting without effect, such as an unknown key of the cloud config: the
+// program and the commands in their log, preflight in its results, validate for its file.
+func TestSettingsWarnOnce(t *testing.T) {
 	toy := cloudbase.Maker[string, string, cloudprovider.Interface]{
 		Config: func(registry.Inputs) (string, error, error) {
-			return "", &schema.Problem{Place: "key colour of the cloud config", Reason: "is unknown and has no effect", Warning: true}, nil
+			return "", schema.WarnOfKey("colour", "is unknown and has no effect"), nil
 		},
 		API: func(string, registry.Inputs) (string, error) { return "", errors.New("not opened in this test") },
 	}
-	p := toy.Describe(provider("toy", nil))
-	var logged bytes.Buffer
-	state := klog.CaptureState()
-	defer state.Restore()
-	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&logged))))
-	m := newManager(t, p)
-	m.args = []string{"preflight", "--cloud-provider=toy", "--kubeconfig=/nosuch"}
-	cmd, err := m.command(nil)
-	require.NoError(t, err)
-	var out bytes.Buffer
-	cmd.SetArgs(m.args)
-	cmd.SetOut(&out)
-	require.EqualError(t, cmd.ExecuteContext(t.Context()), "1 check failed")
-	assert.Regexp(t, `warning +settings +key colour of the cloud config: is unknown and has no effect`, out.String())
-	assert.NotContains(t, logged.String(), "key colour")
+	const told, service = "key colour of the cloud config: is unknown and has no effect", `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"type": "LoadBalancer"}}`
+	for call, logs := range map[string]int{
+		"start": 1, "plan -f -": 1, "orphans": 1, "orphans --delete": 1, "handover": 1, "preflight": 0, "validate -f - --cloud-config=/dev/null": 0,
+	} {
+		t.Run(call, func(t *testing.T) {
+			var logged, out bytes.Buffer
+			state := klog.CaptureState()
+			defer state.Restore()
+			klog.SetLoggerWithOptions(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&logged))), klog.ContextualLogger(true))
+			m := newManager(t, toy.Describe(provider("toy", nil)))
+			if call == "start" {
+				require.NoError(t, check(t, m, "--cloud-provider=toy"))
+				c := &config.Config{}
+				c.ComponentConfig.KubeCloudShared.CloudProvider.Name = "toy"
+				m.openCloud(c.Complete())
+			} else {
+				m.args = append(strings.Fields(call), "--cloud-provider=toy")
+				cmd, err := m.command(nil)
+				require.NoError(t, err)
+				cmd.SetArgs(m.args)
+				cmd.SetIn(strings.NewReader(service))
+				cmd.SetOut(&out)
+				err = cmd.ExecuteContext(t.Context())
+				assert.Equal(t, strings.HasPrefix(call, "validate"), err == nil, "the others cannot open the cloud: %v", err)
+			}
+			assert.Equal(t, logs, strings.Count(logged.String(), told), "log of %s: %s", call, logged.String())
+			assert.Equal(t, 1-logs, strings.Count(out.String(), told), "output of %s: %s", call, out.String())
+		})
+	}
 }
 
 // TestHandoverExample: the example names a cloud that can do it.
