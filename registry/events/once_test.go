@@ -67,7 +67,7 @@ func TestNoReasonHidesAnother(t *testing.T) {
 				r.Event(s, v1.EventTypeWarning, ignored, fmt.Sprintf("annotation %d", i))
 			}
 			r.Event(s, v1.EventTypeWarning, refused, "why")
-			time.Sleep(10 * time.Second)
+			time.Sleep(9 * time.Second) // in the end client-go has no event left that it would write
 		}
 		r.Event(s, v1.EventTypeWarning, "LoadBalancerNotOurs", "another failure")
 		synctest.Wait()
