@@ -36,6 +36,17 @@ type Features struct {
 	SourceRanges Support `json:"sourceRanges"`
 }
 
+// InstanceTags describes what a cloud's instances have in place of labels.
+type InstanceTags struct {
+	// Called is the cloud's word for them, with what else a rule must know, such as that they have no values; "" if there are none.
+	Called string `json:"called,omitempty"`
+	// Elsewhere names the further call that reads them, so that they are not served; "" if the reads of instances have them.
+	Elsewhere string `json:"elsewhere,omitempty"`
+}
+
+// Served reports whether tags can become labels.
+func (t InstanceTags) Served() bool { return t.Called != "" && t.Elsewhere == "" }
+
 // Detail is a feature of nodes or of load balancers.
 type Detail struct {
 	// Title is its name in the matrix.

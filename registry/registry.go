@@ -85,6 +85,8 @@ type Provider struct {
 	// controller accepts them, and "" for an ID that is not the provider's. nil means the ID itself, if it has one of the prefixes.
 	InstanceKey func(providerID string) string
 	Features    Features
+	// InstanceTags describes the tags of instances, which --node-labels-from-tags makes labels of.
+	InstanceTags InstanceTags
 	// Extras name in a few words the provider's features besides nodes, load balancers and routes.
 	Extras []string
 	// Controllers are the provider's own controllers. The cloud starts them as a ControllerRunner.

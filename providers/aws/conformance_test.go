@@ -74,8 +74,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		RemoveInstance:  func(id string) { sim.Remove(instanceID(t, id)) },
 		PowerOff:        func(id string) { require.NoError(t, sim.SetState(instanceID(t, id), "stopped")) },
 		Resize:          func(id string) { require.NoError(t, sim.SetType(instanceID(t, id), "m7g.2xlarge")) },
-		InstanceListing: "EC2 DescribeInstances", RefuseAccount: func() { sim.SetKey("AKIAANOTHER") },
-		OtherAccount: sim.Blind,
+		Tag:             func(id string, tags map[string]string) { sim.Change(instanceID(t, id), tagged(tags)) },
+		InstanceListing: "EC2 DescribeInstances", RefuseAccount: func() { sim.SetKey("AKIAANOTHER") }, OtherAccount: sim.Blind,
 
 		RemoveLoadBalancers: sim.RemoveLoadBalancers,
 		ClusterInSettings:   true,
@@ -247,4 +247,12 @@ func snapshot(sim *awssim.Sim) string {
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
+}
+
+// tagged gives an instance these tags, besides that of the cluster.
+func tagged(tags map[string]string) func(*awssim.Instance) {
+	return func(i *awssim.Instance) {
+		maps.DeleteFunc(i.Tags, func(key, _ string) bool { return !strings.Contains(key, "/") })
+		maps.Copy(i.Tags, tags)
+	}
 }

@@ -238,6 +238,7 @@ func newInstances(c Config, a *api) *instances {
 		Kind: "instance", Inventory: i.all, Nodes: i.nodes, Price: callPrice, MinAge: minAge,
 		Form: providerIDPrefix + "/<zone>/<instance ID>", Parse: parseProviderID, Print: instance.providerID,
 		Search: i.search, State: instance.nodeState, Metadata: i.describe,
+		Tags:   func(one instance) map[string]string { return one.tags },
 		Verify: i.verifyNode, Attested: instance.attestedIdentity, Absent: "EC2 knows no instance %s",
 		BadID: func(err error) bool { return errors.Is(err, cloudapi.ErrInvalid) },
 	})

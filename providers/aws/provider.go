@@ -24,6 +24,7 @@ func Description() registry.Provider {
 	return maker(limitsOf).Describe(registry.Provider{
 		Name: Name, Title: "AWS", Stability: "alpha", SDK: "github.com/aws/aws-sdk-go-v2",
 		Limits:             awslimits.Table,
+		InstanceTags:       registry.InstanceTags{Called: "tags"},
 		ProviderIDPrefixes: []string{providerIDPrefix, "i-", "/"}, // the latter without a scheme, as older kubelets had them
 		InstanceKey:        instanceKey,
 		Features: registry.Features{

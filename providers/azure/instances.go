@@ -40,6 +40,7 @@ type machine struct {
 	Name       string                `json:"name"`
 	Location   string                `json:"location"`
 	Zones      []string              `json:"zones"`
+	Tags       map[string]string     `json:"tags"`
 	SKU        struct{ Name string } `json:"sku"`
 	Properties struct {
 		State    string `json:"provisioningState"`
@@ -132,6 +133,7 @@ func newInstances(a *api) *instances {
 		Form:  providerIDPrefix + "/subscriptions/<ID>/resourceGroups/<name>/providers/Microsoft.Compute/…",
 		Parse: parseProviderID, Print: func(m machine) string { return canonicalMachineID(m.ID) },
 		Search: search, State: machine.state, Metadata: i.describe, Verify: verify,
+		Tags:       func(m machine) map[string]string { return m.Tags },
 		Unattested: "the name of its computer is what its guest was given, and its interfaces are read apart",
 	})
 	i.API = nodes.Split{API: i.machines, IsOther: isUnmanaged, Other: nodes.Unmanaged{}}

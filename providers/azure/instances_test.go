@@ -15,6 +15,7 @@ func tryNodes(t testing.TB, sim *azuresim.Sim, f *conformance.Fixture) {
 	f.AddInstance = sim.AddInstance
 	f.RemoveInstance = func(id string) { require.NoError(t, sim.RemoveByID(id)) }
 	f.Resize = func(id string) { require.NoError(t, sim.SetSize(id, "Standard_D8s_v5")) }
+	f.Tag = func(id string, tags map[string]string) { require.NoError(t, sim.SetTags(id, tags)) }
 	f.PowerOff = func(id string) { require.NoError(t, sim.SetPower(id, "deallocated")) }
 	f.InstanceListing = "GET Microsoft.Compute/virtualMachineScaleSets/virtualMachines"
 	f.RefuseAccount = func() { sim.SetSecret("another") }

@@ -32,6 +32,7 @@ func Description() registry.Provider {
 		Annotations: slices.Concat(Annotations.Rows(), PortAnnotations.Rows()),
 		Options:     Options.Rows(), CheckService: checkService, ServiceFields: serviceFields, Events: eventRows(),
 		Permissions: permissions(), Installation: installation(), Routes: isRouting, Limits: azurelimits.Table,
+		InstanceTags:       registry.InstanceTags{Called: "tags, whose keys have no `/`"},
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
 	})
 }

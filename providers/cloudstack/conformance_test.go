@@ -86,6 +86,7 @@ func fixtureOf(kind string) func(t testing.TB) *conformance.Fixture {
 			RemoveInstance:  func(id string) { sim.RemoveVM(idOf(id)) },
 			PowerOff:        func(id string) { require.NoError(t, sim.SetState(idOf(id), "Stopped")) },
 			Resize:          func(id string) { require.NoError(t, sim.SetOffering(idOf(id), "Large Instance")) },
+			Tag:             func(id string, tags map[string]string) { sim.SetTags(idOf(id), tags) },
 			InstanceListing: "listVirtualMachines", RefuseAccount: func() { sim.SetSecret("another") },
 			OtherAccount: sim.RemoveVMs,
 			MalformedIDs: []string{

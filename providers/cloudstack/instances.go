@@ -59,7 +59,7 @@ func newInstances(a *api) *instances {
 	i.Instances = nodes.New(nodes.Cloud[string, vm]{
 		Kind: "virtual machine", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
 		Form: providerIDPrefix + "<UUID>", Parse: parseProviderID, Print: func(v vm) string { return providerIDPrefix + v.ID }, Names: namesInstance,
-		Search: search, State: vm.state, Metadata: i.describe, Verify: verify, Attested: vm.attested,
+		Search: search, State: vm.state, Metadata: i.describe, Verify: verify, Attested: vm.attested, Tags: vm.tags,
 	})
 	return i
 }

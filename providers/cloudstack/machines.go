@@ -31,6 +31,20 @@ type vm struct {
 	Offering string `json:"serviceofferingname"`
 	PublicIP string `json:"publicip"`
 	NICs     []nic  `json:"nic"`
+	Tags     []tag  `json:"tags"`
+}
+
+type tag struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+func (v vm) tags() map[string]string {
+	all := map[string]string{}
+	for _, t := range v.Tags {
+		all[t.Key] = t.Value
+	}
+	return all
 }
 
 // isDestroyed reports whether a virtual machine no longer runs unless somebody recovers it.

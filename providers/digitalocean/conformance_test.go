@@ -81,12 +81,13 @@ func newFixtureBehind(
 		AddInstance: func(name string) string {
 			return providerIDPrefix + strconv.Itoa(sim.AddDroplet(digitaloceansim.Spec{Name: name}))
 		},
-		RemoveInstance:  func(id string) { sim.RemoveDroplet(number(id)) },
-		PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(number(id), "off")) },
-		Resize:          func(id string) { require.NoError(t, sim.SetSize(number(id), "s-8vcpu-16gb")) },
-		InstanceListing: "GET /v2/droplets",
-		RefuseAccount:   func() { sim.SetToken("another") },
-
+		RemoveInstance: func(id string) { sim.RemoveDroplet(number(id)) },
+		PowerOff:       func(id string) { require.NoError(t, sim.SetStatus(number(id), "off")) },
+		Resize:         func(id string) { require.NoError(t, sim.SetSize(number(id), "s-8vcpu-16gb")) },
+		Tag: func(id string, tags map[string]string) {
+			require.NoError(t, sim.SetTags(number(id), slices.Sorted(maps.Keys(tags))))
+		},
+		InstanceListing: "GET /v2/droplets", RefuseAccount: func() { sim.SetToken("another") },
 		RemoveLoadBalancers: sim.RemoveLoadBalancers,
 		OtherAccount: func() {
 			for _, d := range sim.Droplets() {

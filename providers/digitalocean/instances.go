@@ -36,10 +36,11 @@ type droplet struct {
 	id                            int
 	name, status, size, region    string
 	privateV4, publicV4, publicV6 string
+	tags                          []string
 }
 
 func newDroplet(d *godo.Droplet) droplet {
-	kept := droplet{id: d.ID, name: d.Name, status: d.Status, size: d.SizeSlug}
+	kept := droplet{id: d.ID, name: d.Name, status: d.Status, size: d.SizeSlug, tags: d.Tags}
 	if d.Region != nil {
 		kept.region = d.Region.Slug
 	}
@@ -111,6 +112,7 @@ func newInstances(a *api) *instances {
 		Kind: "droplet", Inventory: i.droplets, Nodes: i.nodes, Price: callPrice,
 		Form: providerIDPrefix + "<droplet ID>", Parse: parseProviderID, Print: droplet.providerID,
 		Search: i.search, State: droplet.state, Metadata: i.describe,
+		Tags:   func(d droplet) map[string]string { return nodes.BareTags(d.tags) },
 		Verify: i.verify, Attested: droplet.attested, Absent: "there is no droplet %d",
 	})
 	return i

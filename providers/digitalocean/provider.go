@@ -22,6 +22,7 @@ func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "DigitalOcean", Stability: "alpha", SDK: "github.com/digitalocean/godo",
 		Limits:             digitaloceanlimits.Table,
+		InstanceTags:       registry.InstanceTags{Called: "tags without values"},
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		Features: registry.Features{
 			Instances: registry.Done, LoadBalancers: registry.Done, Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.Done,

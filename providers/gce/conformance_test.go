@@ -120,6 +120,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		RemoveInstance:  sim.RemoveInstanceByID,
 		PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(id, "TERMINATED")) },
 		Resize:          func(id string) { require.NoError(t, sim.SetMachineType(id, "e2-standard-8")) },
+		Tag:             sim.SetLabels,
 		Routes:          func() {}, // the inputs have ClusterCIDR
 		InstanceListing: "GET aggregated/instances",
 		RefuseAccount:   func() { sim.SetToken("another") },

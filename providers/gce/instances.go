@@ -48,6 +48,7 @@ type instance struct {
 	number          uint64
 	status, machine string
 	tags            []string
+	labels          map[string]string
 	addresses       []v1.NodeAddress
 	// interfaces is the number of network interfaces; alias is the first alias range of the first one.
 	interfaces int
@@ -63,6 +64,7 @@ func newInstance(at place, i *compute.Instance) instance {
 	kept := instance{
 		id:     instanceID{at.project, lastPart(i.Zone), i.Name},
 		number: i.Id, status: i.Status, machine: lastPart(i.MachineType), interfaces: len(i.NetworkInterfaces),
+		labels: i.Labels,
 	}
 	kept.forwards = i.CanIpForward
 	kept.ours = regionOf(kept.id.zone) == at.region
@@ -165,12 +167,13 @@ func newInstances(c Config, a *api) *instances {
 		Kind: "instance", Nodes: i.nodes, Price: callPrice, Inventory: i.all,
 		Form: providerIDPrefix + "<project>/<zone>/<instance name>", Parse: c.parseProviderID, Print: instance.providerID,
 		Search: search, State: instance.state, Metadata: i.describe, Verify: verify, Attested: instance.attested,
+		Tags: func(one instance) map[string]string { return one.labels },
 	})
 	return i
 }
 
 // instanceFields selects the fields that the API returns.
-const instanceFields = "name,zone,id,status,machineType,canIpForward,tags/items,networkInterfaces(name,networkIP,accessConfigs/natIP,ipv6Address,ipv6AccessType," +
+const instanceFields = "name,zone,id,status,machineType,canIpForward,labels,tags/items,networkInterfaces(name,networkIP,accessConfigs/natIP,ipv6Address,ipv6AccessType," +
 	"ipv6AccessConfigs/externalIpv6,aliasIpRanges/ipCidrRange)"
 
 // instances lists the instances of all zones. The listing names the zones that did not answer.

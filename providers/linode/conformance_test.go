@@ -66,8 +66,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	f := &conformance.Fixture{
 		OnlyThere: []string{`is not the ID of a NodeBalancer that the token may read`},
 		Limited:   func() { server.Configure(func(c *simkit.Settings) { c.PerOperation = true }) },
-		Sim:       server, Network: network,
-		Lag:      sim.SetListingLag,
+		Sim:       server, Network: network, Lag: sim.SetListingLag,
 		Provider: Description(), Everybody: []string{openToAll, anyIPv4, anyIPv6}, Filters: []string{"POST /v4/networking/firewalls"},
 		SourceRanges: conformance.FeatureCase{ClosesLater: "a NodeBalancer without its firewall is open to everybody", Scope: scopeOf(sim)},
 		Inputs:       func() registry.Inputs { return testInputs(url, flags, nil) },
@@ -81,6 +80,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		RemoveInstance:  func(id string) { sim.RemoveLinode(number(id)) },
 		PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(number(id), "offline")) },
 		Resize:          func(id string) { sim.ChangeLinode(number(id), resize) },
+		Tag:             func(id string, tags map[string]string) { sim.ChangeLinode(number(id), tagged(tags)) },
 		InstanceListing: "GET /v4/linode/instances", RefuseAccount: func() { sim.SetToken("another") },
 
 		RemoveLoadBalancers: sim.RemoveLoadBalancers,
@@ -218,4 +218,9 @@ func richService() *v1.Service {
 		annotationPort + "443": `{"protocol": "udp", "algorithm": "ring_hash", "stickiness": "source_ip", "udp-check-port": "8080"}`,
 		annotationPort + "80":  `{"protocol": "tcp", "proxy-protocol": "v2", "algorithm": "source"}`,
 	}, port("tcp", 80, 30080), port("http", 8080, 30081), udp)
+}
+
+// tagged gives a Linode tags.
+func tagged(tags map[string]string) func(*linodesim.Linode) {
+	return func(l *linodesim.Linode) { l.Tags = slices.Sorted(maps.Keys(tags)) }
 }

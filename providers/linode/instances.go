@@ -50,13 +50,14 @@ type instance struct {
 	ipv4                                  []string
 	ipv6                                  string // with its /128, as the API shows it
 	interfaceGeneration                   string
+	tags                                  []string
 	vpc                                   *vpcAddresses // nil if it has no address in the cluster's VPCs
 }
 
 func newInstance(i *linodego.Instance) instance {
 	kept := instance{
 		id: i.ID, label: i.Label, region: i.Region, plan: i.Type, status: string(i.Status), hostUUID: i.HostUUID, ipv6: i.IPv6,
-		interfaceGeneration: string(i.InterfaceGeneration),
+		interfaceGeneration: string(i.InterfaceGeneration), tags: i.Tags,
 	}
 	for _, ip := range i.IPv4 {
 		if ip != nil {
@@ -163,6 +164,7 @@ func newInstances(c Config, a *api, v *vpcs) *instances {
 		Form: providerIDPrefix + "<Linode ID>", Parse: parseProviderID, Print: instance.providerID,
 		Names:  func(providerID string) bool { return strings.HasPrefix(providerID, providerIDPrefix) },
 		Search: i.search, State: instance.state, Metadata: i.describe, Verify: i.verify, Attested: instance.attested,
+		Tags: func(l instance) map[string]string { return nodes.BareTags(l.tags) },
 	})
 	return i
 }

@@ -27,6 +27,7 @@ func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Linode (Akamai)", Stability: "alpha", SDK: "github.com/linode/linodego",
 		Limits:             linodelimits.Table,
+		InstanceTags:       registry.InstanceTags{Called: "tags without values"},
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		PodRanges:          true,
 		Extras:             []string{"node metadata", "pod ranges", "firewalls", "TLS secrets"},

@@ -54,6 +54,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	f.Resize = func(id string) {
 		require.NoError(t, sim.Edit(instanceOf(id), func(i *ocisim.Instance) { i.Shape = "VM.Standard.E5.Flex" }))
 	}
+	f.Tag = func(id string, tags map[string]string) {
+		require.NoError(t, sim.Edit(instanceOf(id), func(i *ocisim.Instance) { i.Tags = tags }))
+	}
 	f.PowerOff = func(id string) { require.NoError(t, sim.SetState(instanceOf(id), "STOPPED")) }
 	f.InstanceListing = "GET /instances"
 	f.RefuseAccount = func() { sim.SetFingerprint("another") }

@@ -43,6 +43,8 @@ type instance struct {
 	Region             string `json:"region"`
 	Shape              string `json:"shape"`
 	State              string `json:"lifecycleState"`
+
+	Tags map[string]string `json:"freeformTags"`
 }
 
 // ended reports whether an instance is shown that never runs again.
@@ -72,6 +74,7 @@ func newInstances(a *api) *instances {
 		Kind: "instance", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
 		Form: providerIDPrefix + "<OCID of the instance>", Parse: parseProviderID, Print: func(i instance) string { return providerIDPrefix + i.ID },
 		Search: i.search, State: instance.state, Metadata: i.describe, Verify: verify,
+		Tags:       func(i instance) map[string]string { return i.Tags },
 		Unattested: "its addresses are those of its VNICs, which are read apart",
 	})
 	return i

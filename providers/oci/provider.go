@@ -31,6 +31,7 @@ func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Oracle Cloud Infrastructure", Stability: "alpha",
 		Limits:             ocilimits.Table,
+		InstanceTags:       registry.InstanceTags{Called: "free-form tags; defined tags are not served"},
 		ProviderIDPrefixes: []string{providerIDPrefix, bareIDPrefix}, InstanceKey: instanceKey,
 		Features: registry.Features{
 			Instances: registry.Done, Zones: registry.Done,

@@ -12,7 +12,7 @@ import (
 func TestAttested(t *testing.T) {
 	t.Parallel()
 	s := server{
-		name: "web-1", hostname: "api.example.com", accessIPv4: "198.51.100.9", accessIPv6: "2001:db8::9",
+		name: "web-1", metadata: map[string]string{"hostname": "api.example.com"}, accessIPv4: "198.51.100.9", accessIPv6: "2001:db8::9",
 		addresses: []address{{network: "private", ip: "10.0.0.1"}, {network: "private", ip: "192.0.2.1", floating: true}},
 	}
 	assert.Equal(t, contract.Attested{Names: []string{"web-1"}, Addresses: contract.AttestedAddresses("10.0.0.1", "192.0.2.1")}, s.attested())

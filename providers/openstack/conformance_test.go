@@ -89,6 +89,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			sim.AddFlavor("9", "m1.huge")
 			require.NoError(t, sim.SetFlavor(serverID(t, id), "9"))
 		},
+		Tag:             func(id string, tags map[string]string) { sim.SetMetadata(serverID(t, id), tags) },
 		InstanceListing: "GET /compute/v2.1/servers/detail",
 		RefuseAccount:   func() { sim.SetPassword("another") },
 

@@ -58,7 +58,7 @@ type server struct {
 	id, name, status, zone string
 	flavorID, flavorName   string
 	accessIPv4, accessIPv6 string
-	hostname               string
+	metadata               map[string]string
 	addresses              []address
 }
 
@@ -84,7 +84,7 @@ type serverBody struct {
 func newServer(b serverBody) server {
 	kept := server{
 		id: b.ID, name: b.Name, status: b.Status, zone: b.Zone, flavorID: b.Flavor.ID, flavorName: b.Flavor.OriginalName,
-		accessIPv4: b.AccessIPv4, accessIPv6: b.AccessIPv6, hostname: b.Metadata["hostname"],
+		accessIPv4: b.AccessIPv4, accessIPv6: b.AccessIPv6, metadata: b.Metadata,
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.Addresses)) {
 		for _, a := range b.Addresses[name] {
@@ -179,6 +179,7 @@ func newInstances(c Config, a *api, n *networks) *instances {
 		Kind: "server", Inventory: i.servers, Nodes: i.nodes, Price: callPrice, MinAge: minAge,
 		Form: providerIDPrefix + "/<server ID>", Parse: c.parseProviderID, Print: i.providerID,
 		Search: i.search, State: server.state, Metadata: i.describe, Verify: i.verify, Attested: server.attested,
+		Tags: func(s server) map[string]string { return s.metadata },
 	})
 	return i
 }
@@ -394,7 +395,7 @@ func nodeAddresses(s server, ports []*port, trunked []address, c networking) []v
 	}
 	add(v1.NodeExternalIP, s.accessIPv4)
 	add(v1.NodeExternalIP, s.accessIPv6)
-	add(v1.NodeHostName, s.hostname)
+	add(v1.NodeHostName, s.metadata["hostname"])
 	all := slices.Concat(s.addresses, trunked)
 	slices.SortStableFunc(all, func(a, b address) int { return strings.Compare(a.network, b.network) })
 	for _, a := range all {

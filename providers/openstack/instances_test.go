@@ -181,7 +181,10 @@ var nodeAddressCases = map[string]struct {
 	want    []v1.NodeAddress
 }{
 	"ports, then access addresses, then hostname": {
-		server{accessIPv4: "203.0.113.1", accessIPv6: "2001:db8::1", hostname: "h", addresses: []address{{"net", "10.0.0.1", false}}},
+		server{
+			accessIPv4: "203.0.113.1", accessIPv6: "2001:db8::1", metadata: map[string]string{"hostname": "h"},
+			addresses: []address{{"net", "10.0.0.1", false}},
+		},
 		portsWith("ACTIVE", "10.0.0.1"), nil,
 		networking{},
 		[]v1.NodeAddress{internalIP("10.0.0.1"), externalIP("203.0.113.1"), externalIP("2001:db8::1"), {Type: v1.NodeHostName, Address: "h"}},
@@ -230,7 +233,7 @@ var nodeAddressCases = map[string]struct {
 		[]v1.NodeAddress{internalIP("10.0.0.1"), internalIP("10.9.0.1")},
 	},
 	"sorted": {
-		server{hostname: "h"},
+		server{metadata: map[string]string{"hostname": "h"}},
 		portsWith("ACTIVE", "10.0.0.9", "192.168.0.2", "10.0.0.3", "172.16.0.1"), nil,
 		networking{SortOrder: "192.168.0.0/16, 10.0.0.0/8"},
 		[]v1.NodeAddress{

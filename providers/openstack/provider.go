@@ -32,6 +32,7 @@ func Description() registry.Provider {
 			DualStack: registry.NotYet,
 		},
 		Extras:             []string{"load balancers shared between Services", "repair of load balancers in ERROR"},
+		InstanceTags:       registry.InstanceTags{Called: "metadata"},
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey, Unserved: checkInternalOnly, Fields: fields(),
 		Options: Options.Rows(), Records: []string{annotationMade}, Limits: openstacklimits.Table,
 		Annotations: Annotations.Rows(), Domains: []string{strings.TrimSuffix(annotationPrefix, "/")}, Events: eventRows(),

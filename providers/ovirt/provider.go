@@ -18,6 +18,7 @@ const Name = "ovirt"
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "oVirt", Stability: "alpha",
+		InstanceTags:       registry.InstanceTags{Called: "tags without values", Elsewhere: "a further collection of each virtual machine"},
 		ProviderIDPrefixes: []string{providerIDPrefix, earlierPrefix}, InstanceKey: instanceKey,
 		Features: registry.Features{
 			Instances: registry.Done, Zones: registry.Done,

@@ -1,6 +1,8 @@
 package photon
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,6 +29,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		PowerOff:       func(id string) { sim.Edit(find(id), func(v *photonsim.VM) { v.State = "STOPPED" }) },
 		Resize: func(id string) {
 			sim.Edit(find(id), func(v *photonsim.VM) { v.Flavor = new("cluster-large") })
+		},
+		Tag: func(id string, tags map[string]string) {
+			sim.Edit(find(id), func(v *photonsim.VM) { v.Tags = slices.Sorted(maps.Keys(tags)) })
 		},
 		RefuseAccount: func() {
 			sim.SetPassword("another")

@@ -39,6 +39,8 @@ type vm struct {
 	State      string `json:"state"`
 	Flavor     string `json:"flavor"`
 	FloatingIP string `json:"floatingIp"`
+
+	Tags []string `json:"tags"`
 }
 
 type instances struct {
@@ -61,6 +63,7 @@ func newInstances(a *api) *instances {
 		Form: providerIDPrefix + "<VM ID>", Parse: parseProviderID, Print: func(v vm) string { return providerIDPrefix + v.ID },
 		Names:  func(providerID string) bool { return providerID != providerIDPrefix },
 		Search: i.search, State: i.state, Metadata: i.describe, Verify: i.verify,
+		Tags:       func(v vm) map[string]string { return nodes.BareTags(v.Tags) },
 		Unattested: "its addresses are what its guest reports",
 	})
 	return i

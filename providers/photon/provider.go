@@ -16,6 +16,7 @@ const Name = "photon"
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "VMware Photon", Stability: "alpha",
+		InstanceTags:       registry.InstanceTags{Called: "tags without values"},
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		Features: registry.Features{
 			Instances: registry.Done, Zones: registry.NotYet,

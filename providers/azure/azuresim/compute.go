@@ -396,6 +396,17 @@ func (s *Sim) SetSize(providerID, size string) error {
 	})
 }
 
+// SetTags replaces the tags of an instance.
+func (s *Sim) SetTags(providerID string, tags map[string]string) error {
+	return s.Alter(providerID, func(r *resource) {
+		shown := object{}
+		for key, value := range tags {
+			shown[key] = value
+		}
+		r.doc["tags"] = shown
+	})
+}
+
 // SetProvisioning changes the provisioning state of an instance.
 func (s *Sim) SetProvisioning(providerID, state string) error {
 	return s.Alter(providerID, func(r *resource) {

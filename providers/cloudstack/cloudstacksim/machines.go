@@ -25,6 +25,8 @@ type VM struct {
 	// PublicIP is an address whose static NAT leads to it.
 	PublicIP string `json:"publicip"`
 	NICs     []NIC  `json:"nics"`
+	// Tags are resource tags.
+	Tags map[string]string `json:"tags,omitempty"`
 	// VNF is set on a virtual network function appliance, whose document holds objects where clients expect texts.
 	VNF bool `json:"vnf"`
 }
@@ -117,6 +119,21 @@ func (s *Sim) SetOffering(id, offering string) error {
 	}
 	v.Offering = offering
 	return nil
+}
+
+// SetTags replaces the tags of a virtual machine.
+func (s *Sim) SetTags(id string, tags map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.vms.get(id).Tags = tags
+}
+
+func (v *VM) shownTags() []any {
+	list := []any{}
+	for key, value := range v.Tags {
+		list = append(list, map[string]any{"key": key, "value": value, "resourcetype": "UserVm", "resourceid": v.ID})
+	}
+	return list
 }
 
 func vmStates() []string {
@@ -223,7 +240,7 @@ func (s *Sim) shownVM(v *VM, details []string, admin bool) map[string]any {
 		"id": v.ID, "name": v.Name, "displayname": v.DisplayName, "state": v.State, "zoneid": s.zone.ID, "zonename": v.Zone,
 		"created": created, "haenable": false, "hypervisor": "KVM", "passwordenabled": false, "displayvm": true, "isdynamicallyscalable": false,
 		"cpunumber": 2, "cpuspeed": 2000, "memory": 2048, "rootdeviceid": 0, "rootdevicetype": "ROOT",
-		"affinitygroup": []any{}, "tags": []any{}, "userid": s.accountNamed(User).userID, "username": User,
+		"affinitygroup": []any{}, "tags": v.shownTags(), "userid": s.accountNamed(User).userID, "username": User,
 	}, v.Owner)
 	if v.PublicIP != "" {
 		m["publicip"] = v.PublicIP

@@ -221,6 +221,19 @@ func (s *Sim) SetSize(id int, size string) error {
 	return nil
 }
 
+// SetTags replaces the tags of a droplet.
+func (s *Sim) SetTags(id int, tags []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.droplets[id]
+	if d == nil {
+		return errNotFound
+	}
+	d.Tags = tags
+	s.listed.Wrote(s.listedLocked())
+	return nil
+}
+
 // RemoveDroplet destroys a droplet; it also leaves its load balancers.
 func (s *Sim) RemoveDroplet(id int) {
 	s.mu.Lock()

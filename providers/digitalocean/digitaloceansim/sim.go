@@ -207,6 +207,13 @@ func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 		) error {
 			return s.SetSize(in.ID, in.Size)
 		}),
+		"tag": simkit.Action(func(in struct {
+			ID   int
+			Tags []string
+		},
+		) error {
+			return s.SetTags(in.ID, in.Tags)
+		}),
 		"token": simkit.SetToken(s.SetToken),
 	}
 }

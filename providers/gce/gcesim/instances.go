@@ -195,6 +195,17 @@ func (s *Sim) SetMachineType(providerID, kind string) error {
 	return nil
 }
 
+// SetLabels replaces the labels of an instance.
+func (s *Sim) SetLabels(providerID string, labels map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	shown := map[string]any{}
+	for key, value := range labels {
+		shown[key] = value
+	}
+	s.objects[instancePath(providerID)]["labels"] = shown
+}
+
 // Instances implements simkit.Cloud.
 func (s *Sim) Instances() []simkit.Instance {
 	s.mu.Lock()

@@ -71,6 +71,9 @@ type Fixture struct {
 	PowerOff func(providerID string)
 	// Resize gives an instance another type than the one it has.
 	Resize func(providerID string)
+	// Tag gives an instance these tags, or those without their values where tags have none, in place of those that it was given before; nil
+	// where the description serves no tags.
+	Tag func(providerID string, tags map[string]string)
 	// CallsPerInstance is how many calls the first metadata of an instance costs at most, where the listing does not have all of it.
 	CallsPerInstance int
 	// InstanceListing is the operation that lists instances, such as "GET /v2/droplets".

@@ -90,6 +90,9 @@ type Cloud[ID comparable, T any] struct {
 	// Metadata returns the node's metadata from its instance: addresses, type, zone, region, additional labels. Further reads should use
 	// the query that the instance satisfied. The error is an Incomplete if something is still missing.
 	Metadata func(ctx context.Context, node *v1.Node, instance T, q inventory.Query) (*cloudprovider.InstanceMetadata, error)
+	// Tags returns what the cloud calls tags, labels or metadata of an instance, without a call; an answer without any is no statement. A nil
+	// function means that the reads of instances have none.
+	Tags func(T) map[string]string
 	// Verify says why an instance is not proved to be the node's, or "" if it is, from data that no kubelet can write. An error is no
 	// verdict. A nil function means that instances cannot be verified.
 	Verify func(ctx context.Context, node *v1.Node, instance T) (why string, err error)
@@ -261,6 +264,7 @@ func (i *Instances[ID, T]) describe(ctx context.Context, node *v1.Node, q invent
 	if err != nil {
 		return nil, err
 	}
+	contract.TellTags(ctx, found.instance, i.cloud.Tags)
 	m, err := i.cloud.Metadata(ctx, node, found.instance, q)
 	incomplete, lacks := errors.AsType[*Incomplete](err)
 	if lacks && incomplete.Metadata != nil {

@@ -138,6 +138,13 @@ func (s *Sim) SetFlavor(id, flavor string) error {
 	return nil
 }
 
+// SetMetadata replaces the metadata of a server.
+func (s *Sim) SetMetadata(id string, metadata map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.servers.byID[id].Metadata = metadata
+}
+
 // RemoveServer destroys a server and its ports.
 func (s *Sim) RemoveServer(id string) {
 	s.mu.Lock()
