@@ -56,6 +56,8 @@ func schemaLimits(path string) object {
 		return object{"pattern": dnsName}
 	case "kubeletServingCertificates.reserved":
 		return object{"items": object{"type": "string", "pattern": `^[^,\s]+$`}}
+	case "nodeLabelsFromTags":
+		return object{"uniqueItems": true, "items": object{"type": "string", "pattern": `^(cluster-autoscaler|[^",]+=[^",=]+)$`}}
 	case "routes.clusterCIDR":
 		return object{"pattern": network}
 	case "routes.cidrAllocatorType":

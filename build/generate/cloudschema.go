@@ -39,6 +39,9 @@ func cloudSchema(p registry.Provider) object {
 	if i.ReadsSecrets == "" {
 		properties["readSecrets"] = object{"const": false}
 	}
+	if !p.InstanceTags.Served() {
+		properties["nodeLabelsFromTags"] = object{"maxItems": 0}
+	}
 	if p.Features.ServingCertificates != registry.Done {
 		properties["kubeletServingCertificates"] = object{"properties": object{"approve": object{"const": false}}}
 	}

@@ -50,6 +50,7 @@ func Files(root string, providers []registry.Provider) (map[string][]byte, error
 	w.providerPages(providers)
 	w.support(providers)
 	w.limits(providers)
+	w.page("docs/node-labels.md", "", map[string]string{"tags": tagsTable(providers)})
 	w.access(providers)
 	w.forms(providers)
 	w.realClouds()

@@ -53,6 +53,22 @@ func (w *writer) support(providers []registry.Provider) {
 	w.page("docs/support.md", "", map[string]string{"matrix": supportTable(providers, list)})
 }
 
+// tagsTable has a row for each cloud whose instances have tags.
+func tagsTable(providers []registry.Provider) string {
+	var b strings.Builder
+	b.WriteString("| cloud | tags of instances | served |\n| --- | --- | --- |\n")
+	for _, p := range providers {
+		is := p.InstanceTags
+		switch {
+		case is.Served():
+			fmt.Fprintf(&b, "| %s | %s | yes, with the reads of instances |\n", p.Title, is.Called)
+		case is.Called != "":
+			fmt.Fprintf(&b, "| %s | %s | not served, needs another call: %s |\n", p.Title, is.Called, is.Elsewhere)
+		}
+	}
+	return b.String()
+}
+
 // supportTable has a row for each cloud and a column for each minor version of Kubernetes.
 func supportTable(providers []registry.Provider, minors []int) string {
 	var b strings.Builder

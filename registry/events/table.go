@@ -78,7 +78,12 @@ func nodeUpdateRows() []Row {
 	return []Row{
 		{
 			On: "Node", Reason: "NodeLabelsUpdated", Type: "Normal",
-			What: "The instance changed in the cloud, such as its type, and the Node's labels were corrected. The message has the old and the new values.",
+			What: "The instance changed in the cloud, such as its type or its tags, and the Node's labels were corrected. The message has the old and the new values.",
+		},
+		{
+			On: "Node", Reason: "NodeTagsIgnored", Type: "Warning",
+			What: "Tags of the instance give no label, although `--node-labels-from-tags` names them: the label would be illegal or belongs to somebody else, two tags give one label, or there are too many. A label that the Node has already stays.",
+			Do:   "Correct the tags, or the rules; see [labels of Nodes](node-labels.md).",
 		},
 		{
 			On: "Node", Reason: "NodeTopologyChanged", Type: "Warning",

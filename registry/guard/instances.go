@@ -24,12 +24,14 @@ type instances struct {
 	claims    *claims
 	reports   *reports
 	attempts  priority.Attempts
-	// observer gets all metadata of our Nodes.
-	observer atomic.Pointer[func(*v1.Node, *cloudprovider.InstanceMetadata)]
+	observer  atomic.Pointer[Observer]
 }
 
-// ObserveMetadata passes all metadata of our Nodes to a function from now on.
-func (c *Cloud) ObserveMetadata(observe func(*v1.Node, *cloudprovider.InstanceMetadata)) {
+// Observer gets the metadata of a Node of ours, and the tags of its instance. Its error keeps the Node uninitialized.
+type Observer func(ctx context.Context, node *v1.Node, m *cloudprovider.InstanceMetadata, tags map[string]string) error
+
+// ObserveMetadata passes all metadata of our Nodes to an observer from now on.
+func (c *Cloud) ObserveMetadata(observe Observer) {
 	if c.instances != nil {
 		c.instances.observer.Store(&observe)
 	}
@@ -105,6 +107,10 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 	i.deletions.heard.note(node)
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
+	observe, tags := i.observer.Load(), map[string]string(nil)
+	if observe != nil {
+		ctx = contract.WithTags(ctx, &tags)
+	}
 	if contract.Uninitialized(node) {
 		var tried func(error)
 		failures := i.attempts.Failures(string(node.UID) + " " + node.Name)
@@ -120,6 +126,9 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 	if err == nil {
 		err = i.claim(node, metadata.ProviderID)
 	}
+	if err == nil && observe != nil {
+		err = (*observe)(ctx, node, metadata, tags)
+	}
 	if err != nil {
 		if contract.Uninitialized(node) {
 			i.meters.initializationsFailed.WithLabelValues(i.facts.Provider).Inc()
@@ -129,9 +138,6 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 	}
 	i.saw(node)
 	i.reports.clear(node)
-	if observe := i.observer.Load(); observe != nil {
-		(*observe)(node, metadata)
-	}
 	if !contract.Uninitialized(node) && written(node, metadata.NodeAddresses) {
 		// The framework compares one address of each type, so a Node with two of a type always looks changed and is written in every cycle.
 		// Without addresses it leaves the Node alone.

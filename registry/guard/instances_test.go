@@ -1,6 +1,8 @@
 package guard
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -12,7 +14,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
+
+// TestObserverKeepsTheTaint: the observer gets the tags that come with the metadata, and while it fails a new Node gets none.
+func TestObserverKeepsTheTaint(t *testing.T) {
+	t.Parallel()
+	tags := map[string]string{"team": "shop"}
+	g := guarded(&cloud{metadata: func(ctx context.Context) (*cloudprovider.InstanceMetadata, error) {
+		contract.TellTags(ctx, tags, func(told map[string]string) map[string]string { return told })
+		return &cloudprovider.InstanceMetadata{ProviderID: "alpha://1"}, nil
+	}})
+	failure := errors.New("not now")
+	var told map[string]string
+	g.ObserveMetadata(func(_ context.Context, _ *v1.Node, _ *cloudprovider.InstanceMetadata, tags map[string]string) error {
+		told = tags
+		return failure
+	})
+	in, _ := g.InstancesV2()
+	_, err := in.InstanceMetadata(t.Context(), node("", true))
+	require.ErrorIs(t, err, failure, "the Node would be initialised")
+	assert.Equal(t, tags, told)
+	failure = nil
+	_, err = in.InstanceMetadata(t.Context(), node("", true))
+	require.NoError(t, err)
+}
 
 // TestFrequentPassesHoldNobody: with --node-monitor-period below the pause between two searches, Nodes that are lost one after another
 // go in time, and no event says that nothing was seen.

@@ -30,6 +30,8 @@ const (
 	EventNodeLabelsUpdated = "NodeLabelsUpdated"
 	// EventNodeTopologyChanged: the cloud has another zone or region than the Node, which keeps its labels.
 	EventNodeTopologyChanged = "NodeTopologyChanged"
+	// EventNodeTagsIgnored: tags of the instance give no label, although rules name them.
+	EventNodeTagsIgnored = "NodeTagsIgnored"
 )
 
 // forgetAfter is how long the facts of a Node are stored after the last answer. The framework asks about each Node every few minutes.
@@ -42,6 +44,7 @@ type Controller struct {
 	// isOurs reports whether this program manages a Node.
 	isOurs        func(*v1.Node) bool
 	writeTopology bool
+	rules         Rules
 	queue         workqueue.TypedRateLimitingInterface[types.UID]
 
 	mu        sync.Mutex
@@ -56,39 +59,45 @@ type instance struct {
 	labels, latest map[string]string
 	// updates are labels whose value in the cloud changed between two answers, until they are written.
 	updates map[string]bool
+	// told is by the last tags; nil before there are any.
+	told *verdict
 	// difference was judged last and topology reported last; neither is repeated.
 	difference, topology string
 	at                   time.Time
 }
 
 // New returns a controller. writeTopology lets it write zone and region, which Kubernetes documents as unchanging.
-func New(client kubernetes.Interface, events record.EventRecorder, isOurs func(*v1.Node) bool, writeTopology bool) *Controller {
+func New(
+	client kubernetes.Interface, events record.EventRecorder, isOurs func(*v1.Node) bool, writeTopology bool, rules Rules,
+) *Controller {
 	return &Controller{
-		client: client, events: events, isOurs: isOurs, writeTopology: writeTopology, instances: map[types.UID]*instance{},
+		client: client, events: events, isOurs: isOurs, writeTopology: writeTopology, rules: rules, instances: map[types.UID]*instance{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[types.UID]()),
 	}
 }
 
-// Observe takes the metadata of a Node that this program manages. It makes no call.
-func (c *Controller) Observe(node *v1.Node, m *cloudprovider.InstanceMetadata) {
+// Observe takes the metadata of a Node that this program manages, and the tags of its instance. It makes no call, except for an
+// uninitialized Node, which gets its labels from tags before anything can run there; the error is of that call.
+func (c *Controller) Observe(ctx context.Context, node *v1.Node, m *cloudprovider.InstanceMetadata, tags map[string]string) error {
 	labels := cloudLabels(m)
 	var keys []string
-	if !contract.Uninitialized(node) { // or the framework writes them
+	uninitialized := contract.Uninitialized(node)
+	if !uninitialized { // or the framework writes them
 		keys = differences(node, labels)
 	}
 	all := make([]string, 0, len(keys))
 	for _, key := range keys {
 		all = append(all, key+"="+node.Labels[key]+" "+labels[key])
 	}
-	difference := strings.Join(all, "\n")
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	now := time.Now()
 	i := c.instances[node.UID]
 	if i == nil {
 		i = &instance{latest: map[string]string{}, updates: map[string]bool{}}
 		c.instances[node.UID] = i
 	}
+	tagged := c.observeTags(i, node, tags, labels)
+	difference := strings.Join(append(all, tagged...), "\n")
 	for key, value := range labels {
 		if before, ok := i.latest[key]; ok && value != before {
 			i.updates[key], i.difference = true, ""
@@ -99,7 +108,7 @@ func (c *Controller) Observe(node *v1.Node, m *cloudprovider.InstanceMetadata) {
 		}
 	}
 	i.node, i.labels, i.at = node.Name, labels, now
-	if difference != "" && difference != i.difference {
+	if difference != "" && difference != i.difference && !uninitialized {
 		c.queue.Add(node.UID)
 	}
 	i.difference = difference
@@ -107,6 +116,27 @@ func (c *Controller) Observe(node *v1.Node, m *cloudprovider.InstanceMetadata) {
 		c.swept = now
 		maps.DeleteFunc(c.instances, func(_ types.UID, i *instance) bool { return now.Sub(i.at) > forgetAfter })
 	}
+	c.mu.Unlock()
+	if uninitialized && len(tagged) > 0 {
+		return c.correct(ctx, node.UID)
+	}
+	return nil
+}
+
+// observeTags judges the tags of an instance, and returns how the Node differs. No tags are a doubt: the answer may only lack them.
+func (c *Controller) observeTags(i *instance, node *v1.Node, tags, labels map[string]string) (differences []string) {
+	if len(c.rules.rules) == 0 || len(tags) == 0 {
+		return nil
+	}
+	t := c.rules.hear(tags, labels)
+	if t.faults != "" && (i.told == nil || i.told.faults != t.faults) {
+		c.events.Event(node, v1.EventTypeWarning, EventNodeTagsIgnored, "tags of the instance give no label: "+t.faults)
+	}
+	i.told = &t
+	for _, key := range c.rules.tagDifferences(node, t) {
+		differences = append(differences, key+"="+node.Labels[key]+" from a tag "+t.labels[key])
+	}
+	return differences
 }
 
 // Run corrects labels until the context ends.
@@ -138,7 +168,7 @@ func (c *Controller) correct(ctx context.Context, uid types.UID) error {
 		c.mu.Unlock()
 		return nil
 	}
-	name, labels, updates := i.node, i.labels, maps.Clone(i.updates)
+	name, labels, updates, told := i.node, i.labels, maps.Clone(i.updates), i.told
 	c.mu.Unlock()
 	node, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -149,9 +179,17 @@ func (c *Controller) correct(ctx context.Context, uid types.UID) error {
 	case node.UID != uid || node.DeletionTimestamp != nil || !c.isOurs(node):
 		return nil
 	}
-	d := decide(node, labels, updates, c.writeTopology)
-	if err := c.apply(ctx, node, d); err != nil {
-		return err
+	var d decision
+	if !contract.Uninitialized(node) {
+		d = decide(node, labels, updates, c.writeTopology)
+		if node, err = c.apply(ctx, node, Manager, d); err != nil {
+			return err
+		}
+	}
+	if told != nil {
+		if node, err = c.apply(ctx, node, TagManager, c.rules.decideTags(node, *told)); err != nil {
+			return err
+		}
 	}
 	topology := strings.Join(d.topology, ", ")
 	c.mu.Lock()
@@ -169,28 +207,29 @@ func (c *Controller) correct(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// apply makes the one patch of a decision and reports it.
-func (c *Controller) apply(ctx context.Context, node *v1.Node, d decision) error {
+// apply makes the one patch of a decision, reports it, and returns the Node after it.
+func (c *Controller) apply(ctx context.Context, node *v1.Node, manager string, d decision) (*v1.Node, error) {
 	switch {
 	case d.patch == nil:
-		return nil
-	case forgedRecord(node):
-		klog.FromContext(ctx).Info("The labels of a Node are not corrected: its managed fields name "+Manager+" for more than labels, which "+
+		return node, nil
+	case forgedRecord(node, manager):
+		klog.FromContext(ctx).Info("The labels of a Node are not corrected: its managed fields name "+manager+" for more than labels, which "+
 			"somebody else wrote; remove that entry", "node", node.Name)
-		return nil
+		return node, nil
 	}
 	// The version holds off a write of others that came after the read, such as a label set by hand.
 	labels, err := json.Marshal(metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: d.patch},
 	})
+	after := node
 	if err == nil {
-		options := metav1.PatchOptions{FieldManager: Manager, Force: new(true)}
-		_, err = c.client.CoreV1().Nodes().Patch(ctx, node.Name, types.ApplyPatchType, labels, options)
+		options := metav1.PatchOptions{FieldManager: manager, Force: new(true)}
+		after, err = c.client.CoreV1().Nodes().Patch(ctx, node.Name, types.ApplyPatchType, labels, options)
 	}
 	if err != nil {
-		return fmt.Errorf("writing the labels of node %s: %w", node.Name, err)
+		return node, fmt.Errorf("writing the labels of node %s: %w", node.Name, err)
 	}
 	c.events.Event(node, v1.EventTypeNormal, EventNodeLabelsUpdated, "corrected to what the cloud says: "+strings.Join(d.corrections, ", "))
-	return nil
+	return after, nil
 }

@@ -41,17 +41,20 @@ type world struct {
 	client *fake.Clientset
 	events *record.FakeRecorder
 	cloud  cloudprovider.InstanceMetadata
+	tags   map[string]string
 }
 
 // newWorld starts the controller; it ends with the test.
-func newWorld(t *testing.T, topology bool) *world {
+func newWorld(t *testing.T, topology bool, rules ...string) *world {
 	t.Helper()
 	w := &world{t: t, client: fake.NewClientset(), events: record.NewFakeRecorder(100)}
 	w.cloud = cloudprovider.InstanceMetadata{
 		ProviderID: "toy://1", InstanceType: "small", Zone: "a", Region: "r", AdditionalLabels: map[string]string{rack: "7"},
 	}
 	isOurs := func(n *v1.Node) bool { return strings.HasPrefix(n.Spec.ProviderID, "toy://") }
-	w.Controller = New(w.client, w.events, isOurs, topology)
+	parsed, err := ParseRules(rules, "")
+	require.NoError(t, err)
+	w.Controller = New(w.client, w.events, isOurs, topology, parsed)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); w.Run(ctx) }()
@@ -105,7 +108,7 @@ func (w *world) observe(name string) (patches int, events []string) {
 	w.t.Helper()
 	node := w.node(name)
 	w.client.ClearActions()
-	w.Observe(node, &w.cloud)
+	require.NoError(w.t, w.Observe(w.t.Context(), node, &w.cloud, w.tags))
 	synctest.Wait()
 	for _, a := range w.client.Actions() {
 		switch a.GetVerb() {
@@ -279,7 +282,7 @@ func TestNodesThatAreNotWritten(t *testing.T) {
 			if name == "uninitialized" {
 				shown = after
 			}
-			w.Observe(shown, &w.cloud)
+			require.NoError(t, w.Observe(t.Context(), shown, &w.cloud, nil))
 			synctest.Wait()
 			assert.Equal(t, "small", w.node("web").Labels[typeLabel], name)
 		})
@@ -299,7 +302,7 @@ func TestManyNodes(t *testing.T) {
 		w.addNode("web", Initializer, labels())
 		for range 3 {
 			for _, n := range all {
-				w.Observe(n, &w.cloud)
+				require.NoError(t, w.Observe(t.Context(), n, &w.cloud, nil))
 			}
 			time.Sleep(5 * time.Minute)
 		}

@@ -149,11 +149,11 @@ func labelManagers(node *v1.Node) map[string][]string {
 	return managers
 }
 
-// forgedRecord reports whether Manager owns more than labels. A kubelet may write under any manager's name; our next apply would then
-// remove what it is not allowed to remove itself, such as taints.
-func forgedRecord(node *v1.Node) bool {
+// forgedRecord reports whether a manager of this program's owns more than labels. A kubelet may write under any manager's name; our next
+// apply would then remove what it is not allowed to remove itself, such as taints.
+func forgedRecord(node *v1.Node, manager string) bool {
 	return slices.ContainsFunc(node.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-		if entry.Manager != Manager || entry.FieldsV1 == nil {
+		if entry.Manager != manager || entry.FieldsV1 == nil {
 			return false
 		}
 		var fields map[string]map[string]json.RawMessage

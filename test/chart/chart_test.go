@@ -641,6 +641,9 @@ func TestRefusalsOfEachCloud(t *testing.T) {
 			if i.ReadsSecrets == "" {
 				requireRefusal(t, installedValues(p)+"readSecrets: true\n", "at '/readSecrets': value must be false")
 			}
+			if !p.InstanceTags.Served() {
+				requireRefusal(t, installedValues(p)+"nodeLabelsFromTags: [team=team]\n", "at '/nodeLabelsFromTags': maxItems: got 1, want 0")
+			}
 			if p.Features.ServingCertificates != registry.Done {
 				requireRefusal(t, installedValues(p)+"kubeletServingCertificates: {approve: true}\n", "at '/kubeletServingCertificates/approve': value must be false")
 			}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
@@ -351,4 +353,14 @@ func TestPlainManifests(t *testing.T) {
 			assert.NotRegexp(t, "^Secret/", name, "no manifest of a release holds a credential")
 		}
 	}
+}
+
+// TestNodeLabelsFromTags: the rules are one argument.
+func TestNodeLabelsFromTags(t *testing.T) {
+	t.Parallel()
+	served := slices.IndexFunc(clouds(), func(p registry.Provider) bool { return p.InstanceTags.Served() })
+	values := installedValues(clouds()[served]) + "nodeLabelsFromTags: [Cost Center=example.com/cost-center, 'a/*=example.com/*', cluster-autoscaler]\n"
+	_, c := container(t, objects(t, render(t, "x", values)))
+	assert.Contains(t, c.Args, "--node-labels-from-tags=Cost Center=example.com/cost-center,a/*=example.com/*,cluster-autoscaler")
+	requireRefusal(t, installedValues(clouds()[served])+"nodeLabelsFromTags: [team]\n", "at '/nodeLabelsFromTags/0': 'team' does not match pattern")
 }

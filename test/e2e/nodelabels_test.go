@@ -13,16 +13,42 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	apply "k8s.io/client-go/applyconfigurations/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/nodelabels"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
+// Labels from tags.
+const (
+	tagRole = "node-role.kubernetes.io/gold"
+	tagTeam = v1.LabelNamespaceNodeRestriction + "/team"
+)
+
 // TestLabelsFollowTheInstance: another type in the cloud is written on the Node that this program initialised, with a record in the managed
-// fields of a real API server. A type that somebody sets by hand stays, and so do taints of a Node whose kubelet forges that record.
+// fields of a real API server. A type that somebody sets by hand stays, and so do taints of a Node whose kubelet forges that record. Labels
+// from tags are there when the Node is initialised, and go with the tag.
 func TestLabelsFollowTheInstance(t *testing.T) {
 	c := newCluster(t, "--instances=3")
-	m := startCCM(t, c, []string{"--node-status-update-frequency=1s"}, nil)
+	tag := func(node int, tags ...string) {
+		require.NoError(t, c.Cloud.Do(t.Context(), "tag", map[string]any{"id": 400000000 + node, "tags": tags}))
+	}
+	tag(2, "team", "gold")
+	rules := harness.Values{"nodeLabelsFromTags": []string{"team=" + tagTeam, "gold=" + tagRole}}
+	m := startRelease(t, c, rules, []string{"--node-status-update-frequency=1s"}, nil)
+	joined, err := c.Kube.CoreV1().Nodes().Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=node-2"})
+	require.NoError(t, err)
 	joinNodes(t, c, 3)
+	for e := range joined.ResultChan() {
+		n, ok := e.Object.(*v1.Node)
+		require.True(t, ok, "%v", e)
+		if !contract.Uninitialized(n) {
+			assert.Equal(t, "true", n.Labels[tagTeam], "the label comes before the taint goes")
+			assert.Equal(t, "true", n.Labels[tagRole])
+			break
+		}
+	}
+	joined.Stop()
+	tag(2, "gold")
 	forgeRecord(t, c, "node-3")
 
 	resize := func(node int, size string) {
@@ -38,6 +64,8 @@ func TestLabelsFollowTheInstance(t *testing.T) {
 	resize(2, "s-4vcpu-8gb")
 	waitType(t, c, "node-2", "s-4vcpu-8gb")
 	waitRounds(t, m, 3, 3)
+	assert.NotContains(t, node(t, c, "node-2").Labels, tagTeam, "the tag is gone")
+	assert.Equal(t, "true", node(t, c, "node-2").Labels[tagRole])
 	assert.Equal(t, "mine", node(t, c, "node-1").Labels[v1.LabelInstanceTypeStable])
 	forged := node(t, c, "node-3")
 	assert.Len(t, forged.Spec.Taints, 1, "a kubelet may not remove a taint, and has nobody remove it")

@@ -87,6 +87,21 @@ func TestApproverNeedsAttestation(t *testing.T) {
 	require.NoError(t, check(t, newManager(t, attests), args...))
 }
 
+// TestRulesForTags: faults of the rules refuse the start, all together with the others.
+func TestRulesForTags(t *testing.T) {
+	alpha := provider("alpha", func(p *registry.Provider) { p.InstanceTags.Called = "tags" })
+	require.NoError(t, check(t, newManager(t, alpha), "--node-labels-from-tags=team=example.com/team,cluster-autoscaler"))
+	err := check(t, newManager(t, alpha), "--node-labels-from-tags=team,a=pool", "--node-labels-from-tags=b=kubernetes.io/os", "--node-selector=pool=x",
+		"--controllers=*,-node-label-controller", "--concurrent-service-syncs=0")
+	for _, want := range []string{`"team": use`, `"a=pool": `, `"b=kubernetes.io/os": `, "needs node-label-controller", "--concurrent-service-syncs=0"} {
+		require.ErrorContains(t, err, want)
+	}
+	for _, tags := range []registry.InstanceTags{{}, {Called: "tags", Elsewhere: "another service"}} {
+		none := provider("alpha", func(p *registry.Provider) { p.InstanceTags = tags })
+		require.ErrorContains(t, check(t, newManager(t, none), "--node-labels-from-tags=a=b"), "the instances of alpha show no tags")
+	}
+}
+
 func TestValidate(t *testing.T) {
 	routes := func(p *registry.Provider) { p.Features.Routes = registry.Done }
 	for name, c := range map[string]struct {

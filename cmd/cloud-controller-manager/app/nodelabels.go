@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -13,6 +15,7 @@ import (
 	controllermanager "k8s.io/controller-manager/app"
 	"k8s.io/controller-manager/controller"
 
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/nodelabels"
@@ -22,10 +25,29 @@ import (
 // nodeLabelController corrects labels of Nodes with the metadata that the framework's node controller requests.
 const nodeLabelController = "node-label-controller"
 
-type nodeLabels struct{ topology bool }
+type nodeLabels struct {
+	topology bool
+	fromTags []string
+}
 
 func (n *nodeLabels) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&n.topology, "update-topology-labels", n.topology, "Correct also the labels of zone and region when an instance moves in the cloud. Kubernetes expects them never to change: volumes and running Pods keep the old zone. Without this flag a move is only an event.")
+	fs.StringSliceVar(&n.fromTags, "node-labels-from-tags", n.fromTags, "Tags of instances that become labels of their Nodes: tag=label, tags*=labels* for all tags with a prefix, or cluster-autoscaler for the tags k8s.io/cluster-autoscaler/node-template/label/*. Whoever may tag instances can then label Nodes.")
+}
+
+// validateLabels reports all faults of the rules for labels from tags.
+func (m *manager) validateLabels(p registry.Provider) error {
+	if len(m.labels.fromTags) == 0 {
+		return nil
+	}
+	_, err := nodelabels.ParseRules(m.labels.fromTags, m.policy.NodeSelector)
+	if !p.InstanceTags.Served() {
+		err = errors.Join(err, fmt.Errorf("--node-labels-from-tags: the instances of %s show no tags; leave it out, see docs/node-labels.md", p.Name))
+	}
+	if enabled := m.enabledControllers(); !enabled.HasAll(nodeLabelController, names.CloudNodeController) {
+		err = errors.Join(err, fmt.Errorf("--node-labels-from-tags needs %s and %s in --controllers", nodeLabelController, names.CloudNodeController))
+	}
+	return err
 }
 
 // correctNodeLabels returns the controller, which uses the account of the framework's node controller.
@@ -38,9 +60,13 @@ func (m *manager) correctNodeLabels(account frameworkapp.ControllerInitContext) 
 				if !ok || !m.enabledControllers().Has(names.CloudNodeController) {
 					return nil, false, nil
 				}
+				rules, err := nodelabels.ParseRules(m.labels.fromTags, m.policy.NodeSelector)
+				if err != nil {
+					return nil, false, err
+				}
 				client := c.ClientBuilder.ClientOrDie(i.ClientName)
 				recorder := events.NewRecorder(client, nodeLabelController, ctx.Done())
-				labels := nodelabels.New(client, recorder, guarded.IsOurs, m.labels.topology)
+				labels := nodelabels.New(client, recorder, guarded.IsOurs, m.labels.topology, rules)
 				guarded.ObserveMetadata(labels.Observe)
 				rescue.Go("correcting labels of Nodes", func() { labels.Run(ctx) })
 				return nil, true, nil

@@ -45,7 +45,8 @@ func (m *manager) validate() error {
 	if err == nil && m.makesRoutes(p, in) && shared.ClusterCIDR == "" {
 		problems = append(problems, fmt.Errorf("--cluster-cidr is missing: provider %s manages routes; set it to the range of pod addresses, or set --configure-cloud-routes=false", p.Name))
 	}
-	problems = append(problems, m.policy.Validate(), m.services.validate(), m.accounts.validate(), m.kubeconfigs(), m.validateServing(p))
+	problems = append(problems, m.policy.Validate(), m.services.validate(), m.accounts.validate(), m.kubeconfigs(),
+		m.validateServing(p), m.validateLabels(p))
 	if m.accounts.place != "" && !shared.UseServiceAccountCredentials {
 		problems = append(problems, fmt.Errorf("--controller-accounts=%s: has no effect without --use-service-account-credentials", m.accounts.place))
 	}

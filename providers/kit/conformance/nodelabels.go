@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +22,17 @@ import (
 // labelPeriod is how often the framework asks about the addresses of each node.
 const labelPeriod = 5 * time.Minute
 
-// runNodeLabels: another type in the cloud is written on the Node by one patch, another zone is only an event, and neither costs a call.
+// Labels from tags, whose keys are legal in every cloud.
+const (
+	tagLabel  = "example.com/team"
+	tagRole   = "node-role.kubernetes.io/shop"
+	tagRack   = "node-restriction.kubernetes.io/rack"
+	tagRules  = "team=" + tagLabel + ",shop=" + tagRole + ",rack=" + tagRack
+	tagsValue = "7"
+)
+
+// runNodeLabels: another type in the cloud is written on the Node by one patch, another zone is only an event, tags become labels
+// and go with the tag, and none of this costs a call.
 func runNodeLabels(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	virtual(t, "labels follow the instance", func(t *testing.T) {
@@ -44,7 +55,9 @@ func runNodeLabels(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		_, err := kube.CoreV1().Nodes().Create(t.Context(), w.nodes[0], metav1.CreateOptions{FieldManager: "another-controller"})
 		require.NoError(t, err)
 		kube.ClearActions()
-		labels := nodelabels.New(kube, recorder, guarded.IsOurs, false)
+		rules, err := nodelabels.ParseRules(strings.Split(tagRules, ","), "")
+		require.NoError(t, err)
+		labels := nodelabels.New(kube, recorder, guarded.IsOurs, false, rules)
 		guarded.ObserveMetadata(labels.Observe)
 		rescue.Go("correcting labels of Nodes", func() { labels.Run(t.Context()) })
 
@@ -67,7 +80,7 @@ func runNodeLabels(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		kube.ClearActions()
 		moved := *now
 		moved.Zone, moved.Region = first.Zone+"-2", first.Region+"-2"
-		labels.Observe(node, &moved)
+		require.NoError(t, labels.Observe(t.Context(), node, &moved, nil))
 		synctest.Wait()
 		if first.Zone+first.Region != "" {
 			require.Len(t, recorder.Events, 1)
@@ -76,7 +89,35 @@ func runNodeLabels(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		for _, a := range kube.Actions() {
 			assert.Equal(t, "get", a.GetVerb(), "zone and region stay")
 		}
+		w.tryTags(kube, usual)
 	})
+}
+
+// tryTags: what tags say is on a Node, and goes with the tag.
+func (w *world) tryTags(kube *fake.Clientset, usual int) {
+	t, api, id := w.t, kube.CoreV1().Nodes(), w.nodes[0].Spec.ProviderID
+	require.Equal(t, w.Provider.InstanceTags.Served(), w.Tag != nil, "the fixture tags instances where the description serves tags")
+	if w.Tag == nil {
+		return
+	}
+	w.Tag(id, map[string]string{"team": tagsValue, "shop": tagsValue, "rack": tagsValue})
+	w.sweep() // reads the tags
+	node, err := api.Get(t.Context(), "worker", metav1.GetOptions{})
+	require.NoError(t, err)
+	for _, label := range []string{tagLabel, tagRole, tagRack} {
+		assert.Contains(t, []string{tagsValue, "true"}, node.Labels[label], label)
+	}
+	w.nodes[0] = node
+	kube.ClearActions()
+	assert.Equal(t, usual, w.sweep()+w.sweep(), "tags come with what is read of an instance anyway")
+	assert.Empty(t, kube.Actions(), "labels that are right are not written")
+
+	w.Tag(id, map[string]string{"shop": tagsValue, "rack": tagsValue})
+	w.sweep()
+	node, err = api.Get(t.Context(), "worker", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.NotContains(t, node.Labels, tagLabel, "the tag is gone")
+	assert.Contains(t, node.Labels, tagRack)
 }
 
 // metadata asks the cloud about the first node.
