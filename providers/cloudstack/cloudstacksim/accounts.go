@@ -49,7 +49,7 @@ const (
 
 type account struct {
 	name, id, userID, key, secret string
-	admin, disabled               bool
+	admin                         bool
 	// allowed are the commands of its role; nil means all that users have.
 	allowed []string
 }
@@ -105,29 +105,10 @@ func (s *Sim) SetSecret(secret string) { s.mu.Do(func() { s.accountNamed(User).s
 // MakeRootAdmin makes the account User, who owns the machines, one of root admins.
 func (s *Sim) MakeRootAdmin() { s.mu.Do(func() { s.accountNamed(User).admin = true }) }
 
-// Disable disables the account with a key, or enables it again.
-func (s *Sim) Disable(key string, disabled bool) {
-	s.mu.Do(func() { s.accountOf(key).disabled = disabled })
-}
-
 // Restrict gives the account with a key a role that has these commands alone; none lifts it.
 func (s *Sim) Restrict(key string, commands ...string) {
 	s.mu.Do(func() { s.accountOf(key).allowed = slices.Clone(commands) })
 }
-
-// Withhold gives the account with a key a role that has all commands of users but these.
-func (s *Sim) Withhold(key string, withheld ...string) {
-	var allowed []string
-	for name, c := range s.commands {
-		if !c.admin && !slices.Contains(withheld, name) {
-			allowed = append(allowed, name)
-		}
-	}
-	s.Restrict(key, allowed...)
-}
-
-// ViewDestroyed is the global setting allow.user.view.destroyed.vm.
-func (s *Sim) ViewDestroyed(on bool) { s.mu.Do(func() { s.viewsDestroyed = on }) }
 
 // apiLimit is the throttling of a server: so many calls of an account in an interval.
 type apiLimit struct {
@@ -256,7 +237,7 @@ func (c *call) listCapabilities() (any, error) {
 		"securitygroupsenabled": false, "dynamicrolesenabled": true, "cloudstackversion": c.s.version.text, "userpublictemplateenabled": true,
 		"supportELB": "false", "projectinviterequired": false, "allowusercreateprojects": true, "customdiskofferingminsize": 1,
 		"customdiskofferingmaxsize": 1024, "regionsecondaryenabled": false, "kvmsnapshotenabled": true,
-		"allowuserviewdestroyedvm": c.s.viewsDestroyed, "allowuserexpungerecovervm": false, "allowuserviewalldomainaccounts": false,
+		"allowuserviewdestroyedvm": false, "allowuserexpungerecovervm": false, "allowuserviewalldomainaccounts": false,
 		"kubernetesserviceenabled": false, "kubernetesclusterexperimentalfeaturesenabled": false, "defaultuipagesize": 20,
 	}
 	if l := c.s.limit; l.calls > 0 {

@@ -65,19 +65,6 @@ func (s *Sim) HoldJobs(held bool) {
 // never is longer than any test.
 const never = 1000 * time.Hour
 
-// ForgetJobs forgets jobs that have ended, as the server does after a day.
-func (s *Sim) ForgetJobs() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.settle()
-	s.jobs = slices.DeleteFunc(s.jobs, func(j *job) bool {
-		if j.status != jobPending {
-			delete(s.kinds, j.id)
-		}
-		return j.status != jobPending
-	})
-}
-
 // PendingJobs returns how many jobs have not ended.
 func (s *Sim) PendingJobs() (n int) {
 	s.mu.Lock()

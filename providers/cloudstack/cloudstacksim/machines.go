@@ -219,7 +219,7 @@ func (c *call) wantsVM(v *VM) bool {
 // showsState reports whether virtual machines of a state are shown.
 func (c *call) showsState(state string) bool {
 	gone := state == "Destroyed" || state == "Expunging"
-	if gone && !c.caller.admin && !c.s.viewsDestroyed {
+	if gone && !c.caller.admin {
 		return false
 	}
 	switch c.p["state"] {

@@ -86,11 +86,6 @@ func (s *Sim) makeTier(n *Network, vpc string, services []string) {
 	}
 }
 
-// AddVPC adds a VPC with its source NAT address, and returns its ID; owner may be empty for the account User.
-func (s *Sim) AddVPC(name, owner string) string {
-	return simkit.Get(&s.mu, func() string { return s.addVPC(name, cmp.Or(owner, s.accountNamed(User).id)).ID })
-}
-
 func (s *Sim) addVPC(name, owner string) *VPC {
 	v := s.vpcs.put(s.newID("vpc"), &VPC{Name: name, Owner: owner})
 	v.ID = s.vpcs.order[len(s.vpcs.order)-1]

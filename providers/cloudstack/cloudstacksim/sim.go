@@ -59,9 +59,7 @@ type Sim struct {
 	dice       *rand.Rand
 	order      simkit.Disorder
 	limit      apiLimit
-	// ViewsDestroyed is the global setting allow.user.view.destroyed.vm.
-	viewsDestroyed bool
-	ignores        bool // parameters that no command has
+	ignores    bool // parameters that no command has
 
 	judge    *judge
 	commands map[string]command

@@ -38,9 +38,6 @@ func TestSignatures(t *testing.T) {
 		}
 		c.change = nil
 		c.requireRefusal(codeUnauthorized, "", "listZones", "expires", "1999-01-02T03:04:05Z")
-		c.sim.Disable(APIKey, true)
-		c.requireRefusal(codeUnauthorized, "", "listZones")
-		c.sim.Disable(APIKey, false)
 		c.sim.SetSecret("another")
 		c.requireRefusal(codeUnauthorized, "", "listZones")
 	})
@@ -114,15 +111,12 @@ func TestRoles(t *testing.T) {
 		c.do("listVirtualMachines")
 		c.sim.Restrict(APIKey)
 		c.do("listCapabilities")
-		c.sim.Withhold(APIKey, "listZones")
-		c.do("listCapabilities")
-		c.requireRefusal(codeUnsupported, "", "listZones")
 		c.sim.AddVM(Spec{Name: "a"})
 		c.sim.EditVM(c.sim.VMs()[0].ID, func(v *VM) { v.State = "Destroyed" })
 		assert.Empty(t, c.list("virtualmachine", "listVirtualMachines"))
 		v := admin.only("virtualmachine", "listVirtualMachines", "listall", "true")
 		assert.Equal(t, "hypervisor-3.example.net", v["hostname"])
-		c.sim.ViewDestroyed(true)
+		c.sim.EditVM(v["id"].(string), func(v *VM) { v.State = "Running" })
 		assert.NotContains(t, c.only("virtualmachine", "listVirtualMachines"), "hostname")
 		assert.NotContains(t, c.sim.CloudConfig(c.url), AdminKey)
 	})
@@ -191,8 +185,6 @@ func TestJobs(t *testing.T) {
 		assert.GreaterOrEqual(t, time.Since(begun), 10*time.Second, "two jobs of five seconds at least, one after the other")
 		assert.EqualValues(t, jobDone, c.do("queryAsyncJobResult", "jobid", first["jobid"].(string))["jobstatus"])
 		c.withKeys(OtherKey, OtherSecret).requireRefusal(codePermission, "", "queryAsyncJobResult", "jobid", first["jobid"].(string))
-		c.sim.ForgetJobs()
-		c.requireRefusal(codeParam, "entity does not exist", "queryAsyncJobResult", "jobid", first["jobid"].(string))
 	})
 }
 

@@ -194,7 +194,7 @@ func (s *Sim) verified(in request) error {
 	defer s.mu.Unlock()
 	wrong := refuse(codeUnauthorized, "unable to verify user credentials and/or request signature")
 	a := s.accountOf(in.params["apikey"])
-	if a == nil || a.disabled || in.params["apikey"] == "" || in.params["signature"] == "" {
+	if a == nil || in.params["apikey"] == "" || in.params["signature"] == "" {
 		return wrong
 	}
 	if in.params["signatureversion"] == "3" {

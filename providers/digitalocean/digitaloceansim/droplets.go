@@ -200,14 +200,6 @@ func (s *Sim) SetStatus(id int, status string) error {
 	return nil
 }
 
-// ChangeDroplet changes a droplet behind the API's back.
-func (s *Sim) ChangeDroplet(id int, change func(*Droplet)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(s.droplets[id])
-	s.listed.Wrote(s.listedLocked())
-}
-
 // SetSize resizes a droplet.
 func (s *Sim) SetSize(id int, size string) error {
 	s.mu.Lock()
