@@ -215,3 +215,42 @@ func TestPolicies(t *testing.T) {
 		assert.Empty(t, c.sim.Policies())
 	})
 }
+
+// TestSimulatorServesCloudStacksController: the simulator takes the sequence of requests by which CloudStack's own controller makes a load
+// balancer, gives it another node, and deletes it.
+func TestSimulatorServesCloudStacksController(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, c *client) {
+		for _, name := range []string{"node-1", "node-2"} {
+			c.sim.AddVM(Spec{Name: name})
+		}
+		const balancer = "a224691befa864b07938cc86d948b99f"
+		find := []string{"keyword", balancer, "listall", "true"}
+		assert.Empty(t, c.list("loadbalancerrule", "listLoadBalancerRules", find...))
+		machines := c.list("virtualmachine", "listVirtualMachines", "listall", "true", "details", "min,nics")
+		require.Len(t, machines, 2)
+		network, _ := machines[0]["nic"].([]any)[0].(map[string]any)["networkid"].(string)
+		assert.NotContains(t, c.only("network", "listNetworks", "id", network), "vpcid", "a firewall it is then, and no list of ACLs")
+		address := c.run("associateIpAddress", "networkid", network)
+		rule := c.run("createLoadBalancerRule", "algorithm", "roundrobin", "name", balancer+"-tcp-80", "networkid", network, "openfirewall", "false",
+			"privateport", "30080", "protocol", "tcp", "publicipid", address, "publicport", "80", "cidrlist", everyone)
+		node := func(n int) string { return machines[n]["id"].(string) }
+		c.run("assignToLoadBalancerRule", "id", rule, "virtualmachineids", node(0))
+		onAddress := []string{"ipaddressid", address, "listall", "true"}
+		assert.Empty(t, c.list("firewallrule", "listFirewallRules", onAddress...))
+		c.run("createFirewallRule", "ipaddressid", address, "protocol", "tcp", "startport", "80", "endport", "80", "cidrlist", everyone)
+
+		found := c.only("loadbalancerrule", "listLoadBalancerRules", find...)
+		assert.Equal(t, []any{rule, address, "80", "30080"}, []any{found["id"], found["publicipid"], found["publicport"], found["privateport"]})
+		assert.Len(t, c.list("loadbalancerruleinstance", "listLoadBalancerRuleInstances", "id", rule), 1)
+		c.run("assignToLoadBalancerRule", "id", rule, "virtualmachineids", node(1))
+		c.run("removeFromLoadBalancerRule", "id", rule, "virtualmachineids", node(0))
+		assert.Equal(t, node(1), c.only("loadbalancerruleinstance", "listLoadBalancerRuleInstances", "id", rule)["id"])
+
+		assert.Equal(t, network, c.only("publicipaddress", "listPublicIpAddresses", "id", address)["associatednetworkid"])
+		c.run("deleteFirewallRule", "id", c.only("firewallrule", "listFirewallRules", onAddress...)["id"].(string))
+		c.run("deleteLoadBalancerRule", "id", rule)
+		assert.Empty(t, c.list("loadbalancerrule", "listLoadBalancerRules", find...))
+		c.run("disassociateIpAddress", "id", address)
+		assert.Equal(t, stateFree, c.only("publicipaddress", "listPublicIpAddresses", "id", address, "allocatedonly", "false")["state"])
+	})
+}
