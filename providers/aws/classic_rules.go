@@ -99,7 +99,7 @@ func (c *classicRules) nodeRules() nodeRules {
 	if c == nil {
 		return nodeRules{}
 	}
-	return nodeRules{c.changes(), c.change}
+	return nodeRules{due: c.changes(), decide: c.change}
 }
 
 // keptFindings tell of rules that nobody knows the maker of.

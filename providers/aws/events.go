@@ -17,8 +17,8 @@ func eventRows() []events.Row {
 		},
 		{
 			On: "Service", Reason: "LoadBalancerSecurityRuleKept", Type: "Warning",
-			What: "A load balancer with a group from an annotation or the option ElbSecurityGroup was deleted. A security group of the nodes still admits that group, by a rule without a mark of the load balancer.",
-			Do:   "Remove the rule if neither nodes nor other machines need it.",
+			What: "A load balancer with a group from an annotation or the option ElbSecurityGroup was deleted. A security group of the nodes still admits that group, by a rule without a mark of the load balancer. Or a rule of a network load balancer stays because another Service may need it, whose settings or subnets cannot be read.",
+			Do:   "Remove the rule if neither nodes nor other machines need it; see to the Service that the event names.",
 		},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	v1 "k8s.io/api/core/v1"
@@ -159,8 +160,23 @@ func (c ruleChange) limitTo(phase changePhase) ruleChange {
 // nodeRules are changes of the security groups of nodes by what is known of them; decide says what to do with a group as it is when
 // it is changed.
 type nodeRules struct {
-	due    []ruleChange
-	decide func(securityGroup) ruleChange
+	due      []ruleChange
+	decide   func(securityGroup) ruleChange
+	findings []services.Finding
+}
+
+// doubtFindings tell of rules that stay although the load balancer does not need them.
+func (c ruleChange) doubtFindings() []services.Finding {
+	if len(c.doubted) == 0 {
+		return nil
+	}
+	texts := make([]string, len(c.doubted))
+	for i, r := range c.doubted {
+		texts[i] = r.text()
+	}
+	slices.Sort(texts)
+	return []services.Finding{services.Warning(eventRuleKept, "%s lets in %s as long as nobody can tell what Service %s needs, "+
+		"whose settings or subnets cannot be read", c.group.title(), strings.Join(texts[:min(len(texts), maxShown)], ", "), c.doubtOf)}
 }
 
 // nodeRuleChanges carry out one phase of changes of nodes' security groups.

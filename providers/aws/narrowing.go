@@ -3,6 +3,7 @@ package aws
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -46,8 +47,14 @@ func (c *networkReconciler) Narrowing(ctx context.Context, r services.Request, o
 	n, err := c.narrowNodes(ctx, r.Service, id, o, asked, whole)
 	rules := nodeRules{decide: n.change}
 	for _, g := range groupsByID(o.groups) {
-		if change := n.change(g); !change.isEmpty() {
+		change := n.change(g)
+		if !change.isEmpty() {
 			rules.due = append(rules.due, change)
+		}
+		for _, f := range change.doubtFindings() {
+			if r.Purpose == services.Narrow { // nobody else tells of what stays
+				err = errors.Join(err, errors.New(f.Message))
+			}
 		}
 	}
 	changes = append(changes, nodeRuleChanges[networkObserved](c.groups, rules, opening)...)
@@ -163,7 +170,7 @@ func (c *networkReconciler) narrowNodes(
 	subnets, complete, err := c.vpc.cidrsOf(ctx, subnetsOf(o.network), v6)
 	n = narrowedNodes{
 		name: loadBalancerName(service), former: former, checks: checkPorts(listeners), complete: complete && err == nil,
-		whole: whole && !asked.Partial(), others: c.nodeRules().otherNetworks(ctx, loadBalancerName(service)),
+		whole: whole && !asked.Partial(), others: c.nodeRules().otherNetworks(ctx, id, loadBalancerName(service)),
 	}
 	if len(asked.Families(!v6, v6).Networks()) > 0 {
 		n.rules, n.spare = c.nodeRules().rulesOn(service, s, o.network, listeners, subnets)
@@ -174,6 +181,17 @@ func (c *networkReconciler) narrowNodes(
 // portOf is the port of a rule, whoever may connect.
 func portOf(r rule) rule { return rule{protocol: r.protocol, from: r.from, to: r.to} }
 
+// nodePorts are the ports of nodes to which listeners lead.
+func nodePorts(listeners []desiredListener) ruleKeys {
+	ports := ruleKeys{}
+	for _, l := range listeners {
+		for _, protocol := range l.transports() {
+			ports[rule{protocol: protocol, from: l.group.port, to: l.group.port}] = true
+		}
+	}
+	return ports
+}
+
 // compareRules is the order of ports.
 func compareRules(a, b rule) int {
 	return cmp.Or(int(a.from-b.from), strings.Compare(a.protocol, b.protocol))
@@ -182,12 +200,7 @@ func compareRules(a, b rule) int {
 // formerListeners stand for the ports that nodes still open to clients, and that the Service does not ask for any more: the load balancer
 // may still lead there.
 func formerListeners(name string, groups map[string]securityGroup, listeners []desiredListener) map[rule]desiredListener {
-	former, asked := map[rule]desiredListener{}, ruleKeys{}
-	for _, l := range listeners {
-		for _, protocol := range l.transports() {
-			asked[rule{protocol: protocol, from: l.group.port, to: l.group.port}] = true
-		}
-	}
+	former, asked := map[rule]desiredListener{}, nodePorts(listeners)
 	for _, g := range groups {
 		for _, r := range g.rules {
 			if of, health := ruleOf(r); of == name && !health && !asked[portOf(r)] {
@@ -209,7 +222,7 @@ func (n narrowedNodes) change(g securityGroup) ruleChange {
 			c.remove = append(c.remove, r)
 		}
 	}
-	if c.remove = n.others.unneededRules(c.remove); len(c.remove) == 0 {
+	if c = n.others.withoutNeeded(c); len(c.remove) == 0 {
 		return c
 	}
 	for _, w := range n.rules {

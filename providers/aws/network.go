@@ -561,7 +561,7 @@ func (c *networkReconciler) Deletions(
 			changes = append(changes, c.targetGroupDeletionChange(t))
 		}
 	}
-	return append(changes, groupDeletions[networkObserved](c.groups, left.groups)...), nil, nil
+	return append(changes, groupDeletions[networkObserved](c.groups, left.groups)...), left.findings, nil
 }
 
 func (c *networkReconciler) deletionChange(name, arn string) networkChange {
@@ -625,7 +625,9 @@ func (c *networkReconciler) leftovers(ctx context.Context, r services.Request, o
 	left.opened = left.groupsToClose(o.groups, func(g securityGroup) ruleChange {
 		// What others left behind is cleaned up as well, but keeps no Service from going.
 		if hasRuleOf(g, name) || (r.Purpose == services.Delete && id.isTagged(g.tags)) {
-			return left.decide(g)
+			c := left.decide(g)
+			left.findings = append(left.findings, c.doubtFindings()...)
+			return c
 		}
 		return ruleChange{}
 	})

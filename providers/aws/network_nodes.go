@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
@@ -64,14 +65,15 @@ func (n networkRules) desiredOf(
 	want := emptyNeeds(loadBalancerName(service), n.config)
 	want.rules, want.spare = n.rulesOn(service, s, lb, listeners, subnets)
 	want.partial, want.goes = !complete, false
-	return n.changes(ctx, id, want, groups, all), findings, nil
+	rules = n.changes(ctx, id, want, groups, all)
+	return rules, append(findings, rules.findings...), nil
 }
 
 // changes open the groups of targets, and remove the rules of the load balancer from all others of the cluster.
 func (n networkRules) changes(
 	ctx context.Context, id *identity, want desiredNodeRules, targets []string, all map[string]securityGroup,
 ) nodeRules {
-	others, none := n.otherNetworks(ctx, want.name), emptyNeeds(want.name, n.config)
+	others, none := n.otherNetworks(ctx, id, want.name), emptyNeeds(want.name, n.config)
 	none.partial, none.goes = want.partial, want.goes
 	rules := nodeRules{decide: func(g securityGroup) ruleChange {
 		if slices.Contains(targets, g.id) {
@@ -83,7 +85,8 @@ func (n networkRules) changes(
 		if !slices.Contains(targets, g.id) && !id.isTagged(g.tags) && !hasRuleOf(g, want.name) {
 			continue
 		}
-		if c := rules.decide(g); !c.isEmpty() {
+		c := rules.decide(g)
+		if rules.findings = append(rules.findings, c.doubtFindings()...); !c.isEmpty() {
 			rules.due = append(rules.due, c)
 		}
 	}
@@ -91,7 +94,7 @@ func (n networkRules) changes(
 }
 
 // otherNetworks are the other Services' network load balancers.
-func (n networkRules) otherNetworks(ctx context.Context, name string) otherRules {
+func (n networkRules) otherNetworks(ctx context.Context, id *identity, name string) otherRules {
 	var others []*v1.Service
 	known := map[string]bool{}
 	for _, s := range n.served.all() {
@@ -106,10 +109,7 @@ func (n networkRules) otherNetworks(ctx context.Context, name string) otherRules
 	}
 	return otherRules{
 		names: names,
-		needs: func(ports map[int32]bool) (ruleKeys, error) {
-			needed, _, err := n.neededRules(ctx, others, ports)
-			return needed, err
-		},
+		needs: func(ports map[int32]bool) neededRules { return n.neededRules(ctx, id, others, ports) },
 		gone: func(name string) bool {
 			if known[name] || !controllerName.MatchString(name) {
 				return false
@@ -120,42 +120,37 @@ func (n networkRules) otherNetworks(ctx context.Context, name string) otherRules
 	}
 }
 
-// neededRules returns the rules for some ports that network load balancers of Services need, and the spare ones that they leave alone.
-func (n networkRules) neededRules(ctx context.Context, services []*v1.Service, ports map[int32]bool) (needed, spare ruleKeys, err error) {
-	needed, spare = ruleKeys{}, ruleKeys{}
-	_, id, err := n.api.connect(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
+// neededRules returns the rules for some ports that network load balancers of Services need.
+func (n networkRules) neededRules(ctx context.Context, id *identity, services []*v1.Service, ports map[int32]bool) neededRules {
+	needed := neededRules{rules: ruleKeys{}, spare: ruleKeys{}}
 	for _, service := range services {
 		s, _, faults := parseSettings(service, n.config)
 		listeners := networkListeners(id.clusterID, service, s, n.config)
-		if !slices.ContainsFunc(checkPorts(listeners), func(p int32) bool { return ports[p] }) &&
+		if faults == nil && !slices.ContainsFunc(checkPorts(listeners), func(p int32) bool { return ports[p] }) &&
 			!slices.ContainsFunc(listeners, func(one desiredListener) bool { return ports[one.group.port] }) {
 			continue
-		}
-		if faults != nil {
-			return nil, nil, fmt.Errorf("the settings of Service %s: %w", serviceName(service), faults)
 		}
 		found, err := n.records.networks.Find(ctx, indexName, loadBalancerName(service), inventory.Query{
 			MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge,
 		})
-		if err != nil {
-			return nil, nil, err
+		if err == nil && len(found) == 0 {
+			continue
 		}
-		for _, lb := range found {
-			subnets, complete, err := n.vpc.cidrsOf(ctx, subnetsOf(lb), targetFamily(service) == addressIPv6)
-			if err != nil || !complete {
-				return nil, nil, cmp.Or(err, errIncomplete)
-			}
-			rules, kept := n.rulesOn(service, s, lb, listeners, subnets)
-			for _, r := range rules {
-				needed[r.key()] = true
-			}
-			for r := range kept {
-				spare[r.key()] = true
-			}
+		var subnets []netip.Prefix
+		complete := false
+		if err == nil {
+			subnets, complete, err = n.vpc.cidrsOf(ctx, subnetsOf(found[0]), targetFamily(service) == addressIPv6)
+		}
+		if cmp.Or(faults, err) != nil || !complete {
+			klog.V(2).InfoS("What a Service needs of the nodes is not known", "service", klog.KObj(service), "reason", cmp.Or(faults, err, errIncomplete))
+			needed.doubts = append(needed.doubts, doubt{serviceName(service), nodePorts(listeners), subnets, err != nil || !complete})
+			continue
+		}
+		rules, kept := n.rulesOn(service, s, found[0], listeners, subnets)
+		maps.Copy(needed.rules, keysOf(rules))
+		for r := range kept {
+			needed.spare[r.key()] = true
 		}
 	}
-	return needed, spare, nil
+	return needed
 }

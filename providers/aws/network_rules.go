@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/klog/v2"
 )
 
 // This file decides about the rules of nodes' security groups for network load balancers, and calls nobody.
@@ -86,31 +85,57 @@ func checkPorts(listeners []desiredListener) []int32 {
 type otherRules struct {
 	// names are those of the cluster's other network load balancers.
 	names []string
-	// needs are the rules for some ports that they cannot do without. An equal rule is there once, with the name of whoever came
+	// needs returns the rules for some ports that they cannot do without. An equal rule is there once, with the name of whoever came
 	// first.
-	needs func(ports map[int32]bool) (ruleKeys, error)
+	needs func(ports map[int32]bool) neededRules
 	// gone reports whether no load balancer has a name any more.
 	gone func(name string) bool
+}
+
+// neededRules are the rules that network load balancers of Services need, and the spare ones that they leave alone.
+type neededRules struct {
+	rules, spare ruleKeys
+	doubts       []doubt
+}
+
+// doubt is about a Service whose settings or subnets cannot be read, so that nobody can tell what its load balancer needs.
+type doubt struct {
+	service string
+	// ports are its own ones on nodes. Whichever others it has checked, checks come from the subnets.
+	ports   ruleKeys
+	subnets []netip.Prefix
+	// hidden is set where not all subnets are known.
+	hidden bool
+}
+
+// mayNeed reports whether the Service may depend on a rule.
+func (d doubt) mayNeed(r rule) bool {
+	p, err := netip.ParsePrefix(r.source.cidr)
+	return d.ports[portOf(r)] || err == nil && (slices.Contains(d.subnets, p) || d.hidden && p.Bits() >= shortestSubnet)
 }
 
 // isGone reports whether a rule is left of a load balancer that is gone.
 func (o otherRules) isGone(name string) bool { return o.gone != nil && o.gone(name) }
 
-// unneededRules returns the rules that no other load balancer needs; none if that is unknown.
-func (o otherRules) unneededRules(rules []rule) []rule {
-	if len(rules) == 0 || len(o.names) == 0 {
-		return rules
+// withoutNeeded leaves out of a change the removal of rules that another load balancer needs, or may need.
+func (o otherRules) withoutNeeded(c ruleChange) ruleChange {
+	if len(c.remove) == 0 || len(o.names) == 0 {
+		return c
 	}
 	ports := map[int32]bool{}
-	for _, r := range rules {
+	for _, r := range c.remove {
 		ports[r.from] = true
 	}
-	needed, err := o.needs(ports)
-	if err != nil {
-		klog.ErrorS(err, "Rules of nodes stay: it is not known whether other network load balancers need them")
-		return nil
-	}
-	return slices.DeleteFunc(rules, func(r rule) bool { return needed[r.key()] })
+	needed := o.needs(ports)
+	c.remove = slices.DeleteFunc(c.remove, func(r rule) bool {
+		at := slices.IndexFunc(needed.doubts, func(d doubt) bool { return d.mayNeed(r) })
+		if at < 0 || needed.rules[r.key()] {
+			return needed.rules[r.key()]
+		}
+		c.doubted, c.doubtOf = append(c.doubted, r), needed.doubts[at].service
+		return true
+	})
+	return c
 }
 
 // isOwn reports whether a rule was made for the load balancer, and may go where it is not wanted any more. others are the names
@@ -140,7 +165,7 @@ func networkNodeChange(g securityGroup, want desiredNodeRules, others otherRules
 			former := name != "" && name != want.name && r.from != want.sharedPort && !want.isIgnored(r)
 			return mine(r) || (former && others.isGone(name))
 		})
-		c.remove = others.unneededRules(c.remove)
+		c = others.withoutNeeded(c)
 	}
 	if c.isEmpty() {
 		return c

@@ -232,25 +232,84 @@ func TestEqualRulesOfTwo(t *testing.T) {
 	}
 }
 
-// TestPortOfAnotherToCheck: a Service that checks the node port of another one takes nothing from it when it goes.
+// TestPortOfAnotherToCheck: a Service that checks the node port of another one takes nothing from it when it goes, whatever is wrong with
+// that one.
 func TestPortOfAnotherToCheck(t *testing.T) {
 	t.Parallel()
-	w := startWorld(t, "", awssim.Options{})
-	victim := nlb("victim", nil, servicePort("http", 80, 30080))
-	victim.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/24", "192.0.2.0/24"}
-	tenant := nlb("tenant", map[string]string{annotationCheckPort: "30080"}, servicePort("http", 80, 30081))
-	tenant.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
-	w.Apply(tenant, victim)
-	w.ensure(tenant) // comes first, and makes what the other one needs as well
-	w.ensure(victim)
-	require.NoError(t, w.remove(tenant))
-	for _, cidr := range []string{"10.0.0.0/24", "10.0.2.0/24", "10.0.4.0/24", "192.0.2.0/24"} {
-		assert.Contains(t, w.ports(cidr), 30080, cidr)
+	for _, faulty := range []bool{false, true} {
+		w := startWorld(t, "", awssim.Options{})
+		victim := nlb("victim", map[string]string{}, servicePort("http", 80, 30080))
+		victim.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/24", "192.0.2.0/24"}
+		tenant := nlb("tenant", map[string]string{annotationCheckPort: "30080"}, servicePort("http", 80, 30081))
+		tenant.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+		w.Apply(tenant, victim)
+		w.ensure(tenant) // comes first, and makes what the other one needs as well
+		w.ensure(victim)
+		sound := victim
+		if faulty {
+			victim = w.change(victim, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"bad"} })
+		}
+		require.NoError(t, w.remove(tenant))
+		for _, cidr := range []string{"10.0.0.0/24", "10.0.2.0/24", "10.0.4.0/24", "192.0.2.0/24"} {
+			assert.Contains(t, w.ports(cidr), 30080, cidr)
+		}
+		w.reached(victim)
+		if faulty {
+			victim = w.change(victim, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = sound.Spec.LoadBalancerSourceRanges })
+		}
+		w.unchanged(victim, "nothing of it was touched")
+		require.NoError(t, w.remove(victim))
+		assert.Empty(t, rules(w.group("nodes")))
 	}
-	w.reached(victim)
-	w.unchanged(victim, "nothing of it was touched")
-	require.NoError(t, w.remove(victim))
-	assert.Empty(t, rules(w.group("nodes")))
+}
+
+// TestNeighbourWithAFault: a Service that has checked the node port of another one, and of which nobody can tell any more what it needs,
+// keeps nobody in but its own checks. An event names what stays for these alone.
+func TestNeighbourWithAFault(t *testing.T) {
+	t.Parallel()
+	for what, hinder := range map[string]func(*world, *v1.Service){
+		"setting": func(_ *world, s *v1.Service) { s.Annotations[annotationCheckInterval] = "never" },
+		"port":    func(_ *world, s *v1.Service) { s.Annotations[annotationCheckPort] = "none" },
+		"ranges":  func(_ *world, s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"bad"} },
+	} {
+		for _, hidden := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, hidden subnets %t", what, hidden), func(t *testing.T) {
+				t.Parallel()
+				w := startWorld(t, "", awssim.Options{})
+				s := nlb("web", map[string]string{}, servicePort("http", 80, 30080))
+				b := nlb("b", map[string]string{annotationCheckPort: "30080"}, servicePort("http", 80, 30081))
+				b.Namespace = "tenant"
+				w.Apply(s)
+				w.ensure(s)
+				s = w.change(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} })
+				w.ensure(s) // whose rules for checks are there first
+				w.Apply(b)
+				w.ensure(b)
+				s = w.change(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = nil })
+				w.ensure(s)
+				require.Contains(t, w.ports("0.0.0.0/0"), 30080)
+				w.change(b, func(s *v1.Service) { hinder(w, s) })
+				s = w.change(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "198.50.0.0/15"} })
+				w.ensure(s)
+				assert.NotContains(t, w.ports("0.0.0.0/0"), 30080, "it is narrowed")
+				assert.Contains(t, w.ports("192.0.2.0/24"), 30080)
+				if hidden {
+					w.restart()
+					w.fault(simkit.Fault{Kind: "empty-set", Operation: "EC2 DescribeSubnets"})
+				}
+				w.Events()
+				require.NoError(t, w.remove(s))
+				assert.NotContains(t, w.ports("198.50.0.0/15"), 30080, "no subnet is as large")
+				assert.Equal(t, hidden, slices.Contains(w.ports("192.0.2.0/24"), 30080), "it might be a subnet")
+				assert.Contains(t, w.ports("10.0.0.0/24"), 30080, "checks get in")
+				w.reached(b)
+				assert.Regexp(t, eventRuleKept+".*tcp/30080 from 10.0.0.0/24.*Service tenant/b", strings.Join(w.Events(), "\n"))
+				w.server.ClearFaults()
+				require.NoError(t, w.remove(b))
+				assert.Empty(t, rules(w.group("nodes")))
+			})
+		}
+	}
 }
 
 // TestTooManySourceRanges: ranges that fit into no security group are refused before any rule is made of them.

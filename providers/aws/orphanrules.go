@@ -102,12 +102,10 @@ func (c *cloud) othersOf(
 			served, others.names = append(served, s), append(others.names, loadBalancerName(s))
 		}
 	}
-	others.needs = func(ports map[int32]bool) (ruleKeys, error) {
-		needed, spare, err := networkRules{c.loadBalancers.shared}.neededRules(ctx, served, ports)
-		if err == nil {
-			maps.Copy(needed, spare) // one may be all that a load balancer is let in by
-		}
-		return needed, err
+	others.needs = func(ports map[int32]bool) neededRules {
+		needed := networkRules{c.loadBalancers.shared}.neededRules(ctx, id, served, ports)
+		maps.Copy(needed.rules, needed.spare) // one may be all that a load balancer is let in by
+		return needed
 	}
 	return others, nil
 }

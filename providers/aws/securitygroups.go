@@ -149,6 +149,9 @@ type ruleChange struct {
 	add, remove []rule
 	// partly is set where as much as fits is to be added, and what is removed never comes back.
 	partly bool
+	// doubted are rules that stay because a Service may need them of which nobody can tell.
+	doubted []rule
+	doubtOf string
 }
 
 func (c ruleChange) isEmpty() bool { return len(c.add)+len(c.remove) == 0 }

@@ -31,7 +31,7 @@ const (
 	eventNotOurs = "LoadBalancerNotOurs"
 	// eventNoNodeGroup: a node has no security group that could be opened.
 	eventNoNodeGroup = "LoadBalancerNodeSecurityGroupMissing"
-	// eventRuleKept: a rule stays that AWS's own controller, or somebody else, made.
+	// eventRuleKept: a rule stays that AWS's own controller, or somebody else, made, or that another Service may need.
 	eventRuleKept = "LoadBalancerSecurityRuleKept"
 	// eventTargetsKept: no instance of a node is visible, so registered targets stay.
 	eventTargetsKept = "LoadBalancerTargetsKept"
