@@ -114,16 +114,16 @@ func tryFeatures(f *conformance.Fixture, scope conformance.Scope, unmanaged func
 	classic := scope
 	classic.Name = "classic"
 	classic.Except, classic.Protect = maps.Clone(scope.Except), nil
-	classic.Fill, classic.Overflow = nil, 60 // ranges stand in the load balancer's own group
+	classic.Meddle, classic.Fill, classic.Overflow = nil, nil, 60 // ranges stand in the load balancer's own group
 	classic.Unprotected, classic.NotUDP = "classic load balancers cannot be protected", "classic load balancers have no UDP"
 	classic.Except[conformance.Stranger] = "a rule that lets in the group of a classic load balancer is ours by its form, and that group goes with it"
 	classic.Except[conformance.OtherCluster] = classic.Except[conformance.Stranger]
 	f.SourceRanges = conformance.FeatureCase{ClosesLater: later, Scope: classic}
-	ofNodes := scope
-	ofNodes.NeededReads = append(slices.Clone(needed), "EC2 DescribeSubnets") // rules for everybody stay for health checks from unknown subnets
+	scope.Subnet, scope.NoSubnet = nil, "rules of nodes for everybody stay on ports of health checks, which come from the hidden subnet"
+	scope.NeededReads = append(slices.Clone(needed), "EC2 DescribeSubnets")
 	f.Scopes = map[string]conformance.FeatureCase{
 		"network":                 {With: network, ClosesLater: later, Scope: scope},
-		"network, rules of nodes": {Prepare: unmanaged, With: network, Scope: ofNodes},
+		"network, rules of nodes": {Prepare: unmanaged, With: network, Scope: scope},
 	}
 }
 

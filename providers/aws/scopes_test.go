@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
@@ -59,10 +61,13 @@ func scopeOf(sim *awssim.Sim) conformance.Scope {
 		},
 		Full:    codeTooManyRules,
 		Fill:    func(room int) (leave func()) { return fillNodes(sim, room) },
-		Subnet:  func() string { return "subnet-00000000000000a1" },
+		Subnet:  func() string { return "subnet-00000000000000a0" },
 		Protect: func(protected bool) { protectNetworks(sim, protected) },
 		Widen:   func(network string) { widenGroups(sim, network) },
-		Except:  map[conformance.Writer]string{conformance.SecondProcess: "EC2 takes no rule twice"},
+		Meddle: func(s, other *v1.Service) {
+			s.Annotations[annotationCheckPort] = strconv.Itoa(int(other.Spec.Ports[0].NodePort))
+		},
+		Except: map[conformance.Writer]string{conformance.SecondProcess: "EC2 takes no rule twice"},
 		Remove: func() { // groups that are in use cannot be deleted
 			for _, g := range sim.Groups() {
 				sim.ChangeGroup(g.ID, func(g *awssim.Group) { g.Rules = nil })

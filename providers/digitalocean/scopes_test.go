@@ -19,6 +19,7 @@ func scopeOf(sim *digitaloceansim.Sim) conformance.Scope {
 		NeededReads: needed,
 		Unfilled:    "nobody else's rules stay in the list of a load balancer, which the published description bounds nowhere",
 		NoSubnet:    "who may connect does not depend on subnets",
+		OneFamily:   "DigitalOcean takes no networks of IPv6 in the list of a load balancer",
 		Unprotected: "load balancers cannot be protected",
 		Widen: func(network string) {
 			for _, lb := range sim.LoadBalancers() {

@@ -65,6 +65,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	tryNetworkLoadBalancers(sim, f)
 	const later = "the group of a load balancer goes with it"
 	lists, groups := listScope(t, sim), groupScope(t, sim)
+	lists.Elsewhere = map[string]string{portable.Subnet: ocisim.SubnetID(1)}
+	groups.Elsewhere = lists.Elsewhere
 	ofBalancers := func(scope conformance.Scope) conformance.Scope { // network load balancers cannot be protected
 		scope.Protect, scope.Unprotected, scope.NotUDP = protectOf(t, sim), "", "load balancers have no UDP, as network load balancers have"
 		return scope

@@ -8,7 +8,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
-// needed are the reads without which nobody can be shut out.
+// needed are the reads without which nobody can be shut out. Members and monitors are read with the listeners, as parts of one load
+// balancer, and members say which node ports it still uses.
 var needed = []string{
 	"POST /identity/v3/auth/tokens",
 	"GET /load-balancer",

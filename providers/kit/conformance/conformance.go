@@ -282,7 +282,7 @@ var parts = []part{
 	// source ranges that cannot be read open nothing
 	{name: "Sources", applies: (*Fixture).hasSources, run: inEachScope(runSources)},
 	// former clients are shut out whatever else is refused
-	{name: "Narrowing", applies: (*Fixture).hasSources, run: inEachScope(runNarrowing)},
+	{name: "Narrowing", applies: (*Fixture).hasSources, run: runNarrowings},
 	// source ranges are removed, Services share a port, and go
 	{name: "Access", applies: (*Fixture).hasSources, run: inEachScope(runAccess)},
 	// what Access does not try, or with another end, is what the documentation says

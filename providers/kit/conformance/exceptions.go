@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance/situations"
+	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
 // runExceptions compares what a fixture excepts from Access with the cloud's file, from which the table of docs/security.md is generated.
@@ -53,7 +54,13 @@ func (f *Fixture) exceptionsIn(c FeatureCase) map[string]string {
 	all := map[string]string{
 		situations.Twice: f.HostBits, situations.ClosedFirst: c.ClosesLater, situations.Meanwhile: s.Except[Passerby],
 		situations.Outlasting: s.Unlisted, situations.Full: s.Unfilled,
-		situations.Protected: s.Unprotected, situations.OfUDP: s.NotUDP, situations.Subnet: s.NoSubnet,
+		situations.Protected: s.Unprotected, situations.OfUDP: s.NotUDP, situations.Subnet: s.NoSubnet, situations.Families: s.OneFamily,
+	}
+	if f.Provider.Features.Internal != registry.Done {
+		all[situations.Elsewhere] = "there are no internal load balancers"
+	}
+	if f.Provider.Features.DualStack != registry.Done {
+		all[situations.Families] = "a Service has one family"
 	}
 	if s.Missing != "" {
 		all[situations.Removed] = "it is not made again, and an error or an event says so"

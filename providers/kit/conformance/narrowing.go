@@ -52,26 +52,36 @@ var hindrances = map[string]func(ctx context.Context, w *world, s *v1.Service){
 	},
 }
 
+// runNarrowings narrows in each scope, and in both families.
+func runNarrowings(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	inEachScope(runNarrowing)(t, newFixture)
+	if readFixture(t, newFixture, func(f *Fixture) bool {
+		return f.Provider.Features.DualStack == registry.Done && f.SourceRanges.Scope.OneFamily == ""
+	}) {
+		virtual(t, "both families", func(t *testing.T) { runBothFamilies(t, newFixture) })
+	}
+}
+
 // runNarrowing has source ranges narrowed while something else of the Service is refused: whoever is not asked for any more is shut out,
 // and whoever is gets in.
 func runNarrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	scope := readFixture(t, newFixture, func(f *Fixture) Scope { return f.SourceRanges.Scope })
 	require.Equal(t, scope.Subnet == nil, scope.NoSubnet != "", "the fixture names a subnet, or says why none counts")
+	var free narrowed
+	synctest.Test(t, func(t *testing.T) { free = newNarrowing(t, newFixture).free() })
+	require.NotEmpty(t, free.writes, "another port is written, too")
 	for name, hinder := range hindrances {
 		if name != subnetUnread || scope.Subnet != nil {
-			virtual(t, name, func(t *testing.T) { newNarrowing(t, newFixture).run(true, hinder) })
+			virtual(t, name, func(t *testing.T) { newNarrowing(t, newFixture).run(free, true, hinder) })
 		}
 	}
-	narrowingFailsOnce(t, newFixture)
-	narrowingUnread(t, newFixture)
-	var writes map[string]int
-	var opens map[string]bool
-	synctest.Test(t, func(t *testing.T) { writes, opens = newNarrowing(t, newFixture).writes() })
-	require.NotEmpty(t, writes, "another port is written, too")
-	for operation, first := range writes {
+	narrowingFailsOnce(t, newFixture, free)
+	narrowingUnread(t, newFixture, free)
+	for operation, first := range free.writes {
 		virtual(t, operation+" is refused", func(t *testing.T) {
-			newNarrowing(t, newFixture).run(first > 1 || !opens[operation], func(_ context.Context, w *world, _ *v1.Service) {
+			newNarrowing(t, newFixture).run(free, first > 1 || !free.opens[operation], func(_ context.Context, w *world, _ *v1.Service) {
 				w.failCalls(simkit.Fault{
 					Kind: simkit.FaultStatus, Status: http.StatusBadRequest, Operation: operation + "$", Writes: true, From: first,
 				})
@@ -88,7 +98,7 @@ func (w *world) hide(listing, id string) {
 
 // narrowingUnread has a process that has just begun narrow while each kind of read is refused, from its first or its last call on.
 // Only without the load balancer and its rules nobody can be shut out.
-func narrowingUnread(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+func narrowingUnread(t *testing.T, newFixture func(t testing.TB) *Fixture, free narrowed) {
 	t.Helper()
 	var reads map[string]int
 	var needed []string
@@ -109,7 +119,7 @@ func narrowingUnread(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			}
 			for _, call := range calls {
 				virtual(t, fmt.Sprint(operation, " ", call), func(t *testing.T) {
-					newNarrowing(t, newFixture).run(false, func(_ context.Context, w *world, _ *v1.Service) {
+					newNarrowing(t, newFixture).run(free, false, func(_ context.Context, w *world, _ *v1.Service) {
 						w.restart()
 						w.failCalls(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: operation + "$", From: call})
 					})
@@ -135,18 +145,18 @@ func (n *narrowing) reads() map[string]int {
 }
 
 // narrowingFailsOnce has each write fail for a moment by which a refused Service is narrowed: whoever is asked for gets in all the same.
-func narrowingFailsOnce(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+func narrowingFailsOnce(t *testing.T, newFixture func(t testing.TB) *Fixture, free narrowed) {
 	t.Helper()
 	writes := 0
-	synctest.Test(t, func(t *testing.T) { writes = newNarrowing(t, newFixture).failOnce(0) })
+	synctest.Test(t, func(t *testing.T) { writes = newNarrowing(t, newFixture).failOnce(free, 0) })
 	require.NotZero(t, writes, "a refused Service is narrowed, too")
 	for k := range writes {
-		virtual(t, fmt.Sprintf("write %d of a refused Service fails once", k+1), func(t *testing.T) { newNarrowing(t, newFixture).failOnce(k + 1) })
+		virtual(t, fmt.Sprintf("write %d of a refused Service fails once", k+1), func(t *testing.T) { newNarrowing(t, newFixture).failOnce(free, k+1) })
 	}
 }
 
 // failOnce has a write fail, or none, and returns how many there are.
-func (n *narrowing) failOnce(write int) (writes int) {
+func (n *narrowing) failOnce(free narrowed, write int) (writes int) {
 	ctx := n.t.Context()
 	n.narrow()
 	n.changeService(ctx, n.service, func(s *v1.Service) {
@@ -161,7 +171,7 @@ func (n *narrowing) failOnce(write int) (writes int) {
 	time.Sleep(settledIn)
 	err = errors.Join(err, n.ensureToEnd(ctx, n.service))
 	state := n.Snapshot()
-	assert.Less(n.t, n.countEverybody(state), n.open, "everybody may still connect; the answers were: %v\n%s", err, state)
+	assert.LessOrEqual(n.t, n.countEverybody(state), free.open, "everybody may still connect; the answers were: %v\n%s", err, state)
 	assert.Contains(n.t, state, sourceRange, "nobody may connect; the answers were: %v", err)
 	return writes
 }
@@ -184,6 +194,7 @@ func newNarrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) *narrowi
 		f.SourceRanges.Prepare()
 	}
 	n := &narrowing{newWorld(t, f), featureService(f.SourceRanges.With), 0}
+	n.service.Spec.Ports = append(n.service.Spec.Ports, Port("former", 55, 30055))
 	n.addNode(t.Context(), "worker-1", nil)
 	n.createService(t.Context(), n.service)
 	n.ensure(t.Context(), n.service, nil)
@@ -193,19 +204,28 @@ func newNarrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) *narrowi
 	return n
 }
 
-// narrow asks for one network, and for another port.
+// narrow asks for one network, another node port, and one port instead of another.
 func (n *narrowing) narrow() {
 	n.changeService(n.t.Context(), n.service, func(s *v1.Service) {
 		s.Spec.LoadBalancerSourceRanges = []string{sourceRange}
-		s.Spec.Ports = append(s.Spec.Ports, Port("more", 54, 30054))
+		s.Spec.Ports = []v1.ServicePort{Port(s.Spec.Ports[0].Name, s.Spec.Ports[0].Port, 30153), Port("more", 54, 30054)}
 	})
 }
 
-// writes narrows where nothing is refused, and returns the operations that write, each with the first call that is not one by which
-// somebody is shut out, and which of them let in who is asked for.
-func (n *narrowing) writes() (first map[string]int, opens map[string]bool) {
+// narrowed is how a narrowing ends that nothing hinders.
+type narrowed struct {
+	// open is how often the cloud says that everybody may connect.
+	open int
+	// writes are the operations that write, each with the first call that is not one by which somebody is shut out. opens are those which
+	// let in who is asked for.
+	writes map[string]int
+	opens  map[string]bool
+}
+
+// free narrows where nothing is refused.
+func (n *narrowing) free() (end narrowed) {
 	n.narrow()
-	opens = map[string]bool{}
+	opens := map[string]bool{}
 	open, calls, closed, last := n.open, map[string]int{}, map[string]int{}, ""
 	var mu sync.Mutex // calls may be at the same moment
 	n.inspect(func(operation string, write bool, _ inspectedCall) func() {
@@ -231,23 +251,23 @@ func (n *narrowing) writes() (first map[string]int, opens map[string]bool) {
 	n.ensure(n.t.Context(), n.service, nil)
 	n.Sim.Inspect(nil)
 	require.Less(n.t, open, n.open, "everybody is shut out")
-	first = map[string]int{}
+	first := map[string]int{}
 	for operation, all := range calls {
 		if all > closed[operation] && !slices.Contains(n.Filters, operation) {
 			first[operation] = closed[operation] + 1
 		}
 	}
-	return first, opens
+	return narrowed{n.countEverybody(n.Snapshot()), first, opens}
 }
 
 // run narrows where something is refused. serves is set where who is asked for can be let in.
-func (n *narrowing) run(serves bool, hinder func(ctx context.Context, w *world, s *v1.Service)) {
+func (n *narrowing) run(free narrowed, serves bool, hinder func(ctx context.Context, w *world, s *v1.Service)) {
 	ctx := n.t.Context()
 	n.narrow()
 	hinder(ctx, n.world, n.service)
 	err := n.ensureToEnd(ctx, n.service)
 	state := n.Snapshot()
-	assert.Less(n.t, n.countEverybody(state), n.open, "everybody may still connect; the answer was: %v\n%s", err, state)
+	assert.LessOrEqual(n.t, n.countEverybody(state), free.open, "everybody may still connect; the answer was: %v\n%s", err, state)
 	assert.True(n.t, !serves || strings.Contains(state, sourceRange), "nobody may connect; the answer was: %v\n%s", err, state)
 	n.Sim.ClearFaults()
 	n.Sim.ResetCalls()

@@ -58,6 +58,12 @@ type Scope struct {
 	NeededReads []string
 	// Widen has somebody change the rules of Services for a network by hand, so that they let in everybody.
 	Widen func(network string)
+	// Meddle makes a Service one that has to do with the ports of another one on nodes; nil where Services cannot.
+	Meddle func(s, other *v1.Service)
+	// Elsewhere are annotations by which a load balancer stands in another place than usual, whose rules are others; nil is the internal one.
+	Elsewhere map[string]string
+	// OneFamily is why source ranges cannot be of both families, where Services can.
+	OneFamily string
 	// NotUDP is why source ranges do not hold for ports of UDP.
 	NotUDP string
 	// Fill has somebody fill what rules stand in, but for some room, until leave is called. Where nobody else's rules stay there, Overflow is
@@ -351,12 +357,17 @@ func runOrphanRules(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	}
 	assert.NotEmpty(t, o.ownRules("at the end"), "they are listed: the fixture says that they are not")
 	if o.SourceRanges.Scope.Swept {
-		next := claimer(Case{Service: featureService(o.SourceRanges.With)})
-		o.createService(ctx, next)
-		o.ensure(ctx, next, nil)
-		o.remove(ctx, next, nil)
+		o.sweepRules()
 		assert.Empty(t, o.ownRules("after another Service"), "rules are left")
 	}
+}
+
+// sweepRules has a Service come and go, which takes along what is left of others.
+func (w *world) sweepRules() {
+	ctx, next := w.t.Context(), claimer(Case{Service: featureService(w.SourceRanges.With)})
+	w.createService(ctx, next)
+	w.ensure(ctx, next, nil)
+	w.remove(ctx, next, nil)
 }
 
 // forget deletes a Service from the API server, as somebody does who takes its finalizer off.

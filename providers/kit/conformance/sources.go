@@ -40,6 +40,7 @@ func runSources(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	} {
 		virtual(t, name, func(t *testing.T) { runSourceChange(t, newFixture, c.had, c.asks, c.warns) })
 	}
+	virtual(t, "none of them can be read, and a port is dropped", func(t *testing.T) { runDroppedPort(t, newFixture) })
 }
 
 // runSourceChange serves a Service with source ranges, changes these, and has a node join, the program restart and the Service reconciled.

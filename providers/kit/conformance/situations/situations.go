@@ -24,6 +24,8 @@ const (
 	Protected   = "Access/somebody protects the load balancer from deletion"
 	Subnet      = "Narrowing/one subnet cannot be read"
 	OfUDP       = "Access/source ranges of a port of UDP"
+	Elsewhere   = "Access/beside a Service that everybody reaches elsewhere"
+	Families    = "Narrowing/both families"
 	Outlasting  = "Access/rules outlast their load balancer and their Service"
 )
 
@@ -41,8 +43,10 @@ func All() []Situation {
 		{"ranges narrow, and one instance cannot be read", "Narrowing/one instance cannot be read"},
 		{"ranges narrow, and one subnet cannot be read", Subnet},
 		{"ranges narrow, and each kind of read is refused, but for those of the load balancer and its rules", "Narrowing/each read is refused"},
+		{"ranges of both families narrow, and the Service is refused", Families},
 		{"an opening fails for now", "Narrowing/write 1 of a refused Service fails once"},
 		{"all ranges are invalid", "Sources/none of them can be read"},
+		{"all ranges are invalid, and a port is dropped", "Sources/none of them can be read, and a port is dropped"},
 		{"one of several ranges is invalid", "Sources/one of several cannot be read"},
 		{"one range is invalid, and another one is removed", "Sources/one cannot be read, and another is taken off"},
 		{"all ranges are of another family", "Sources/all of them are of another family"},
@@ -51,6 +55,9 @@ func All() []Situation {
 		{"ranges are removed", "Access/source ranges are removed"},
 		{"two Services have a port, and one narrows and is deleted", "Access/two Services have a port, and one narrows and goes"},
 		{"two Services have a port; the older one is deleted, then the last", "Access/two Services have a port, and the older one goes"},
+		{"two Services have a port; one is refused, the other one narrows and is deleted", "Access/beside a Service with a setting that is refused"},
+		{"two Services have a port; one has invalid ranges, the other one narrows and is deleted", "Access/beside a Service with ranges that cannot be read"},
+		{"two Services have a port, one of them public, the other one internal or in another subnet", Elsewhere},
 		{"two Services narrow, come and go at the same moment", "Access/changes at the same moment, 0s apart: two Services"},
 		{"a stranger has the same rule", RulesOf("a stranger")},
 		{"another cluster has the same rule", RulesOf("another cluster")},
