@@ -35,7 +35,7 @@ func TestParser(t *testing.T) {
 	}
 	assert.Equal(t, []string{"Note: without a compiler", "ok  \tx/a\t0.5s", "FAIL\tx/c\t1.0s", "FAIL\tx/d [build failed]"}, lines)
 	assert.Equal(t, []string{
-		"c_test.go:1: wrong\npanic: test timed out\nFAIL\tx/c\t1.0s", "d.go:1: undefined\nFAIL\tx/d [build failed]",
+		"    c_test.go:1: wrong\npanic: test timed out\nFAIL\tx/c\t1.0s", "d.go:1: undefined\nFAIL\tx/d [build failed]",
 		"some noise\nmake: *** [Makefile:1: x] Error 1",
 	}, p.finish(true))
 	assert.Empty(t, p.skips)
@@ -86,7 +86,7 @@ func TestSkips(t *testing.T) {
 		return run(t.Context(), program, []string{"test-unit"}, &out)
 	}
 	assert.False(t, skips("only in the full tier: make test-all"))
-	assert.Contains(t, out.String(), "skipped: 1\n     1  only in the full tier; they run make test-all")
+	assert.Contains(t, out.String(), "skipped: 1\n     1  only in the full tier; they run in make test-all")
 	assert.True(t, skips("not today"))
 	assert.Contains(t, out.String(), "Error: test-unit: x/s.TestS was skipped, for which build/stages/skips.go has no reason: not today\n")
 

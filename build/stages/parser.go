@@ -90,7 +90,7 @@ func (p *parser) readEvent(e event) {
 		p.end(e, text)
 	case "fail":
 		if e.Test == "" {
-			p.failures = append(p.failures, strings.TrimSpace(p.packages[e.FailedBuild].all()+text.all()))
+			p.failures = append(p.failures, strings.Trim(p.packages[e.FailedBuild].all()+text.all(), "\n"))
 			delete(p.packages, e.FailedBuild)
 			delete(p.packages, key)
 		}

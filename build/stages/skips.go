@@ -28,7 +28,7 @@ var (
 
 // permits are all reasons for which a test may be skipped. Any other one fails the run.
 var permits = []permit{
-	{says: "only in the full tier", stages: fast, where: "make test-all, and make test-cloud for a cloud"},
+	{says: "only in the full tier", stages: fast, where: "in make test-all, those of a cloud in make test-cloud"},
 	{says: "the framework itself has a race", stages: raced, where: "without the race detector in make test-unit and make test-all"},
 	{says: "the framework's service controller has a data race", stages: raced, where: "without the race detector in make test-unit and make test-all"},
 	{
