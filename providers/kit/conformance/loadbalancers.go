@@ -282,10 +282,16 @@ func runInterruption(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 				known = nil
 			}
 			for _, life := range lives {
-				virtual(t, life.name, func(t *testing.T) {
-					states, calls := interruptedRun(t, newFixture(t), name, life, known)
-					assert.Equal(t, reference, states)
-					assert.True(t, failed(calls) || life.mayEnd(calls), "nothing was broken")
+				t.Run(life.name, func(t *testing.T) {
+					t.Parallel()
+					for more := true; more; {
+						synctest.Test(t, func(t *testing.T) {
+							states, calls := interruptedRun(t, newFixture(t), name, life, known)
+							assert.Equal(t, reference, states)
+							more = !failed(calls) && life.breakEarlier(calls)
+							assert.True(t, more || failed(calls), "nothing was broken")
+						})
+					}
 				})
 			}
 			virtual(t, "changed back after an answer was lost", func(t *testing.T) { runChangedBack(t, newFixture(t), name) })

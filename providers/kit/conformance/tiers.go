@@ -49,19 +49,20 @@ func (i interruption) breakAt(match simkit.Fault, number int, call string) broke
 	return brokenLife{call + ": " + i.name, match, i.restart}
 }
 
-// mayEnd reports whether a life may end before the read that it breaks: asynchronous clouds are asked until they are done, and how often
-// that is differs from life to life.
-func (l brokenLife) mayEnd(calls []simkit.Call) bool {
-	if l.fault.Writes || l.fault.From == 1 {
-		return false
-	}
-	matching := 0
+// breakEarlier breaks a life that ended before the read that was to be broken at the last one that it made: asynchronous clouds are asked
+// until they are done, and how often that is differs from life to life. It reports whether there is one.
+func (l *brokenLife) breakEarlier(calls []simkit.Call) bool {
+	made := 0
 	for _, c := range calls {
 		if l.fault.Operation == "" || c.Operation+"$" == l.fault.Operation {
-			matching++
+			made++
 		}
 	}
-	return matching < l.fault.From
+	if l.fault.Writes || made == 0 || made >= l.fault.From {
+		return false
+	}
+	l.fault.From = made
+	return true
 }
 
 // breakEveryCall has each call of a life broken in every way.

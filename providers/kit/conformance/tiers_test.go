@@ -34,3 +34,20 @@ func TestBreakWrites(t *testing.T) {
 	assert.Len(t, at, 4*4+3+3)
 	assert.Len(t, breakEveryCall(calls), 6*len(calls))
 }
+
+// TestBreakEarlier: a life that made fewer reads than the one before is broken at its last one; one that made none, or in which the fault
+// had its call, tries nothing.
+func TestBreakEarlier(t *testing.T) {
+	t.Parallel()
+	get, write := simkit.Call{Operation: "get"}, simkit.Call{Operation: "create", Write: true}
+	life := brokenLife{fault: simkit.Fault{Operation: "get$", From: 5}}
+	assert.False(t, life.breakEarlier([]simkit.Call{write}))
+	assert.True(t, life.breakEarlier([]simkit.Call{get, write, get, get}))
+	assert.Equal(t, 3, life.fault.From)
+	assert.False(t, life.breakEarlier([]simkit.Call{get, get, get}), "the third call was there, and nothing broke it")
+	life = brokenLife{fault: simkit.Fault{From: 5}}
+	assert.True(t, life.breakEarlier([]simkit.Call{get, write}))
+	assert.Equal(t, 2, life.fault.From)
+	life.fault = simkit.Fault{Writes: true, From: 5}
+	assert.False(t, life.breakEarlier([]simkit.Call{write}), "writes are the same in each life")
+}
