@@ -3,6 +3,7 @@ package aws
 import (
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -310,6 +311,25 @@ func TestNeighbourWithAFault(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestRulesThatANeighbourMayNeed: a Service of which nobody can tell what it needs keeps its own clients, and checks of any port from its
+// subnets. Where these are hidden, larger networks are none of them.
+func TestRulesThatANeighbourMayNeed(t *testing.T) {
+	t.Parallel()
+	at := func(port int32, cidr string) rule {
+		return rule{protocolTCP, port, port, ruleSource{cidr: cidr}, descriptionClient + "a"}
+	}
+	d := doubt{
+		ports:   nodePorts([]desiredListener{{group: desiredTargetGroup{protocol: "TCP", port: 30080}}}),
+		subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")},
+	}
+	assert.True(t, d.mayNeed(at(30080, "0.0.0.0/0")), "its own clients get in")
+	assert.True(t, d.mayNeed(at(30081, "10.0.0.0/24")))
+	assert.False(t, d.mayNeed(at(30081, "10.1.0.0/24")))
+	d.hidden = true
+	assert.True(t, d.mayNeed(at(30081, "10.1.0.0/24")))
+	assert.False(t, d.mayNeed(at(30081, "0.0.0.0/0")))
 }
 
 // TestTooManySourceRanges: ranges that fit into no security group are refused before any rule is made of them.
