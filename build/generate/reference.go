@@ -301,25 +301,28 @@ func callsTable(root string, providers []registry.Provider) string {
 func timesTable(root string, providers []registry.Provider) string {
 	changes := []string{"the nodes", "creation", "one more node", "a restart"}
 	var b strings.Builder
-	b.WriteString("| cloud | load balancers | 1,000 nodes join | all are made | one more node | a restart |\n| --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("| cloud | a change takes | load balancers | nodes | all nodes join | all are made | one more node | a restart |\n" +
+		"| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	page, _ := os.ReadFile(filepath.Join(root, "docs", "sizing.md")) // a checkout without it has measured nothing
 	for _, p := range providers {
 		if p.Features.LoadBalancers != registry.Done {
 			continue
 		}
-		_, section, _ := strings.Cut(string(page), "<!-- measured: "+p.Name+", 1000 nodes -->")
+		_, section, _ := strings.Cut(string(page), "<!-- measured: "+p.Name+", ")
 		section, _, _ = strings.Cut(section, "<!-- measured -->")
-		times, most := map[string]string{}, ""
+		_, delay, _ := strings.Cut(section, "the cloud works ")
+		delay, _, _ = strings.Cut(delay, " on a change")
+		times, most, nodes := map[string]string{}, "", ""
 		for line := range strings.Lines(section) {
 			if cells := strings.Split(line, " | "); len(cells) > 3 {
-				most = strings.TrimPrefix(cells[0], "| ") // numbers grow, and the last ones stay
+				most, nodes = strings.TrimPrefix(cells[0], "| "), cells[1] // numbers grow, and the last ones stay
 				times[cells[2]] = cells[3]
 			}
 		}
 		if most == "" {
 			continue
 		}
-		fmt.Fprintf(&b, "| %s | %s |", p.Title, most)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |", p.Title, delay, most, nodes)
 		for _, change := range changes {
 			fmt.Fprintf(&b, " %s |", cmp.Or(times[change], "not measured"))
 		}
