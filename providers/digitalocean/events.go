@@ -6,7 +6,7 @@ func eventRows() []events.Row {
 	return []events.Row{
 		{
 			On: "Service", Reason: "FirewallPortClosed", Type: "Warning",
-			What: "A port of the Service stays closed in the public access firewall, because the firewall does not support the protocol or is full, or its annotation is not a boolean.",
+			What: "A port of the Service stays closed in the public access firewall, perhaps to some of its clients: the firewall does not support the protocol, is full or somebody else's, or the Service's annotation is not a boolean.",
 			Do:   "The message names the possible remedies.",
 		},
 	}

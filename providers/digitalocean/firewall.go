@@ -32,9 +32,9 @@ type access struct {
 	loadBalancer string
 }
 
-// serviceAccess returns the access that a Service needs, and its faults for an event. Valid parts still count, and a fault never closes
-// the ports of other Services.
-func serviceAccess(service *v1.Service, lbType, network, loadBalancerID string) (needs []access, faults []error) {
+// serviceAccess returns the access that a Service with a load balancer needs, and its faults for an event. Valid parts still count, and a
+// fault never closes the ports of other Services.
+func serviceAccess(service *v1.Service, lb godo.LoadBalancer, loadBalancerID string) (needs []access, faults []error) {
 	if text := service.Annotations[annotationFirewallManaged]; text != "" {
 		managed, err := strconv.ParseBool(text)
 		if err == nil && !managed {
@@ -49,10 +49,10 @@ func serviceAccess(service *v1.Service, lbType, network, loadBalancerID string) 
 	switch {
 	case service.Spec.Type == v1.ServiceTypeNodePort:
 	case service.Spec.Type == v1.ServiceTypeLoadBalancer && service.Spec.LoadBalancerClass == nil &&
-		lbType == godo.LoadBalancerTypeRegionalNetwork && network != godo.LoadBalancerNetworkTypeInternal:
+		lb.Type == godo.LoadBalancerTypeRegionalNetwork && lb.Network != godo.LoadBalancerNetworkTypeInternal:
 		// Network load balancers keep the source and the port of packets.
 		port = func(p v1.ServicePort) int32 { return p.Port }
-		sources = allowedSources(service)
+		sources = allowedSources(service, lb)
 		if loadBalancerID != "" {
 			needs = append(needs, access{protocol: protocolTCP, ports: strconv.Itoa(checkedPort(service)), loadBalancer: loadBalancerID})
 		}
@@ -65,8 +65,6 @@ func serviceAccess(service *v1.Service, lbType, network, loadBalancerID string) 
 		case protocol != protocolTCP && protocol != protocolUDP:
 			faults = append(faults, fmt.Errorf("port %d: a firewall of DigitalOcean knows no protocol %s; the port stays closed", p.Port, p.Protocol))
 		case port(p) == 0: // not allocated yet
-		case digitaloceanlimits.RuleSources.CheckNumber(len(sources)) != nil:
-			faults = append(faults, fmt.Errorf("port %d: %w", p.Port, digitaloceanlimits.RuleSources.CheckNumber(len(sources))))
 		default:
 			needs = append(needs, access{protocol: protocol, ports: strconv.Itoa(int(port(p))), addresses: sources})
 		}
@@ -138,27 +136,79 @@ func checkedPort(service *v1.Service) int {
 }
 
 // allowedSources returns the networks that may reach a Service of type LoadBalancer: its source ranges, otherwise its allow rules,
-// otherwise all. Unreadable rules admit nobody; another event reports them.
-func allowedSources(service *v1.Service) []string {
-	allowed, _ := sources.Parse(sources.Field, service.Spec.LoadBalancerSourceRanges)
-	rules := strings.TrimSpace(service.Annotations[annotationAllowRules])
-	if !allowed.Everybody() || rules == "" {
+// otherwise all. If some of these are unreadable, only those remain that its load balancer already admits.
+func allowedSources(service *v1.Service, lb godo.LoadBalancer) []string {
+	allowed, rules := clientsOf(service), strings.Split(service.Annotations[annotationAllowRules], ",")
+	switch {
+	case allowed.Partial() && lb.ID == "":
+		return []string{}
+	case allowed.Partial():
+		rules = narrow(deref(lb.Firewall, godo.LBFirewall{}), service).Allow
+		if len(rules) == 0 {
+			return allNetworks()
+		}
+	case allowed.Everybody() || len(service.Spec.LoadBalancerSourceRanges) > 0:
 		return allowed.Texts(allNetworks()...)
 	}
 	list := []string{}
-	for rule := range strings.SplitSeq(rules, ",") {
-		kind, source, _ := strings.Cut(strings.TrimSpace(rule), ":")
-		ip, noAddress := netip.ParseAddr(source)
-		network, noNetwork := netip.ParsePrefix(source)
+	for _, rule := range rules {
+		p, is := networkOf(rule)
 		switch {
-		case kind == "ip" && noAddress == nil:
-			list = append(list, ip.String())
-		case kind == "cidr" && noNetwork == nil:
-			list = append(list, network.Masked().String())
+		case !is || rule == nobody:
+		case strings.HasPrefix(strings.TrimSpace(rule), "ip:"):
+			list = append(list, p.Addr().String())
+		default:
+			list = append(list, p.String())
 		}
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
+}
+
+// fitSources leaves out sources for which a rule has no room, last those that are open, and returns the faults of Services that lack some.
+func fitSources(claims []claim, have *godo.Firewall) map[types.UID][]error {
+	all, fits := map[string][]string{}, map[string]map[string]bool{}
+	for _, c := range claims {
+		for _, n := range c.needs {
+			all[n.port()] = append(all[n.port()], n.addresses...)
+		}
+	}
+	most := digitaloceanlimits.RuleSources.Max
+	for at, addresses := range all {
+		if all[at] = joinSources(slices.Clone(addresses)); len(all[at]) <= most {
+			continue
+		}
+		fits[at] = map[string]bool{}
+		for _, open := range []bool{true, false} {
+			for _, a := range addresses {
+				if len(fits[at]) < most && isOpen(have, at, a) == open {
+					fits[at][a] = true
+				}
+			}
+		}
+	}
+	faults := map[types.UID][]error{}
+	for _, c := range claims {
+		for i, n := range c.needs {
+			left := slices.DeleteFunc(slices.Clone(n.addresses), func(a string) bool { return fits[n.port()] != nil && !fits[n.port()][a] })
+			if len(left) < len(n.addresses) {
+				c.needs[i].addresses = left
+				faults[c.service] = append(faults[c.service], fmt.Errorf("port %s: %w", n.ports, digitaloceanlimits.RuleSources.CheckNumber(len(all[n.port()]))))
+			}
+		}
+	}
+	return faults
+}
+
+// port is the port of an access with its protocol.
+func (n access) port() string { return n.protocol + " " + n.ports }
+
+// isOpen reports whether a source may reach a port.
+func isOpen(have *godo.Firewall, port, source string) bool {
+	protocol, number, _ := strings.Cut(port, " ")
+	return slices.ContainsFunc(deref(have, godo.Firewall{}).InboundRules, func(r godo.InboundRule) bool {
+		return r.Protocol == protocol && hasPort(r.PortRange, number) && slices.Contains(deref(r.Sources, godo.Sources{}).Addresses, source)
+	})
 }
 
 // opening is a rule under construction: a port and its sources.

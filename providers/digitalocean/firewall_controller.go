@@ -33,6 +33,9 @@ const (
 	// fixedMaxAge is for fields that never change after the creation.
 	fixedMaxAge = 24 * time.Hour
 
+	// overwritesTold is how often somebody else's changes are undone within an hour until Services are told.
+	overwritesTold = 3
+
 	eventFirewall = "FirewallPortClosed"
 )
 
@@ -55,6 +58,9 @@ type publicFirewall struct {
 	// holds load balancers proved missing; their IDs are never reused.
 	doubt bool
 	gone  map[string]bool
+	// written holds the firewall that this process found right or wrote last. undone holds the times when it replaced somebody else's since.
+	written *godo.FirewallRequest
+	undone  []time.Time
 }
 
 func newPublicFirewall(c Config, a *api, l *loadBalancers) *publicFirewall {
@@ -103,7 +109,11 @@ func (f *publicFirewall) converge(ctx context.Context) (changed bool, err error)
 	if err != nil {
 		return false, err
 	}
-	want, unread := f.desire(ctx, have)
+	others, theirs := f.findOthers(have)
+	want, unread := f.desire(ctx, have, others)
+	if theirs {
+		return false, others
+	}
 	// A missing firewall blocks nobody, but a new one without some ports would.
 	if want == nil || have == nil && unread != nil {
 		return false, unread
@@ -112,22 +122,49 @@ func (f *publicFirewall) converge(ctx context.Context) (changed bool, err error)
 	return changed, errors.Join(unread, err)
 }
 
+// findOthers returns an error if somebody else, such as another cluster, keeps a firewall of this name. theirs is set if that one is for
+// other droplets, and this process has not seen it before.
+func (f *publicFirewall) findOthers(have *godo.Firewall) (err error, theirs bool) {
+	const remedy = "give each cluster a firewall of its own by PUBLIC_ACCESS_FIREWALL_NAME"
+	ours := func(tag string) bool { return slices.Contains(f.tags, tag) }
+	if f.written == nil && have != nil && len(have.Tags) > 0 && !slices.ContainsFunc(have.Tags, ours) {
+		return fmt.Errorf("the firewall %s of the name %s is for droplets with the tags %s, and for none of PUBLIC_ACCESS_FIREWALL_TAGS, so that it stays "+
+			"as it is: %s, or give it one of these tags", have.ID, f.name, strings.Join(have.Tags, ", "), remedy), true
+	}
+	f.undone = slices.DeleteFunc(f.undone, func(at time.Time) bool { return time.Since(at) > time.Hour })
+	if len(f.undone) < overwritesTold {
+		return nil, false
+	}
+	return fmt.Errorf("somebody else changes the firewall %s again and again, perhaps another cluster with that name: %s", f.name, remedy), false
+}
+
 // apply creates or updates the firewall.
 func (f *publicFirewall) apply(ctx context.Context, have *godo.Firewall, want *godo.FirewallRequest) (changed bool, err error) {
 	if have == nil {
 		klog.InfoS("Creating the public access firewall", "name", f.name, "inboundRules", len(want.InboundRules))
-		return true, f.write("create", func() (*godo.Firewall, error) { return f.api.createFirewall(ctx, want) })
+		if err = f.write("create", func() (*godo.Firewall, error) { return f.api.createFirewall(ctx, want) }); err == nil {
+			f.written = want
+		}
+		return true, err
 	}
 	id, differ := have.ID, firewallDifferences(have, want)
 	if len(differ) == 0 {
+		f.written = want
 		return false, nil
 	}
+	overwritten := f.written != nil && len(firewallDifferences(have, f.written)) > 0
 	// Droplets that others have attached stay attached.
 	have, err = f.observed.Get(ctx, id, inventory.Query{})
 	if err == nil {
 		want.DropletIDs = have.DropletIDs
 		klog.InfoS("Changing the public access firewall", "firewall", id, "fields", differ, "inboundRules", len(want.InboundRules))
 		err = f.write("update", func() (*godo.Firewall, error) { return f.api.replaceFirewall(ctx, id, want) })
+	}
+	if err == nil && overwritten {
+		f.undone = append(f.undone, time.Now())
+	}
+	if err == nil {
+		f.written = want
 	}
 	if !errors.Is(err, cloudapi.ErrNotFound) {
 		return true, err
@@ -190,8 +227,9 @@ func (f *publicFirewall) findMissing(ctx context.Context, services []*v1.Service
 	}
 }
 
-// desire computes the firewall and reports Services whose ports stay closed. unread covers Services whose load balancer could not be read.
-func (f *publicFirewall) desire(ctx context.Context, have *godo.Firewall) (want *godo.FirewallRequest, unread error) {
+// desire computes the firewall and reports Services whose ports stay closed, and others to those that need it. unread covers Services whose
+// load balancer could not be read.
+func (f *publicFirewall) desire(ctx context.Context, have *godo.Firewall, others error) (want *godo.FirewallRequest, unread error) {
 	services, err := f.services.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("listing Services: %w", err)
@@ -204,19 +242,8 @@ func (f *publicFirewall) desire(ctx context.Context, have *godo.Firewall) (want 
 	faults := map[types.UID][]error{}
 	var claims []claim
 	for _, s := range services {
-		id := recordedID(s)
-		if f.isStillMissing(id) {
-			id = ""
-		}
-		lbType, network, err := f.loadBalancers.typeAndNetwork(ctx, s)
-		if err != nil {
-			unread = errors.Join(unread, fmt.Errorf("service %s/%s: %w", s.Namespace, s.Name, err))
-			lbType, network = godo.LoadBalancerTypeRegionalNetwork, godo.LoadBalancerNetworkTypeExternal
-		}
-		needs, wrong := serviceAccess(s, lbType, network, id)
-		if err != nil {
-			needs = keepOpenings(needs, have) // only existing access stays
-		}
+		needs, wrong, err := f.needsOf(ctx, s, have)
+		unread = errors.Join(unread, err)
 		if len(needs) > 0 {
 			claims = append(claims, claim{service: s.UID, needs: needs})
 		}
@@ -224,14 +251,39 @@ func (f *publicFirewall) desire(ctx context.Context, have *godo.Firewall) (want 
 			faults[s.UID] = wrong
 		}
 	}
+	for uid, lacks := range fitSources(claims, have) {
+		faults[uid] = append(faults[uid], lacks...)
+	}
 	want, leftOut := desiredFirewall(f.name, f.tags, claims)
 	for _, uid := range leftOut {
 		faults[uid] = append(faults[uid], fmt.Errorf("the public access firewall %s has no room for this Service: DigitalOcean allows %d rules; "+
 			"use fewer or consecutive ports, load balancers of type %s, or set %s to false and open the ports in another firewall",
 			f.name, digitaloceanlimits.FirewallRules.Max, godo.LoadBalancerTypeRegional, annotationFirewallManaged))
 	}
+	for _, c := range claims {
+		faults[c.service] = append(faults[c.service], others)
+	}
 	f.writeEvents(services, faults)
 	return want, unread
+}
+
+// needsOf returns the access that a Service needs, with its faults. Only existing access stays if its load balancer or its clients cannot
+// be read.
+func (f *publicFirewall) needsOf(ctx context.Context, s *v1.Service, have *godo.Firewall) (needs []access, wrong []error, unread error) {
+	id := recordedID(s)
+	if f.isStillMissing(id) {
+		id = ""
+	}
+	lb, err := f.loadBalancers.filtered(ctx, s)
+	if err != nil {
+		unread = fmt.Errorf("service %s/%s: %w", s.Namespace, s.Name, err)
+		lb = godo.LoadBalancer{ID: "unread", Type: godo.LoadBalancerTypeRegionalNetwork}
+	}
+	needs, wrong = serviceAccess(s, lb, id)
+	if err != nil || have != nil && s.Spec.Type == v1.ServiceTypeLoadBalancer && clientsOf(s).Partial() {
+		needs = keepOpenings(needs, have) // only existing access stays
+	}
+	return needs, wrong, unread
 }
 
 // writeEvents writes an event on each Service with a new problem.
@@ -250,30 +302,31 @@ func (f *publicFirewall) writeEvents(services []*v1.Service, faults map[types.UI
 	f.told = told
 }
 
-// typeAndNetwork returns the type and network of a Service's load balancer: its actual ones if it exists, otherwise those of the
-// annotations. Both are empty for invalid annotations without a load balancer.
-func (l *loadBalancers) typeAndNetwork(ctx context.Context, service *v1.Service) (lbType, network string, err error) {
+// filtered returns a Service's load balancer, whose clients the firewall filters: the actual one if it exists, otherwise its type and
+// network by the annotations. It is empty for invalid annotations without a load balancer.
+func (l *loadBalancers) filtered(ctx context.Context, service *v1.Service) (none godo.LoadBalancer, err error) {
 	if service.Spec.Type != v1.ServiceTypeLoadBalancer {
-		return "", "", nil
+		return none, nil
 	}
 	if recordedID(service) != "" || len(service.Status.LoadBalancer.Ingress) > 0 {
 		found, err := l.find(ctx, service, nil, inventory.Query{MaxAge: fixedMaxAge, MaxMissAge: backendMaxAge})
 		if err != nil {
-			return "", "", err
+			return none, err
 		}
 		refused := found.Verdict == ownership.Refused
 		if refused && len(service.Status.LoadBalancer.Ingress) == 0 {
-			return "", "", nil // no load balancer is created for this Service
+			return none, nil // no load balancer is created for this Service
 		}
 		if found.lb != nil && !refused {
-			return found.lb.Type, found.lb.Network, nil
+			return *found.lb, nil
 		}
 	}
-	lbType, network = service.Annotations[annotationType], cmp.Or(service.Annotations[annotationNetwork], godo.LoadBalancerNetworkTypeExternal)
+	lbType := service.Annotations[annotationType]
+	network := cmp.Or(service.Annotations[annotationNetwork], godo.LoadBalancerNetworkTypeExternal)
 	legalType := lbType == godo.LoadBalancerTypeRegional || lbType == godo.LoadBalancerTypeRegionalNetwork
 	legalNetwork := network == godo.LoadBalancerNetworkTypeExternal || network == godo.LoadBalancerNetworkTypeInternal
 	if legalType && legalNetwork {
-		return lbType, network, nil
+		return godo.LoadBalancer{Type: lbType, Network: network}, nil
 	}
-	return "", "", nil
+	return none, nil
 }

@@ -57,11 +57,16 @@ func (w *world) inbound() []string {
 	return list
 }
 
-// TestUnreadableSourcesOpenNothing: a Service whose sources cannot be read is refused, and the firewall lets in by it nobody but whom it
-// names legally, whatever happens next.
+// at80 are the rules of the only firewall for port 80.
+func (w *world) at80() []string {
+	return slices.DeleteFunc(w.inbound(), func(rule string) bool { return !strings.HasPrefix(rule, "tcp 80 ") })
+}
+
+// TestUnreadableSourcesOpenNothing: a Service whose sources cannot be read is refused, and lets in nobody new at the firewall, whatever
+// happens next. Where none can be read, nothing changes; it is otherwise with a Service that never had a load balancer.
 func TestUnreadableSourcesOpenNothing(t *testing.T) {
 	t.Parallel()
-	const kept = "198.51.100.0/24"
+	const kept, other, both = "198.51.100.0/24", "203.0.113.0/24", "tcp 80 198.51.100.0/24 203.0.113.0/24"
 	allow := func(rules string) func(*v1.Service) {
 		return func(s *v1.Service) {
 			s.Spec.LoadBalancerSourceRanges = nil
@@ -70,19 +75,22 @@ func TestUnreadableSourcesOpenNothing(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(*v1.Service)
-		want   []string
+		want   string
 	}{
-		"one of two ranges": {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{kept, "010.0.0.0/8"} }, []string{"tcp 80 " + kept}},
-		"all ranges":        {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"010.0.0.0/8"} }, []string{}},
-		"misspelt":          {allow("cdir:" + kept), []string{}},
-		"without a kind":    {allow(kept), []string{}},
-		"no rule":           {allow(","), []string{}},
+		"one of two ranges": {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{kept, "010.0.0.0/8"} }, "tcp 80 " + kept},
+		"beside a new one": {
+			func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{kept, "192.0.2.0/24", "010.0.0.0/8"} }, "tcp 80 " + kept,
+		},
+		"all ranges":     {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"010.0.0.0/8"} }, both},
+		"misspelt":       {allow("cdir:" + kept), both},
+		"without a kind": {allow(kept), both},
+		"no rule":        {allow(","), both},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, f := firewallWorld(t)
 			s := aged(service("web", nil, port("http", 80, 30080)), "web", 1)
-			s.Spec.LoadBalancerSourceRanges = []string{kept, "203.0.113.0/24"}
+			s.Spec.LoadBalancerSourceRanges = []string{kept, other}
 			w.Apply(s)
 			s, _ = w.ensure(s)
 			w.converge(f)
@@ -93,11 +101,112 @@ func TestUnreadableSourcesOpenNothing(t *testing.T) {
 				_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.Current(s), w.nodes)
 				require.Error(t, err)
 				w.converge(f)
-				rules := slices.DeleteFunc(w.inbound(), func(rule string) bool { return !strings.HasPrefix(rule, "tcp 80 ") })
-				assert.Equal(t, c.want, rules)
+				assert.Equal(t, []string{c.want}, w.at80())
 				w.restart()
 				f = w.firewall()
 			}
+			never := aged(service("never", nil, port("http", 80, 30081)), "never", 2)
+			never.Spec.LoadBalancerSourceRanges = []string{"bad"}
+			w.Apply(never)
+			w.Withdraw(s)
+			w.converge(f)
+			assert.Empty(t, w.at80())
+		})
+	}
+}
+
+// TestNarrowingBesideUnreadableSources: a Service whose ranges cannot be read keeps in its own clients, and nobody else's.
+func TestNarrowingBesideUnreadableSources(t *testing.T) {
+	t.Parallel()
+	w, f := firewallWorld(t)
+	wide, other := aged(service("wide", nil, port("http", 80, 30080)), "wide", 1), aged(service("other", nil, port("http", 80, 30081)), "other", 2)
+	other.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+	w.Apply(wide, other)
+	wide, _ = w.ensure(wide)
+	other, _ = w.ensure(other)
+	w.converge(f)
+	require.Equal(t, []string{"tcp 80 0.0.0.0/0 ::/0"}, w.at80())
+	wide.Spec.LoadBalancerSourceRanges, other.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"}, []string{"bad"}
+	w.Apply(wide, other)
+	w.converge(f)
+	assert.Equal(t, []string{"tcp 80 198.51.100.0/24 203.0.113.0/24"}, w.at80())
+}
+
+// TestFirewallOfAnotherCluster: a firewall of the same name that is for other droplets alone stays as it is, and Services are told, until
+// it is for ours as well. One that this process has kept is set right, and Services are told if that happens again and again.
+func TestFirewallOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	w, f := firewallWorld(t)
+	w.Apply(aged(nodePortService(nil, port("http", 80, 30080)), "np", 1))
+	w.converge(f)
+	fw := w.sim.Firewalls()[0]
+	change := func(tags ...string) {
+		w.sim.ChangeFirewall(fw.ID, func(f *digitaloceansim.CloudFirewall) { f.InboundRules, f.Tags = nil, tags })
+		f.observed.InvalidateAll()
+	}
+	for n := range 3 {
+		require.Empty(t, w.Events(), "change %d", n)
+		change("theirs")
+		w.converge(f)
+		assert.Equal(t, []string{"tcp 30080 0.0.0.0/0 ::/0"}, w.inbound())
+		w.converge(f)
+	}
+	told := w.Events()
+	require.Len(t, told, 1, "changes again and again are told")
+	assert.Contains(t, told[0], "somebody else changes the firewall public-access again and again")
+
+	f = w.firewall()
+	change("theirs")
+	w.server.ResetCalls()
+	require.ErrorContains(t, f.reconcile(t.Context()), "is for droplets with the tags theirs, and for none of PUBLIC_ACCESS_FIREWALL_TAGS")
+	assert.Zero(t, w.server.Calls().Writes)
+	told = w.Events()
+	require.Len(t, told, 1)
+	assert.Contains(t, told[0], "FirewallPortClosed the firewall "+fw.ID+" of the name public-access is for droplets with the tags theirs")
+	change("theirs", "worker")
+	w.converge(f)
+	assert.Equal(t, []string{"tcp 30080 0.0.0.0/0 ::/0"}, w.inbound())
+	assert.Equal(t, []string{"worker", "gpu"}, w.sim.Firewalls()[0].Tags)
+}
+
+// TestFirewallNarrowsWhateverFails: the firewall shuts out former clients although the load balancer cannot be changed, or is refused, or
+// has no node.
+func TestFirewallNarrowsWhateverFails(t *testing.T) {
+	t.Parallel()
+	for name, hinder := range map[string]func(*world, *v1.Service){
+		"a write is refused": func(w *world, _ *v1.Service) {
+			_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 403, Operation: "/v2/load_balancers", Writes: true})
+			require.NoError(w.T, err)
+		},
+		"an annotation is wrong": func(_ *world, s *v1.Service) { s.Annotations[annotationCheckInterval] = "often" },
+		"no node is ready":       func(w *world, _ *v1.Service) { w.nodes = nil },
+		"no droplet can be read": func(w *world, _ *v1.Service) {
+			_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 403, Operation: "GET /v2/droplets"})
+			require.NoError(w.T, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, f := firewallWorld(t)
+			s := aged(service("web", nil, port("http", 80, 30080)), "web", 1)
+			w.Apply(s)
+			s, _ = w.ensure(s)
+			w.converge(f)
+			require.Equal(t, []string{"tcp 80 0.0.0.0/0 ::/0"}, w.at80())
+			s = w.Current(s).DeepCopy()
+			s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"}
+			hinder(w, s)
+			w.Apply(s)
+			w.restart()
+			f = w.firewall()
+			_, _ = w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.Current(s), w.nodes)
+			w.converge(f)
+			assert.Equal(t, []string{"tcp 80 198.51.100.0/24"}, w.at80())
+			s = w.Current(s).DeepCopy()
+			s.Spec.LoadBalancerSourceRanges = []string{"bad"}
+			w.Apply(s)
+			w.converge(f)
+			assert.Equal(t, []string{"tcp 80 198.51.100.0/24"}, w.at80(), "although the load balancer may let in more")
 		})
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceanlimits"
 )
 
 const (
@@ -100,7 +102,7 @@ var serviceAccessCases = map[string]struct {
 		s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.7/24", " 203.0.113.0/24", "198.51.100.0/24"}
 	}), lbType: typeNetwork, network: "EXTERNAL", want: []access{{protocol: "tcp", ports: "80", addresses: []string{"198.51.100.0/24", "203.0.113.0/24"}}}},
 	"allow rules": {
-		service: service("s", map[string]string{annotationAllowRules: "ip:192.0.2.9, cidr:198.51.100.0/24,smoke"}, webPort), lbType: typeNetwork, network: "EXTERNAL",
+		service: service("s", map[string]string{annotationAllowRules: "ip:192.0.2.9, cidr:198.51.100.0/24"}, webPort), lbType: typeNetwork, network: "EXTERNAL",
 		want: []access{{protocol: "tcp", ports: "80", addresses: []string{"192.0.2.9", "198.51.100.0/24"}}},
 	},
 	"allow rules of no known kind": {
@@ -122,7 +124,7 @@ func TestServiceAccess(t *testing.T) {
 	for name, c := range serviceAccessCases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			needs, faults := serviceAccess(c.service, c.lbType, c.network, c.id)
+			needs, faults := serviceAccess(c.service, godo.LoadBalancer{ID: c.id, Type: c.lbType, Network: c.network}, c.id)
 			assert.Equal(t, c.want, needs)
 			if c.fault == "" {
 				assert.Empty(t, faults)
@@ -273,12 +275,47 @@ func TestOpenedToPlainAddresses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := service("web", map[string]string{annotationAllowRules: c.rules}, webPort)
-			needs, faults := serviceAccess(s, typeNetwork, godo.LoadBalancerNetworkTypeExternal, "")
+			needs, faults := serviceAccess(s, godo.LoadBalancer{Type: typeNetwork}, "")
 			require.Empty(t, faults)
 			have := &godo.Firewall{InboundRules: []godo.InboundRule{{Protocol: "tcp", PortRange: "80", Sources: &godo.Sources{Addresses: c.have}}}}
 			left := keepOpenings(needs, have)
 			require.Len(t, left, 1)
 			assert.ElementsMatch(t, c.want, left[0].addresses)
 		})
+	}
+}
+
+// TestSourcesThatDoNotFit: of more sources than a rule takes, those that are open stay, and then the oldest Service's come in.
+func TestSourcesThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	most := digitaloceanlimits.RuleSources.Max
+	networks := func(first, n int) (list []string) {
+		for i := range n {
+			list = append(list, fmt.Sprintf("10.%d.%d.0/24", (first+i)/250, (first+i)%250))
+		}
+		return list
+	}
+	at80 := func(addresses []string) []access {
+		return []access{{protocol: "tcp", ports: "80", addresses: addresses}}
+	}
+	have := &godo.Firewall{InboundRules: []godo.InboundRule{
+		{Protocol: "tcp", PortRange: "79-80", Sources: &godo.Sources{Addresses: networks(most, 2)}},
+		{Protocol: "tcp", PortRange: "443", Sources: &godo.Sources{Addresses: networks(0, 2)}},
+	}}
+	both := []claim{{"a", at80(networks(1, most-1))}, {"b", at80(networks(most, 3))}, {"c", []access{fromAnywhere("tcp", "443")}}}
+	faults := fitSources(both, have)
+	assert.Equal(t, networks(1, most-2), both[0].needs[0].addresses)
+	assert.Equal(t, networks(most, 2), both[1].needs[0].addresses, "they are open")
+	assert.Equal(t, allNetworks(), both[2].needs[0].addresses)
+	assert.Len(t, faults, 2)
+	for _, uid := range []types.UID{"a", "b"} {
+		require.Len(t, faults[uid], 1, uid)
+		assert.ErrorContains(t, faults[uid][0], "port 80: a rule of a firewall would have 1002 sources, and the cloud takes at most 1000; the others stay shut out")
+	}
+	for name, list := range map[string][]claim{
+		"twice":         {{"a", at80(networks(0, most))}, {"b", at80(networks(0, most))}},
+		"and everybody": {{"a", at80(networks(0, most+1))}, {"b", []access{fromAnywhere("tcp", "80")}}},
+	} {
+		assert.Empty(t, fitSources(list, nil), name)
 	}
 }

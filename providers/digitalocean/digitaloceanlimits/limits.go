@@ -29,7 +29,7 @@ var (
 	}
 	RuleSources = limits.Limit{
 		What: "sources", Within: "a rule of a firewall", Operation: firewalls, Path: "inbound_rules[].sources.addresses", Max: 1000, Unit: limits.Items,
-		Source: firewallsPage, Program: refused, Advice: "the port stays closed; use fewer and larger networks",
+		Source: firewallsPage, Program: "as many as fit", Advice: "the others stay shut out; use fewer and larger networks",
 	}
 )
 
