@@ -179,7 +179,7 @@ func (c ruleChange) doubtFindings() []services.Finding {
 		"whose settings or subnets cannot be read", c.group.title(), strings.Join(texts[:min(len(texts), maxShown)], ", "), c.doubtOf)}
 }
 
-// nodeRuleChanges carry out one phase of changes of nodes' security groups.
+// nodeRuleChanges carry out one phase of changes of nodes' security groups. Each closing is tried.
 func nodeRuleChanges[O any](groups *securityGroups, rules nodeRules, phase changePhase) []services.Change[O] {
 	var changes []services.Change[O]
 	for _, c := range rules.due {
@@ -197,6 +197,9 @@ func nodeRuleChanges[O any](groups *securityGroups, rules nodeRules, phase chang
 				return o, err
 			},
 		})
+	}
+	if phase == closing {
+		return services.EachTried(changes)
 	}
 	return changes
 }

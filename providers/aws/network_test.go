@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
@@ -83,5 +84,35 @@ func TestEmptyListingsWhileDeleting(t *testing.T) {
 			assert.Len(t, w.sim.Groups(), 2, operation)
 			assert.Empty(t, rules(w.group("nodes")), operation)
 		}
+	}
+}
+
+// TestFormerNodePortIsClosedInEachGroup: a group that EC2 does not change when the load balancer has left a port keeps no other one open.
+func TestFormerNodePortIsClosedInEachGroup(t *testing.T) {
+	t.Parallel()
+	for _, refused := range []string{"nodes", "fresh"} {
+		t.Run(refused, func(t *testing.T) {
+			t.Parallel()
+			w := startWorld(t, "", awssim.Options{})
+			w.ownedGroup(gpuGroup, "fresh")
+			w.addNode(awssim.Spec{Name: "n9", Groups: []string{gpuGroup}})
+			s := nlb("web", nil, servicePort("http", 80, 30080))
+			w.Apply(s)
+			w.restart()
+			w.ensure(s)
+			s = w.Current(s).DeepCopy()
+			s.Spec.Ports[0].NodePort = 30081
+			w.Apply(s)
+			w.fault(simkit.Fault{
+				Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: "EC2 RevokeSecurityGroupIngress",
+				Names: map[string]string{"nodes": awssim.NodeGroup, "fresh": gpuGroup}[refused],
+			})
+			_, err := w.try(s)
+			require.Error(t, err)
+			for _, group := range []string{"nodes", "fresh"} {
+				open := strings.Contains(strings.Join(rules(w.group(group)), "\n"), "30080")
+				assert.Equal(t, group == refused, open, "%s: %v", group, rules(w.group(group)))
+			}
+		})
 	}
 }

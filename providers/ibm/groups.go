@@ -442,7 +442,7 @@ func (r *reconciler) accessBefore(d spec) []change {
 		removed = append(removed, c)
 	}
 	room := min(len(added), max(0, ibmlimits.Rules.Max-len(a.have.Rules)))
-	return slices.Concat(added[:room], removed, added[room:])
+	return slices.Concat(added[:room], services.EachTried(removed), added[room:])
 }
 
 // desiredGroups are the groups that a load balancer is to have, among them one that is not there yet and has no ID.

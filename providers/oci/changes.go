@@ -218,8 +218,8 @@ func (r *balancers) change(action, object, detail string, compare func() (before
 	}
 }
 
-// Changes are those between what is there and what should be. What nothing refers to any more goes last; a version of IP comes before what
-// has it, and goes after it.
+// Changes are those between what is there and what should be. What nothing refers to any more goes last, and each closing is tried; a
+// version of IP comes before what has it, and goes after it.
 func (r *reconciler) Changes(q services.Request, o observation, d spec) ([]change, error) {
 	if o.lb == nil {
 		all := r.recording(q.Service, d.record)
@@ -237,7 +237,7 @@ func (r *reconciler) Changes(q services.Request, o observation, d spec) ([]chang
 	certificates, oldCertificates := r.certificateChanges(o.lb, d)
 	ruleSets, oldRuleSets := r.ruleSetChanges(o.lb, d)
 	all = slices.Concat(all, wider, certificates, ruleSets, r.changesOfParts(o.lb, d), oldRuleSets, oldCertificates, r.changesOfWhole(o.lb, d),
-		narrower, r.groupClosings(d), ruleChanges(r.book, q.Service, late(d.lists, d.former)))
+		narrower, services.EachTried(ruleChanges(r.book, q.Service, late(d.lists, d.former))), r.groupClosings(d))
 	return r.whenIdle(o.lb, all), nil
 }
 

@@ -391,6 +391,7 @@ func (r *sharedParts) groupClosings(d spec) (all []change) {
 			all = append(all, c)
 		}
 	}
+	all = services.EachTried(all)
 	if d.group.obsolete != nil {
 		all = append(all, r.deletingGroup(d.group.obsolete))
 	}

@@ -75,9 +75,9 @@ func (l *loadBalancers) securityGroups(ctx context.Context, service *v1.Service,
 // groupChanges holds the changes of a Service's security groups. opens come before traffic reaches new ports, closes after it has stopped.
 type groupChanges struct{ opens, closes []change }
 
-// wrap wraps the changes of a load balancer in those of its security groups. After a failure nothing closes.
+// wrap wraps the changes of a load balancer in those of its security groups. After a failure nothing closes, and each closing is tried.
 func (c groupChanges) wrap(changes []change) []change {
-	return slices.Concat(c.opens, changes, []change{failureChange()}, c.closes)
+	return slices.Concat(c.opens, changes, []change{failureChange()}, services.EachTried(c.closes))
 }
 
 // groupsMaxAge is for security groups. They may be older if only our own changes can have happened since.
