@@ -15,7 +15,8 @@ import (
 
 var _ services.Narrower[observation] = (*reconciler)(nil)
 
-// Narrowing implements services.Narrower: in the rules of the Service's own security group, or by such a group instead of others.
+// Narrowing implements services.Narrower: in the rules of the Service's own security group, or by such a group instead of others that are
+// not asked for.
 func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observation) ([]change, error) {
 	s, _, _ := parseSettings(q.Service) // what else is wrong does not matter here
 	asked, _ := kitsources.Parse(kitsources.Field, q.Service.Spec.LoadBalancerSourceRanges)
@@ -25,7 +26,7 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observ
 	}
 	query := inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge}
 	have, err := r.groupFor(ctx, q.Service, o.lb, query)
-	if err != nil {
+	if err != nil || have == nil && s.Groups != "" {
 		return nil, err
 	}
 	if !o.lb.isNetwork() {
@@ -37,6 +38,9 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observ
 	}
 	if a.has, err = r.groupsOf(ctx, o.lb, a.groups); err != nil {
 		return nil, err
+	}
+	if s.Groups != "" {
+		a.groups = a.has // it has these until it can have those that are asked for
 	}
 	before, err := r.rulesOf(ctx, a.has, have, query)
 	if err != nil {
@@ -82,7 +86,7 @@ func wholeRules(q services.Request, s settings, narrowed []rule) []rule {
 // filtersByOwnGroup reports whether rules of a security group of the Service say who may connect. Of groups that were named before,
 // nothing tells whether they let more in.
 func (lb *loadBalancer) filtersByOwnGroup(name string, s settings) bool {
-	return lb != nil && lb.takesGroups() == nil && s.Groups == "" && (lb.hasGroup(name) || !s.isRecorded(annotationGroups))
+	return lb != nil && lb.takesGroups() == nil && (lb.hasGroup(name) || s.Groups == "" && !s.isRecorded(annotationGroups))
 }
 
 // rulesOf are those of the groups that a load balancer has.

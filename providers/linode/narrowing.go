@@ -55,12 +55,15 @@ func (c clients) restrict() bool {
 func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, f finding) ([]services.Change[finding], error) {
 	s, _, _ := parseSettings(r.Service, l.config) // what else is wrong does not matter here
 	asked := clientsOf(r.Service)
-	if f.nb == nil || s.FirewallID == 0 && (!asked.restrict() || r.Service.Annotations[annotationFirewallID] != "") {
+	if f.nb == nil || s.FirewallID == 0 && !asked.restrict() {
 		return nil, nil
 	}
 	want, attached, err := l.attachedFirewalls(ctx, r.Service, s, f.nb)
 	if err != nil || slices.ContainsFunc(attached, func(f *linodego.Firewall) bool { return !want.ours(f) }) {
 		return nil, err
+	}
+	if s.FirewallID == 0 && r.Service.Annotations[annotationFirewallID] != "" && len(attached) == 0 {
+		return nil, nil // somebody's firewall is asked for, and none tells which
 	}
 	d := &desiredState{settings: s, balancer: &desired{tags: tagsOf(r.Cluster, l.config, s)}}
 	var named *linodego.Firewall

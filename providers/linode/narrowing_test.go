@@ -178,9 +178,9 @@ func TestOthersFirewallsStay(t *testing.T) {
 			w.sim.AddFirewall("users", idOf(s.Annotations[annotationRecord]))
 			w.restart()
 		},
-		"an annotation that cannot be read": func(_ *world, s *v1.Service) { s.Annotations[annotationFirewallID] = "x" },
-		"ranges that cannot be read":        func(_ *world, s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"010.0.0.0/8"} },
-		"a list that cannot be read":        func(_ *world, s *v1.Service) { s.Annotations[annotationFirewallACL] = `{"allowList": {"ipv4": ["x"]}}` },
+		"a firewall that cannot be read": func(_ *world, s *v1.Service) { s.Annotations[annotationFirewallID] = "x" },
+		"ranges that cannot be read":     func(_ *world, s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"010.0.0.0/8"} },
+		"a list that cannot be read":     func(_ *world, s *v1.Service) { s.Annotations[annotationFirewallACL] = `{"allowList": {"ipv4": ["x"]}}` },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -196,6 +196,22 @@ func TestOthersFirewallsStay(t *testing.T) {
 			assert.Zero(t, w.server.Calls().Writes)
 		})
 	}
+}
+
+// TestOwnFirewallIsNarrowedBesideAMisspeltOne: until the named firewall can be read, the one that the Service has decides, and is narrowed.
+func TestOwnFirewallIsNarrowedBesideAMisspeltOne(t *testing.T) {
+	t.Parallel()
+	w := lbWorld(t, 1)
+	s := service("web", nil, port("http", 80, 30080))
+	ranges("198.51.0.0/16")(s)
+	w.Apply(s)
+	s, _ = w.ensure(s)
+	ranges("198.51.100.0/24")(s)
+	s.Annotations[annotationFirewallID] = "x"
+	w.Apply(s)
+	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.Current(s), w.nodes)
+	require.ErrorContains(t, err, annotationFirewallID)
+	assert.Equal(t, "DROP, ACCEPT 80 198.51.100.0/24", w.mayConnect())
 }
 
 // TestNarrowingReadsNothingOfNodes: neither ports nor Linodes are read for it.
