@@ -3,12 +3,15 @@ package oci
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
@@ -101,9 +104,26 @@ func (b *ruleBook) comesIn(ctx context.Context, n neighbour, list string) (bool,
 		if id == "" {
 			return false
 		}
-		s, err := b.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge, MaxMissAge: attachedMaxAge})
+		s, err := b.subnetOf(ctx, id)
 		return err == nil && slices.Contains(s.Lists, list)
 	}), nil
+}
+
+// subnetOf reads a subnet of others. That it may not be read is remembered, as it is of one that is missing.
+func (b *ruleBook) subnetOf(ctx context.Context, id string) (subnet, error) {
+	b.mu.Lock()
+	known := b.refused[id]
+	b.mu.Unlock()
+	if time.Since(known.at) < refusalMaxAge {
+		return subnet{}, known.err
+	}
+	s, err := b.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge, MaxMissAge: attachedMaxAge})
+	if errors.Is(err, cloudapi.ErrUnauthorized) {
+		b.mu.Lock()
+		b.refused[id] = refusal{time.Now(), err}
+		b.mu.Unlock()
+	}
+	return s, err
 }
 
 // allHeld are all openings that a Service has in a list; nil where this process does not know them.

@@ -2,6 +2,7 @@ package oci
 
 import (
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -132,16 +133,26 @@ func TestOpeningsThatNeighboursNeed(t *testing.T) {
 
 // TestNeighbourInAHiddenSubnet: that a neighbour's subnet may not be read is remembered, and costs no call at each look.
 func TestNeighbourInAHiddenSubnet(t *testing.T) {
-	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-		a, b := conformance.Service("web", map[string]string{}, web()), neighbourOf(map[string]string{}, nil)
-		w.serving(a, b)
-		w.cloud.reconciler.book.there = func(*v1.Service) (*loadBalancer, bool) { return &loadBalancer{Subnets: []string{"hidden"}}, false }
-		w.requireServed(a, nodes)
-		w.Server.ResetCalls()
-		time.Sleep(time.Minute)
-		w.requireServed(a, nodes)
-		assert.Zero(w, w.Calls("GET /subnets/{id}"))
-	})
+	for _, status := range []int{http.StatusNotFound, http.StatusForbidden} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+				a, b := conformance.Service("web", map[string]string{}, web()), neighbourOf(map[string]string{}, nil)
+				w.serving(a, b)
+				w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: status, Operation: "GET /subnets/{id}", Names: "hidden"})
+				w.cloud.reconciler.book.there = func(*v1.Service) (*loadBalancer, bool) { return &loadBalancer{Subnets: []string{"hidden"}}, false }
+				w.requireServed(a, nodes)
+				w.Server.ResetCalls()
+				time.Sleep(time.Minute)
+				w.requireServed(a, nodes)
+				assert.Zero(w, w.Calls("GET /subnets/{id}"), "it is remembered")
+				if status == http.StatusForbidden {
+					time.Sleep(refusalMaxAge)
+					w.requireServed(a, nodes)
+					assert.NotZero(w, w.Calls("GET /subnets/{id}"), "it may be shown meanwhile")
+				}
+			})
+		})
+	}
 }
 
 // TestNeighbourThatIsToBeServed: what a Service is about to be served by stays.

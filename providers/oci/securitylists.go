@@ -29,6 +29,8 @@ import (
 const (
 	// attachedMaxAge is how old what is known of a subnet's security lists may be, and of when these were made.
 	attachedMaxAge = time.Hour
+	// refusalMaxAge is how long it is remembered that a subnet may not be read.
+	refusalMaxAge = 15 * time.Minute
 	// gatherEdits is how long the first change of a security list waits for others of the same moment, and listTimeout bounds a write.
 	gatherEdits = 10 * time.Millisecond
 	listTimeout = 2 * time.Minute
@@ -59,6 +61,8 @@ type ruleBook struct {
 	// look makes those of Services known that a process before this one left.
 	there func(*v1.Service) (lb *loadBalancer, hidden bool)
 	look  func(context.Context, []*v1.Service) error
+	// refused are subnets that may not be read.
+	refused map[string]refusal
 	// otherBalancers returns the load balancers that are none of some Services'.
 	otherBalancers func(context.Context, []*v1.Service) ([]*loadBalancer, error)
 }
@@ -72,7 +76,7 @@ type heldRules struct {
 func newRuleBook(a *api, i *instances, c *ownership.Cluster) *ruleBook {
 	b := &ruleBook{
 		api: a, subnets: i.networks.subnets, instances: i, cluster: c,
-		held: map[types.UID]map[string]heldRules{}, places: map[string]string{},
+		held: map[types.UID]map[string]heldRules{}, places: map[string]string{}, refused: map[string]refusal{},
 		there: func(*v1.Service) (*loadBalancer, bool) { return nil, false },
 	}
 	b.lists = inventory.New(inventory.Source[string, securityList]{

@@ -8,7 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
@@ -160,7 +159,7 @@ func (b *ruleBook) hostSubnets(ctx context.Context) (subnets []string, err error
 // haveList reports whether one of some subnets has a security list. One that may not be read may have it.
 func (b *ruleBook) haveList(ctx context.Context, subnets []string, list string) (bool, error) {
 	for _, id := range subnets {
-		s, err := b.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge, MaxMissAge: attachedMaxAge})
+		s, err := b.subnetOf(ctx, id)
 		if unreachable(err) || slices.Contains(s.Lists, list) {
 			return true, nil
 		}
