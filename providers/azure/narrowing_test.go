@@ -17,6 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 )
 
 // kept and former are ranges of which only the first is asked for later.
@@ -177,18 +178,49 @@ func TestNarrowingWithoutNodes(t *testing.T) {
 	})
 }
 
-// TestRefusedServiceDeniesOthers: all others are denied although something else is refused.
+// TestRefusedServiceDeniesOthers: all others are denied although something else is refused, and former clients with them.
 func TestRefusedServiceDeniesOthers(t *testing.T) {
-	serveNarrowed(t, []string{kept}, func(w *world, s *v1.Service, ip string) {
-		w.change(s, func(s *v1.Service) {
-			s.Annotations[annotationDenyAll], s.Annotations[annotationIdle] = "true", "nonsense"
+	t.Parallel()
+	for kind, annotations := range map[string]map[string]string{"public": {}, "internal": {annotationInternal: "true"}} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := webService(annotations, narrowed(kept, former))
+			withNode(t, s, func(w *world) {
+				ip := w.ensure(s).Status.LoadBalancer.Ingress[0].IP
+				waitFor(2 * lookAge)
+				w.change(s, func(s *v1.Service) {
+					narrowed(kept)(s)
+					s.Annotations[annotationDenyAll], s.Annotations[annotationIdle] = "true", "nonsense"
+				})
+				_ = w.refuse(s)
+				assert.True(w, w.isDenied(ip), "all others may connect")
+				assert.Equal(w, []string{kept}, w.mayEnter(ip))
+				writes := w.server.Calls().Writes
+				_ = w.refuse(s)
+				assert.Equal(w, writes, w.server.Calls().Writes, "it is denied once")
+			})
 		})
-		_ = w.refuse(s)
-		assert.True(w, w.isDenied(ip), "all others may connect")
-		writes := w.server.Calls().Writes
-		_ = w.refuse(s)
-		assert.Equal(w, writes, w.server.Calls().Writes, "it is denied once")
-	})
+	}
+}
+
+// TestNarrowingOfServiceTags: tags that are asked for no more go, and new ones come in only where everybody was let in, or all was.
+func TestNarrowingOfServiceTags(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		have, tags, want []string
+		whole            bool
+	}{
+		"one of two goes":          {[]string{"AzureCloud", "Storage"}, []string{"Storage"}, []string{"Storage"}, false},
+		"another one comes":        {[]string{"AzureCloud"}, []string{"Storage"}, nil, false},
+		"and nothing is wrong":     {[]string{"AzureCloud"}, []string{"Storage"}, []string{"Storage"}, true},
+		"instead of everybody":     {[]string{sourceInternet}, []string{"Storage"}, []string{"Storage"}, false},
+		"instead of a network":     {[]string{former}, []string{"Storage"}, nil, false},
+		"nobody is to be shut out": {[]string{"Storage"}, []string{"AzureCloud", "Storage"}, []string{"Storage"}, false},
+	} {
+		after, narrower := clients{sources.New(nil, false), c.tags, c.whole}.narrow(c.have, false)
+		assert.Equal(t, c.want, after, name)
+		assert.Equal(t, name != "nobody is to be shut out", narrower, name)
+	}
 }
 
 // TestSourcesOfSeveralDestinationsCountOnce: where one source fits, it may connect to all nodes.
