@@ -52,7 +52,12 @@ func (f *Fixture) portScenarios() []Scenario {
 	if f.Provider.Features.UDP == registry.Done {
 		udp := Port("dns", 53, 30053)
 		udp.Protocol = v1.ProtocolUDP
+		both := Web(maps.Clone(f.UDP.With))
+		both.Spec.Ports = append(both.Spec.Ports, udp)
 		all = append(all, Scenario{
+			Name: "tcp-and-udp", Prepare: f.UDP.Prepare, Services: []*v1.Service{both},
+			Steps: []Step{{"deleted", func(p *Play) { p.Delete("web") }}},
+		}, Scenario{
 			Name: "protocol", Prepare: f.UDP.Prepare, Services: []*v1.Service{Service("web", maps.Clone(f.UDP.With), Port("dns", 53, 30053))},
 			Steps: []Step{
 				change("TCP becomes UDP", func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }),
@@ -131,15 +136,7 @@ func lifeScenarios() []Scenario {
 				p.AddNodes("worker-6")
 			}},
 		}},
-		{Name: "bad-annotation", Services: []*v1.Service{Web(nil)}, Steps: []Step{
-			{"an annotation is illegal", func(p *Play) { p.Annotate("web", portable.Hostname, "Not a name") }},
-			{"a node joins", func(p *Play) { p.AddNodes("worker-3") }},
-			change("a port is added, the annotation still illegal", func(s *v1.Service) {
-				s.Spec.Ports = append(s.Spec.Ports, Port("alt", 8080, 30081))
-			}),
-			change("the annotation is removed", func(s *v1.Service) { delete(s.Annotations, portable.Hostname) }),
-			{"deleted", func(p *Play) { p.Delete("web") }},
-		}},
+		badAnnotationScenario(),
 		{Name: "two-services", Services: []*v1.Service{Web(nil), makeOther(nil)}, Steps: []Step{
 			{"a node joins", func(p *Play) { p.AddNodes("worker-3") }},
 			{"one gets another port", func(p *Play) {
@@ -171,4 +168,43 @@ func lifeScenarios() []Scenario {
 			{"the other one is deleted", func(p *Play) { p.Delete("other") }},
 		}},
 	}
+}
+
+// badAnnotationScenario is about an annotation of all clouds, and one of the cloud's own, that are illegal while nodes come and go.
+func badAnnotationScenario() Scenario {
+	return Scenario{Name: "bad-annotation", Services: []*v1.Service{Web(nil)}, Steps: []Step{
+		{"an annotation is illegal", func(p *Play) { p.Annotate("web", portable.Hostname, "Not a name") }},
+		{"a node joins", func(p *Play) { p.AddNodes("worker-3") }},
+		change("a port is added, the annotation still illegal", func(s *v1.Service) {
+			s.Spec.Ports = append(s.Spec.Ports, Port("alt", 8080, 30081))
+		}),
+		change("the annotation is removed", func(s *v1.Service) { delete(s.Annotations, portable.Hostname) }),
+		{"an annotation of the cloud is illegal", func(p *Play) {
+			key, value := p.w.findIllegal()
+			p.Annotate("web", key, value)
+		}},
+		{"a node leaves", func(p *Play) { p.RemoveNodes("worker-3") }},
+		{"the annotation of the cloud is removed", func(p *Play) {
+			key, _ := p.w.findIllegal()
+			p.Change("web", func(s *v1.Service) { delete(s.Annotations, key) })
+		}},
+		{"deleted", func(p *Play) { p.Delete("web") }},
+	}}
+}
+
+// findIllegal returns an annotation of the cloud, and a value for which it refuses a Service; where it refuses none, a value that it
+// warns of.
+func (f *Fixture) findIllegal() (key, value string) {
+	for _, row := range f.Provider.Annotations {
+		for _, tried := range []string{"not legal", "-1"} {
+			warned, refused := registry.CheckServiceOf(f.Provider, f.Inputs(), Web(map[string]string{row.Key: tried}))
+			if refused != nil {
+				return row.Key, tried
+			}
+			if warned != nil && key == "" {
+				key, value = row.Key, tried
+			}
+		}
+	}
+	return key, value
 }
