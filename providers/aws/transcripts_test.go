@@ -86,7 +86,7 @@ func secondService(annotations map[string]string) *v1.Service {
 
 // scenarios are those of AWS. unmanaged has network load balancers get no security groups.
 func scenarios(sim *awssim.Sim, unmanaged func()) []conformance.Scenario {
-	return slices.Concat(networkScenarios(), groupScenarios(unmanaged), takeoverScenarios(sim, unmanaged), annotationScenarios())
+	return slices.Concat(networkScenarios(), networkLifeScenarios(), groupScenarios(unmanaged), takeoverScenarios(sim, unmanaged), annotationScenarios())
 }
 
 // networkScenarios are the common scenarios with a network load balancer.
@@ -136,6 +136,31 @@ func networkScenarios() []conformance.Scenario {
 	}
 }
 
+// networkLifeScenarios have several network load balancers, one that is left behind, and one that a program finds which begins.
+func networkLifeScenarios() []conformance.Scenario {
+	web := conformance.Service("web", onNetwork(), conformance.Port("http", 80, 30080))
+	return []conformance.Scenario{
+		{Name: "network-two-services", Services: []*v1.Service{web.DeepCopy(), secondService(onNetwork())}, Steps: []conformance.Step{
+			joinStep("worker-3"),
+			webStep("one gets another port", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081)) }),
+			{Name: "one goes without its finalizer", Do: func(p *conformance.Play) { p.Abandon("web") }},
+			deleteStep("other"),
+		}},
+		{Name: "network-restart", Services: []*v1.Service{web.DeepCopy()}, Steps: []conformance.Step{
+			{Name: "nothing changed", Do: func(p *conformance.Play) { p.Restart() }},
+			{Name: "a port was added and a node joined meanwhile", Do: func(p *conformance.Play) {
+				p.Change("web", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081)) })
+				p.AddNodes("worker-3")
+				p.Restart()
+			}},
+			{Name: "deleted after another restart", Do: func(p *conformance.Play) {
+				p.Restart()
+				p.Delete("web")
+			}},
+		}},
+	}
+}
+
 // groupScenarios are about security groups: those of users, and network load balancers without any.
 func groupScenarios(unmanaged func()) []conformance.Scenario {
 	named := func() map[string]string { return onClassic(annotationGroups, extraGroup) }
@@ -148,6 +173,8 @@ func groupScenarios(unmanaged func()) []conformance.Scenario {
 			deleteStep("web"),
 		}},
 		{Name: "shared-security-group", Services: []*v1.Service{conformance.Web(named()), secondService(named())}, Steps: []conformance.Step{
+			webStep("one gets another port", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081)) }),
+			rangesStep("the clients of one are narrowed", "203.0.113.0/24"),
 			webStep("one gets a group of its own", func(s *v1.Service) { delete(s.Annotations, annotationGroups) }),
 			webStep("and shares again", func(s *v1.Service) { s.Annotations[annotationGroups] = extraGroup }),
 			deleteStep("web"), deleteStep("other"),
@@ -202,7 +229,30 @@ func annotationScenarios() (all []conformance.Scenario) {
 			all = append(all, s)
 		}
 	}
-	return all
+	return append(all, settingScenarios()...)
+}
+
+// settingScenarios set, change and remove the numbers of the health check and of the attributes of a classic load balancer.
+func settingScenarios() []conformance.Scenario {
+	web := func(annotations map[string]string) *v1.Service {
+		return conformance.Service("web", annotations, conformance.Port("http", 80, 30080))
+	}
+	return []conformance.Scenario{
+		conformance.AnnotationScenario(annotationCheckPath, []conformance.Legal{
+			{Value: "/healthz", With: onClassic(
+				annotationCheckProtocol, "http", annotationCheckPort, "8081", annotationCheckInterval, "20", annotationCheckTimeout, "7",
+				annotationHealthyThreshold, "4", annotationUnhealthyThreshold, "3",
+			)},
+			{Value: "/ready", With: onClassic(annotationCheckProtocol, "https", annotationCheckInterval, "30")},
+		}, web),
+		conformance.AnnotationScenario(annotationIdleTimeout, []conformance.Legal{
+			{Value: "600", With: onClassic(
+				annotationDraining, "true", annotationDrainingTimeout, "30", annotationAccessLog, "true", annotationAccessLogBucket, "logs",
+				annotationAccessLogPrefix, "web", annotationAccessLogInterval, "5",
+			)},
+			{Value: "900", With: onClassic(annotationDraining, "true", annotationDrainingTimeout, "60")},
+		}, web),
+	}
 }
 
 // addTranscripts says what the part Transcripts of the suite needs; leaveGroups has security groups left to the user.
@@ -211,5 +261,12 @@ func addTranscripts(f *conformance.Fixture, sim *awssim.Sim, leaveGroups func())
 	f.Serves, f.Transcripts, f.Secrets = sim.Serves, transcripts, []string{awssim.Key, testSecret}
 	f.Names = func() map[string]string { return transcriptNames(sim) }
 	f.Scenarios, f.TakenOver = scenarios(sim, leaveGroups), leftCases(sim, leaveGroups)
-	f.Interrupts, f.Unserved = interruptedSteps(), unservedSteps()
+	f.Interrupts, f.Unserved, f.Untranscribed = interruptedSteps(), unservedSteps(), untranscribed
+}
+
+// untranscribed are annotations without a scenario.
+var untranscribed = map[string][]string{
+	"they count when a network load balancer is made, in its only write":            {annotationEIPs, annotationPrivateAddresses},
+	"its changes are written as those of spec.loadBalancerSourceRanges":             {annotationSourceRanges},
+	"it says which listeners have the certificate, which is written as ssl-cert is": {annotationTLSPorts},
 }

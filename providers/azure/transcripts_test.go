@@ -3,11 +3,14 @@ package azure
 import (
 	"embed"
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
@@ -28,9 +31,13 @@ func tryTranscripts(t testing.TB, sim *azuresim.Sim, f *conformance.Fixture, con
 	f.Interrupts, f.Unserved = interruptedSteps(), map[string]string{
 		"annotation-azure-load-balancer-enable-high-availability-ports/it is true": "one rule serves all ports",
 		"annotation-azure-disable-load-balancer-nsg-rule/it is true":               "the rules of the security group are the user's then",
+		"annotation-port_80_health-probe_interval/it is 30":                        "an annotation leaves the port out",
+	}
+	for _, step := range []string{"a Service with an endpoint", "one goes", "none is left"} {
+		f.Unserved["local-pool/"+step] = "the Service has nodes with an endpoint alone, and keeps the last ones where there is none"
 	}
 	f.Documents, f.Names = shownDocuments(sim), func() map[string]string { return transcriptNames(sim) }
-	f.Scenarios = scenarios(t, sim, config)
+	f.Scenarios, f.Untranscribed = scenarios(t, sim, config), untranscribed
 }
 
 // shownDocuments give what a write changes. What Azure fills in is left out; machines and scale sets keep what a write does not mention.
@@ -199,6 +206,8 @@ func scenarios(t testing.TB, sim *azuresim.Sim, config map[string]any) []conform
 				s.UID = "5b3f6b52-7a66-4b58-8b4b-0a61c1f9e0aa"
 				p.Create(s)
 			}},
+			webStep("one gets another port", addPort),
+			webStep("the clients of one are narrowed", func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"} }),
 			deleteStep("web"), deleteStep("other"),
 		}},
 		{Name: "without-floating-ip", Services: []*v1.Service{web(map[string]string{annotationNoFloating: "true"})}, Steps: []conformance.Step{
@@ -211,6 +220,10 @@ func scenarios(t testing.TB, sim *azuresim.Sim, config map[string]any) []conform
 		}},
 		{Name: "private-link", Prepare: func() { sim.LetLinksIn(azuresim.Subnet) }, Services: []*v1.Service{web(link)}, Steps: []conformance.Step{
 			annotateStep("with the PROXY protocol", annotationLinkProxy, "true"),
+			webStep("with names, for some", func(s *v1.Service) {
+				s.Annotations[annotationLinkFQDNs], s.Annotations[annotationLinkVisible] = "a.example.com", azuresim.Subscription
+				s.Annotations[annotationLinkApproved] = azuresim.Subscription
+			}),
 			webStep("without a link", func(s *v1.Service) { delete(s.Annotations, annotationPrivateLink) }),
 		}},
 		{
@@ -223,7 +236,31 @@ func scenarios(t testing.TB, sim *azuresim.Sim, config map[string]any) []conform
 			webStep("source ranges", func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"} }), deleteStep("web"),
 		}},
 	}
-	return append(all, annotationScenarios(web)...)
+	return append(append(all, localPoolScenario(t, config, web(nil))), annotationScenarios(web)...)
+}
+
+// localPoolScenario is about a Service with local traffic, whose pool follows its endpoints where there are several load balancers.
+func localPoolScenario(t testing.TB, config map[string]any, s *v1.Service) conformance.Scenario {
+	localTraffic(s)
+	have := func(p *conformance.Play, nodes ...string) {
+		slice, all := endpointsOn(nodes...)[0], p.Kube().DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
+		_, err := all.Update(t.Context(), slice, metav1.UpdateOptions{})
+		if apierrors.IsNotFound(err) {
+			_, err = all.Create(t.Context(), slice, metav1.CreateOptions{})
+		}
+		require.NoError(t, err)
+		p.Wait(time.Minute)
+	}
+	endpoints := func(name string, nodes ...string) conformance.Step {
+		return conformance.Step{Name: name, Do: func(p *conformance.Play) { have(p, nodes...) }}
+	}
+	return conformance.Scenario{Name: "local-pool", Loops: true, Prepare: func() { maps.Copy(config, lbs()) }, Steps: []conformance.Step{
+		{Name: "a Service with an endpoint", Do: func(p *conformance.Play) {
+			have(p, "worker-1")
+			p.Create(s)
+		}},
+		endpoints("another endpoint", "worker-1", "worker-2"), endpoints("one goes", "worker-2"), endpoints("none is left"), deleteStep("web"),
+	}}
 }
 
 // annotationScenarios are those of the annotations whose writes differ in kind; others change a field of the same writes.
@@ -241,6 +278,15 @@ func annotationScenarios(web func(map[string]string) *v1.Service) (all []conform
 		annotationAllowedRanges: legal("192.0.2.0/24", "198.51.100.0/24"),
 		annotationDenyAll:       {{Value: "true", With: map[string]string{annotationAllowedRanges: "192.0.2.0/24"}}},
 		annotationAdditional:    legal("20.60.9.9"),
+		annotationIPTags:        legal("RoutingPreference=Internet", "FirstPartyUsage=/x"),
+		annotationProbeInterval: {
+			{Value: "10", With: map[string]string{annotationProbeProtocol: "http", annotationProbePath: "/healthz", annotationProbeNumber: "3"}},
+			{Value: "20", With: map[string]string{annotationProbeProtocol: "https", annotationProbePath: "/ready"}},
+		},
+		keyOfPort(80, "health-probe_interval"): {{Value: "10", With: map[string]string{
+			keyOfPort(80, "health-probe_protocol"): "http", keyOfPort(80, "health-probe_port"): "10256",
+			keyOfPort(80, "health-probe_request-path"): "/healthz", keyOfPort(80, "health-probe_num-of-probe"): "3",
+		}}, {Value: "20", With: map[string]string{keyOfPort(80, "no_probe_rule"): "true"}}, {Value: "30", With: map[string]string{keyOfPort(80, "no_lb_rule"): "true"}}},
 	} {
 		all = append(all, conformance.AnnotationScenario(key, values, web))
 	}
@@ -248,4 +294,17 @@ func annotationScenarios(web func(map[string]string) *v1.Service) (all []conform
 		annotations[annotationInternal] = "true"
 		return web(annotations)
 	}))
+}
+
+// untranscribed are annotations without a scenario.
+var untranscribed = map[string][]string{
+	"it has no effect": {annotationMode},
+	"it chooses one of several load balancers, whose writes are the same": {annotationConfigs},
+	"it names an address or where one is, in a field of the write that azure-load-balancer-ipv4, azure-pip-name and internal have": {
+		annotationIPv6, annotationName6, annotationSubnet, annotationGroup, annotationPrefixID, annotationPrefixID6,
+	},
+	"its changes are written as those of spec.loadBalancerSourceRanges": {annotationSourceRanges},
+	"it changes a field of the write that azure-pls-fqdns and the proxy protocol change": {
+		annotationLinkGroup, annotationLinkSubnet, annotationLinkCount, annotationLinkIPs,
+	},
 }

@@ -96,8 +96,8 @@ func newFixtureBehind(
 		},
 		MalformedIDs: []string{providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0"},
 		Services:     serviceCases(certificate),
-		Transcripts:  transcripts, Secrets: []string{testToken}, Scenarios: scenarios(sim, certificate), Serves: sim.Serves, Target: target,
-		PlannedWrites: plannedWrites, Unplanned: unplanned,
+		Transcripts:  transcripts, Secrets: []string{testToken}, Scenarios: scenarios(sim, env, certificate), Serves: sim.Serves, Target: target,
+		PlannedWrites: plannedWrites, Unplanned: unplanned, Untranscribed: untranscribed,
 		Unserved: map[string]string{"annotation-do-loadbalancer-http3-port/it is 443": "HTTP/3 is served over UDP at the port of HTTPS"},
 		Fixed:    fixedCases(), Portable: portableCases(certificate), Snapshot: func() string { return snapshot(t, sim) },
 		UDP: conformance.FeatureCase{Shows: `"udp"`},
@@ -197,6 +197,11 @@ func snapshot(t testing.TB, sim *digitaloceansim.Sim) string {
 	for i, lb := range sim.LoadBalancers() {
 		lb.ID, lb.CreatedAt, lb.IP, lb.IPv6 = strconv.Itoa(i), "", "", ""
 		text, err := json.MarshalIndent(lb, "", " ")
+		require.NoError(t, err)
+		all.Write(text)
+	}
+	for _, f := range sim.Firewalls() {
+		text, err := json.MarshalIndent(map[string]any{"firewall": f.Name, "inbound": f.InboundRules, "outbound": f.OutboundRules, "tags": f.Tags}, "", " ")
 		require.NoError(t, err)
 		all.Write(text)
 	}

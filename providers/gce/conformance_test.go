@@ -105,7 +105,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 				return ""
 			}},
 		},
-		Transcripts: transcripts, Secrets: []string{testToken}, Interrupts: interrupts(), Scenarios: scenarios(sim),
+		Transcripts: transcripts, Secrets: []string{testToken}, Interrupts: interrupts(), Scenarios: scenarios(sim), Untranscribed: untranscribed,
 		TakenOver:     map[string]conformance.Left{"external": leftExternal(sim)},
 		PlannedWrites: plannedWrites, ReadAgain: readAgain, Unplanned: unplanned, Serves: sim.Serves,
 		EmptyOfNodes: regexp.MustCompile(`\n\{\n "kind": "compute#instanceGroup",[^}]*"size": 0,[^}]*\}`),

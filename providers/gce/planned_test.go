@@ -25,7 +25,7 @@ var plannedWrites = []conformance.PlannedWrites{
 		Writes: []string{"POST instanceGroups", "POST instanceGroups/{name}/addInstances"},
 	},
 	{Change: `delete instance group (\S+) in (\S+)`, Writes: []string{"DELETE instanceGroups/{name}"}},
-	{Change: `create backend service (\S+)`, Writes: []string{"POST backendServices"}},
+	{Change: `create backend service (.+) \(`, Writes: []string{"POST backendServices"}},
 	{Change: `change backend service (\S+)`, Writes: []string{"PATCH backendServices/{name}"}},
 	{Change: `delete backend service (\S+)`, Writes: []string{"DELETE backendServices/{name}"}},
 	{Change: `create address (\S+)`, Writes: []string{"POST addresses"}},

@@ -3,6 +3,7 @@ package gce
 import (
 	"embed"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -21,7 +22,7 @@ func interrupts() map[string]string {
 		"internal/all clients of the network": "the forwarding rule is deleted and made again at its address, as Google's own controller does",
 		"internal/it becomes external":        "all of an internal load balancer goes before the other kind is made: both have the same names",
 	}
-	for _, step := range []string{"internal/a port is added", "internal/six ports"} {
+	for _, step := range []string{"internal/a port is added", "internal/six ports", "internal-shared/one gets another port"} {
 		steps[step] = "the API cannot change the ports of a forwarding rule, which is deleted and made again at its address"
 	}
 	for _, step := range []string{
@@ -29,6 +30,9 @@ func interrupts() map[string]string {
 		"two-services/one gets another port", "restart/a port was added meanwhile", "take-over/a port is added",
 	} {
 		steps[step] = "the API cannot change the range of ports of a forwarding rule, which is deleted and made again at its address"
+	}
+	for _, step := range []string{"by the client's address", "it shares no more"} {
+		steps["backend-share/"+step] = "the API cannot change the backend service of a forwarding rule, which is deleted and made again at its address"
 	}
 	for _, step := range []string{"it is Standard", "it is Premium"} {
 		steps["annotation-network-tier/"+step] = "an address belongs to one tier: the forwarding rule is made again with another one"
@@ -44,6 +48,7 @@ func interrupts() map[string]string {
 var unplanned = map[string]string{
 	"internal-shared/a node joins":  "both Services plan the instance group of a new zone, which the first one makes",
 	"internal-shared/a node leaves": "the instance group of a zone without nodes goes when the last of several Services has let go of it",
+	"backend-share/a node joins":    "both Services plan the instance group of a new zone and the backend service, which the first one changes",
 	"internal/it becomes external":  "plan ends at the deletion of the other kind: both have the same names",
 }
 
@@ -78,10 +83,21 @@ func scenarios(sim *gcesim.Sim) []conformance.Scenario {
 	second.Spec.Ports[0].Port = 25
 	subnets := conformance.AnnotationScenario(annotationSubnet, []conformance.Legal{{Value: "backend"}}, internal)
 	subnets.Prepare = func() { sim.AddNetwork(gcesim.Project, "cluster", "backend", "10.140.0.0/20") }
+	sharing, sharingToo := internal(map[string]string{annotationShare: "true"}), second.DeepCopy()
+	sharingToo.Annotations[annotationShare] = "true"
 	return []conformance.Scenario{
-		internalScenario(internal(map[string]string{})), takeOver(sim), subnets,
+		{Name: "backend-share", Services: []*v1.Service{sharing, sharingToo}, Steps: []conformance.Step{
+			{Name: "a node joins", Do: func(p *conformance.Play) { p.AddNodes("worker-3") }},
+			changeWeb("by the client's address", func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }),
+			{Name: "one is deleted", Do: func(p *conformance.Play) { p.Delete("other") }},
+			changeWeb("it shares no more", func(s *v1.Service) { delete(s.Annotations, annotationShare) }),
+			{Name: "the other one is deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
+		}},
+		internalScenario(internal(map[string]string{})), takeOver(sim), rejoinScenario(sim, second.DeepCopy()), subnets,
 		{Name: "internal-shared", Services: []*v1.Service{internal(map[string]string{}), second}, Steps: []conformance.Step{
 			{Name: "a node joins", Do: func(p *conformance.Play) { p.AddNodes("worker-3") }},
+			changeWeb("one gets another port", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081)) }),
+			changeWeb("the clients of one are narrowed", func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} }),
 			{Name: "one is deleted", Do: func(p *conformance.Play) { p.Delete("other") }},
 			{Name: "a node leaves", Do: func(p *conformance.Play) { p.RemoveNodes("worker-3") }},
 			{Name: "the other one is deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
@@ -92,6 +108,29 @@ func scenarios(sim *gcesim.Sim) []conformance.Scenario {
 			changeWeb("one that is not there", func(s *v1.Service) { s.Spec.LoadBalancerIP = "203.0.113.201" }),
 			changeWeb("none", func(s *v1.Service) { s.Spec.LoadBalancerIP = "" }),
 		}},
+	}
+}
+
+// rejoinScenario is about an instance that is recreated under its name while its Node stays, behind a load balancer of each kind.
+func rejoinScenario(sim *gcesim.Sim, internal *v1.Service) conformance.Scenario {
+	look := func(p *conformance.Play) {
+		p.Wait(5 * time.Minute)
+		p.LookAtNodes()
+		p.Wait(time.Minute)
+	}
+	return conformance.Scenario{
+		Name: "recreated-instance", Loops: true, Services: []*v1.Service{conformance.Web(nil), internal}, Steps: []conformance.Step{
+			{Name: "nothing changes", Do: look},
+			{Name: "an instance is recreated", Do: func(p *conformance.Play) {
+				for _, i := range sim.Instances() {
+					if id, err := parseProviderID(i.ProviderID); err == nil && id.name == "worker-2" {
+						sim.RemoveInstanceByID(i.ProviderID)
+						sim.AddInstance(gcesim.Spec{Name: id.name, Zone: id.zone})
+					}
+				}
+				look(p)
+			}},
+		},
 	}
 }
 
@@ -162,4 +201,11 @@ func takeOver(sim *gcesim.Sim) conformance.Scenario {
 		changeWeb("a port is added", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081)) }),
 		{Name: "deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
 	}}
+}
+
+// untranscribed are annotations without a scenario.
+var untranscribed = map[string][]string{
+	"it is another name":                                                {annotationOldType, annotationAlphaShare},
+	"it asks for what is not made, and is told":                         {annotationRBS},
+	"its changes are written as those of spec.loadBalancerSourceRanges": {annotationSourceRanges},
 }

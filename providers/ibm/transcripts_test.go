@@ -38,7 +38,7 @@ func identities(sim *ibmsim.Sim) map[string]string {
 	return names
 }
 
-// values are annotations whose changes are written in different ways. Those of health checks are written as the protocol of the check is.
+// values are annotations whose changes are written in different ways.
 func values() map[string][]conformance.Legal {
 	of := func(key string) []conformance.Legal { return checklistRows[key].Legal }
 	legal := func(values ...string) (all []conformance.Legal) {
@@ -51,9 +51,15 @@ func values() map[string][]conformance.Legal {
 		annotationIPType: of(annotationIPType), annotationFeatures: of(annotationFeatures), annotationName: of(annotationName),
 		annotationCheckProtocol: of(annotationCheckProtocol), annotationIdle: of(annotationIdle),
 		annotationPortRange: of(annotationPortRange)[:1],
-		annotationDNSZone:   of(annotationDNSZone),
-		annotationSubnets:   legal("lb-subnet", ibmsim.Cluster+"-subnet-1"),
-		annotationQuota:     legal("1"), annotationGroups: legal(ibmsim.WebGroup, defaults),
+		annotationCheckPath: {
+			{Value: "/healthz", With: map[string]string{
+				annotationCheckProtocol: protocolHTTP, annotationCheckPort: "10256", annotationCheckDelay: "7", annotationCheckTimeout: "4", annotationCheckRetries: "3",
+			}},
+			{Value: "/ready", With: map[string]string{annotationCheckProtocol: protocolHTTP, annotationCheckPort: "10256"}},
+		},
+		annotationDNSZone: of(annotationDNSZone),
+		annotationSubnets: legal("lb-subnet", ibmsim.Cluster+"-subnet-1"),
+		annotationQuota:   legal("1"), annotationGroups: legal(ibmsim.WebGroup, defaults),
 	}
 }
 
@@ -68,6 +74,7 @@ func notToAll() map[string]string {
 	return map[string]string{
 		"annotation-ibm-load-balancer-cloud-provider-vpc-member-quota/it is 1":     quota,
 		"annotation-ibm-load-balancer-cloud-provider-vpc-security-group/it is web": users, "group-of-its-own/a group is named instead": users,
+		"watched/it has failed": "a load balancer that has failed serves nothing", "watched/somebody deletes it": "it is made again when its Service changes",
 		"zone/a zone is named": zone, "zone/another zone is named": zone,
 		"port-range/a port becomes a range": ports, "port-range/the range grows": ports,
 	}
@@ -108,8 +115,15 @@ func scenarios(t testing.TB, sim *ibmsim.Sim) []conformance.Scenario {
 			{Name: "a node port changes", Do: func(p *conformance.Play) {
 				p.Change("web", func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30090 })
 			}},
+			{Name: "a port is removed, and one moves", Do: func(p *conformance.Play) {
+				p.Change("web", func(s *v1.Service) {
+					s.Spec.Ports = s.Spec.Ports[:2]
+					s.Spec.Ports[1].Port = 8443
+				})
+			}},
 			deleted,
 		}},
+		networkLifeScenario(), watchScenario(t, sim),
 		{Name: "port-range", Services: []*v1.Service{conformance.Web(map[string]string{annotationFeatures: featureNLB})}, Steps: []conformance.Step{
 			{Name: "a port becomes a range", Do: func(p *conformance.Play) { p.Annotate("web", annotationPortRange, "80-82") }},
 			{Name: "the range grows", Do: func(p *conformance.Play) { p.Annotate("web", annotationPortRange, "80-83") }},
@@ -125,6 +139,39 @@ func scenarios(t testing.TB, sim *ibmsim.Sim) []conformance.Scenario {
 		groupScenario(sim, addPort, deleted),
 	}
 	return append(all, annotationScenarios()...)
+}
+
+// networkLifeScenario has a network load balancer found by a program that begins, and left behind by its Service.
+func networkLifeScenario() conformance.Scenario {
+	return conformance.Scenario{
+		Name: "network-restart", Services: []*v1.Service{conformance.Web(map[string]string{annotationFeatures: featureNLB})}, Steps: []conformance.Step{
+			{Name: "nothing changed", Do: func(p *conformance.Play) { p.Restart() }},
+			{Name: "a port was removed and a node joined meanwhile", Do: func(p *conformance.Play) {
+				p.Change("web", func(s *v1.Service) { s.Spec.Ports = s.Spec.Ports[1:] })
+				p.AddNodes("worker-3")
+				p.Restart()
+			}},
+			{Name: "its Service goes without its finalizer", Do: func(p *conformance.Play) { p.Abandon("web") }},
+		},
+	}
+}
+
+// watchScenario is about what a load balancer comes into while nothing of its Service changes: it is told, and nothing is written.
+func watchScenario(t testing.TB, sim *ibmsim.Sim) conformance.Scenario {
+	t.Helper()
+	become := func(name, status string) conformance.Step {
+		return conformance.Step{Name: name, Do: func(p *conformance.Play) {
+			require.NoError(t, sim.EditLoadBalancer(sim.LoadBalancers()[0].Name, func(lb *ibmsim.LoadBalancer) { lb.Provisioning = status }))
+			p.Wait(3 * monitorPeriod)
+		}}
+	}
+	return conformance.Scenario{Name: "watched", Loops: true, Services: []*v1.Service{conformance.Web(nil)}, Steps: []conformance.Step{
+		become("it has failed", "failed"), become("it is in order again", ""),
+		{Name: "somebody deletes it", Do: func(p *conformance.Play) {
+			sim.RemoveLoadBalancers()
+			p.Wait(3 * monitorPeriod)
+		}},
+	}}
 }
 
 // zoneScenario has the zone of a load balancer named, changed and named no more.
@@ -175,4 +222,9 @@ func annotationScenarios() (all []conformance.Scenario) {
 		}
 	}
 	return all
+}
+
+// untranscribed are annotations without a scenario.
+var untranscribed = map[string][]string{
+	"it chooses nodes, whose writes are those of the zone": {annotationNodeSelector},
 }

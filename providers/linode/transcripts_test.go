@@ -168,6 +168,7 @@ func sharedFirewallScenario(sim *linodesim.Sim) conformance.Scenario {
 			other.Annotations[annotationFirewallID] = web.Annotations[annotationFirewallID]
 		},
 		Steps: []conformance.Step{
+			changed("one gets another port", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) }),
 			{Name: "one is deleted", Do: func(p *conformance.Play) { p.Delete("other") }},
 			changed("the other one leaves it", func(s *v1.Service) { delete(s.Annotations, annotationFirewallID) }),
 			{Name: "deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
@@ -202,8 +203,20 @@ func renewalScenario(t testing.TB, renewed *[2]*v1.Secret) conformance.Scenario 
 func addTranscripts(t testing.TB, f *conformance.Fixture, sim *linodesim.Sim, inVPC func()) {
 	t.Helper()
 	renewed := &[2]*v1.Secret{newSecret(t, "web-tls", 1), newSecret(t, "web-tls", 2)}
-	f.PlannedWrites, f.Unplanned, f.ReadAgain = plannedWrites, unplanned, readAgain
+	f.PlannedWrites, f.Unplanned, f.ReadAgain, f.Untranscribed = plannedWrites, unplanned, readAgain, untranscribed
 	f.Transcripts, f.Scenarios, f.Serves, f.Unserved = transcripts, scenarios(t, sim, renewed, inVPC), sim.Serves, unserved
 	f.Secrets = []string{testToken, string(renewed[0].Data[v1.TLSPrivateKeyKey]), string(renewed[1].Data[v1.TLSPrivateKeyKey])}
 	f.Names = func() map[string]string { return names(sim, renewed) }
+}
+
+// untranscribed are annotations without a scenario.
+var untranscribed = map[string][]string{
+	"it is another name": {annotationOldProxyProtocol},
+	"it names a NodeBalancer that is there, which is then changed as any other": {annotationID},
+	"it counts for the status alone":                                            {annotationHostnameOnly},
+	"it says what is deleted with a NodeBalancer, as preserve does":             {annotationRetainReservedIPv4},
+	"they count when the NodeBalancer is made, in fields of its only write": {
+		annotationBackendRange, annotationBackendVPC, annotationBackendSubnet, annotationBackendSubnetID, annotationFrontendSubnetID,
+		annotationFrontendRangeV4, annotationFrontendRangeV6,
+	},
 }

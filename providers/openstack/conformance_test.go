@@ -116,7 +116,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		Scopes: map[string]conformance.FeatureCase{
 			providerOVN: {Prepare: func() { file += "lb-provider = ovn\n" }, Scope: scopeOf(sim, providerOVN)},
 		},
-		Names: func() map[string]string { return names(sim) }, Interrupts: interrupts, Unplanned: unplanned,
+		Names: func() map[string]string { return names(sim) }, Interrupts: interrupts, Unplanned: unplanned, Untranscribed: untranscribed,
 		Fixed:    fixedCases(sim, func(sections string) { file += sections }),
 		Portable: portableCases(sim, url), Snapshot: func() string { return snapshot(t, sim) }, UDP: conformance.FeatureCase{Shows: `"UDP"`},
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -105,7 +106,7 @@ func scenarios(sim *openstacksim.Sim, url string) []conformance.Scenario {
 	all := conformance.Checklist{Rows: Annotations.Rows(), Items: items, Service: func(annotations map[string]string) *v1.Service {
 		return service("web", annotations, servicePort("http", 80, 30080))
 	}}.Scenarios()
-	return append(all, internalScenario(), sharingScenario(sim), takeoverScenario(sim), certificateScenario(sim, url))
+	return append(all, internalScenario(), sharingScenario(sim), takeoverScenario(sim), certificateScenario(sim, url), healthScenario(sim), floatingScenario(sim))
 }
 
 // changed is a step that changes the Service.
@@ -145,6 +146,8 @@ func sharingScenario(sim *openstacksim.Sim) conformance.Scenario {
 				p.Create(other)
 			}},
 			{Name: "a node joins", Do: func(p *conformance.Play) { p.AddNodes("worker-3") }},
+			changed("one gets another port", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, servicePort("alt", 8080, 30081)) }),
+			changed("the clients of one are narrowed", func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} }),
 			{Name: "the first one is deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
 			{Name: "the last one is deleted", Do: func(p *conformance.Play) { p.Delete("other") }},
 		},
@@ -180,4 +183,51 @@ func certificateScenario(sim *openstacksim.Sim, url string) conformance.Scenario
 			container("it gets one"), container("it gets another one"), annotates("it has none", annotationTLSContainerRef, ""),
 		},
 	}
+}
+
+// healthScenario is about a load balancer that breaks while nothing of its Service changes: once, again soon, and where an administrator
+// alone may start a failover.
+func healthScenario(sim *openstacksim.Sim) conformance.Scenario {
+	breaks := func(name string, may bool, d time.Duration) conformance.Step {
+		return conformance.Step{Name: name, Do: func(p *conformance.Play) {
+			sim.AllowFailover(may)
+			sim.ChangeLoadBalancer(sim.LoadBalancers()[0].ID, breakDown)
+			p.Wait(d)
+		}}
+	}
+	return conformance.Scenario{
+		Name: "health", Loops: true, Services: []*v1.Service{service("web", nil, servicePort("http", 80, 30080))}, Steps: []conformance.Step{
+			breaks("it breaks", true, healthPeriod), breaks("it breaks again soon", true, 0),
+			{Name: "after a while", Do: func(p *conformance.Play) { p.Wait(healthPeriod) }},
+			{Name: "ten minutes after the first time", Do: func(p *conformance.Play) { p.Wait(healthPeriod) }},
+			breaks("it breaks, and may not be failed over", false, 2*healthPeriod),
+		},
+	}
+}
+
+// floatingScenario is about the subnet of a floating address, which counts when the load balancer is made, and about what becomes of the
+// address.
+func floatingScenario(sim *openstacksim.Sim) conformance.Scenario {
+	return conformance.Scenario{
+		Name: "floating-address", Prepare: func() { withFloatingSubnets(sim) },
+		Services: []*v1.Service{service("web", annotated(annotationFloatingSubnet, "ext-g*"), servicePort("http", 80, 30080))},
+		Steps: []conformance.Step{
+			annotates("another subnet is asked for", annotationFloatingSubnet, "~ext-silver"),
+			annotates("none is asked for", annotationFloatingSubnet, ""),
+			annotates("clients are told a name", annotationHostname, "web.example.com"),
+			annotates("the address is to stay", annotationKeepFloatingIP, textTrue),
+			{Name: "deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
+		},
+	}
+}
+
+// untranscribed are annotations without a scenario.
+var untranscribed = map[string][]string{
+	"it says who may share a load balancer, and is sent nowhere":   {annotationShareWith},
+	"it chooses nodes, which come and go as in the scenario nodes": {annotationNodeSelector},
+	"it counts when the floating address is made, as floating-subnet does": {
+		annotationFloatingNetworkID, annotationFloatingSubnetID, annotationFloatingSubnetTags,
+	},
+	"it stands for several settings that have annotations of their own": {annotationClass},
+	"it is a field of the load balancer's only write":                   {annotationPortID},
 }

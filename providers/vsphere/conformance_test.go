@@ -31,7 +31,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	f := &conformance.Fixture{
 		Sim: server, Network: network, Provider: Description(),
 		PlannedWrites: plannedWrites, ReadAgain: readAgain,
-		Transcripts: transcripts, Secrets: []string{vspheresim.Password, vspheresim.NSXPassword},
+		Transcripts: transcripts, Untranscribed: untranscribed, Secrets: []string{vspheresim.Password, vspheresim.NSXPassword},
 		Scenarios: scenarios(t, sim.NSX), Names: func() map[string]string { return identities(sim.NSX) },
 		Inputs: func() registry.Inputs {
 			in := conformance.Inputs(nil, nil)

@@ -61,3 +61,8 @@ func scenarios(t testing.TB, sim *nsxsim.Sim) []conformance.Scenario {
 	}
 	return all
 }
+
+// untranscribed are annotations without a scenario.
+var untranscribed = map[string][]string{
+	"it changes a field of the write that the interval changes": {annotationTimeout, annotationRise, annotationFall},
+}

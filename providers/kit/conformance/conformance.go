@@ -176,6 +176,8 @@ type Fixture struct {
 	Transcripts fs.FS
 	// Scenarios are those that this cloud has besides the common ones.
 	Scenarios []Scenario
+	// Untranscribed are the annotations that no scenario sets to a legal value, by the reason.
+	Untranscribed map[string][]string
 	// Names are names of identities in the cloud, by kind and parent, such as "listener/80", where those that are found by themselves
 	// (see names) do not do.
 	Names func() map[string]string
@@ -331,6 +333,7 @@ var parts = []part{
 	{name: "WithoutPortable", applies: (*Fixture).hasLoadBalancers, run: runWithoutPortable},
 	// what is written in each scenario is what the files say
 	{name: "Transcripts", applies: (*Fixture).hasLoadBalancers, run: runTranscripts, firstNetwork: true},
+	{name: "Transcribed", applies: (*Fixture).hasLoadBalancers, run: runTranscribed, firstNetwork: true},
 	// each call of a life is broken
 	{name: "Interruption", applies: (*Fixture).hasLoadBalancers, run: runInterruption},
 	// the simulator is no kinder than the cloud

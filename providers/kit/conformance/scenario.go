@@ -61,6 +61,7 @@ type Play struct {
 	// What the step at hand changed.
 	changed, removed, abandoned []*v1.Service
 	nodesChanged, restarted     bool
+	afterwards                  time.Duration
 	answers                     []string
 	attempts                    []attempt
 }
@@ -146,6 +147,17 @@ func (p *Play) Restart() {
 // Wait lets time pass, for the loops of the provider.
 func (*Play) Wait(d time.Duration) { time.Sleep(d) }
 
+// WaitAfterwards lets time pass once the framework has done what follows from the step.
+func (p *Play) WaitAfterwards(d time.Duration) { p.afterwards = d }
+
+// LookAtNodes reads the metadata of all nodes, as the framework does every few minutes.
+func (p *Play) LookAtNodes() {
+	for _, n := range p.w.nodes {
+		_, err := p.w.instances().InstanceMetadata(p.w.t.Context(), n)
+		require.NoError(p.w.t, err)
+	}
+}
+
 func (p *Play) find(name string) *v1.Service {
 	at := slices.IndexFunc(p.services, func(s *v1.Service) bool { return s.Name == name })
 	require.NotEqual(p.w.t, -1, at, "there is no Service %s", name)
@@ -183,6 +195,8 @@ func (p *Play) reconcile(ctx context.Context) {
 	if len(p.abandoned) > 0 {
 		p.w.deleteOrphans(ctx, p.w.orphans(ctx))
 	}
+	time.Sleep(p.afterwards)
+	p.afterwards = 0
 }
 
 // sameFailures are how many failures in a row, all of the same words, are a refusal.
