@@ -231,13 +231,16 @@ func (r *reconciler) Changes(q services.Request, o observation, d spec) ([]chang
 	if o.group == nil && d.group.create != nil {
 		return []change{r.creatingGroup(q.Service, d)}, nil
 	}
-	all := append(r.recording(q.Service, d.record), ruleChanges(r.book, q.Service, early(d.lists, d.former))...)
-	all = append(all, r.groupOpenings(d)...)
+	first, last := ruleChanges(r.book, q.Service, early(d.lists, d.former)), ruleChanges(r.book, q.Service, late(d.lists, d.former))
+	if d.group.create != nil { // lists have no rules any more, and let clients in until the group does
+		first, last = nil, append(first, last...)
+	}
+	all := slices.Concat(r.recording(q.Service, d.record), first, r.groupOpenings(d))
 	wider, narrower := r.versionChanges(o.lb, d.version)
 	certificates, oldCertificates := r.certificateChanges(o.lb, d)
 	ruleSets, oldRuleSets := r.ruleSetChanges(o.lb, d)
 	all = slices.Concat(all, wider, certificates, ruleSets, r.changesOfParts(o.lb, d), oldRuleSets, oldCertificates, r.changesOfWhole(o.lb, d),
-		narrower, services.EachTried(ruleChanges(r.book, q.Service, late(d.lists, d.former))), r.groupClosings(d))
+		narrower, services.EachTried(last), r.groupClosings(d))
 	return r.whenIdle(o.lb, all), nil
 }
 

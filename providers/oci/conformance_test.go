@@ -117,7 +117,7 @@ func tryLoadBalancers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) {
 	f.RemoveLoadBalancers = func() { sim.RemoveLoadBalancers(); sim.RemoveNetworkLoadBalancers() }
 	f.MostBackends = 512 // of a backend set
 	f.PlannedWrites, f.Unserved, f.ReadAgain = plannedWrites, notToAll, readAgain
-	f.Transcripts, f.Scenarios, f.Unplanned = transcripts, scenarios(t, sim, f), unplanned
+	f.Transcripts, f.Scenarios, f.Unplanned, f.Untranscribed = transcripts, scenarios(t, sim, f), unplanned, untranscribed
 	f.TakenOver = map[string]conformance.Left{"lists": leftInLists(t, sim, f)}
 	f.Secrets = []string{string(fixedSecret(t, 1).Data[v1.TLSPrivateKeyKey]), string(fixedSecret(t, 2).Data[v1.TLSPrivateKeyKey])}
 	f.Serves, f.Snapshot = sim.Serves, func() string { return snapshot(t, sim) }

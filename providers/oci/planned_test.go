@@ -61,6 +61,8 @@ var plannedWrites = []conformance.PlannedWrites{
 		Change: `change network security group (\S+) \(adding`,
 		Writes: []string{"POST /networkSecurityGroups/{id}/actions/addSecurityRules"},
 	},
+	{Change: `change network security group (\S+) \(tag`, Writes: []string{"PUT /networkSecurityGroups/{id}"}},
+	{Change: "delete network security group", Writes: []string{"DELETE /networkSecurityGroups/{id}"}},
 	{
 		Change: `change network security group (\S+) \(removing`,
 		Writes: []string{"POST /networkSecurityGroups/{id}/actions/removeSecurityRules"},

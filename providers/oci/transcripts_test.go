@@ -59,6 +59,10 @@ func scenarios(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) []conforma
 		},
 		tlsScenario(t, sim), takeOver(t, sim, f),
 	}
+	inGroups := map[string]string{annotationRuleMode: modeGroups}
+	all = append(all, conformance.AnnotationScenario(annotationBackGroups,
+		[]conformance.Legal{{Value: ocisim.GroupID(3), With: inGroups}, {Value: ocisim.GroupID(2), With: inGroups}},
+		func(a map[string]string) *v1.Service { return conformance.Service("web", a, web()) }))
 	all = append(all, conformance.AnnotationScenario(annotationRuleMode, []conformance.Legal{{Value: modeNone}, {Value: "SL-Frontend"}},
 		func(a map[string]string) *v1.Service { return conformance.Service("web", a, web()) }))
 	for _, s := range append(annotationScenarios(), networkAnnotationScenarios()...) {
@@ -70,7 +74,8 @@ func scenarios(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) []conforma
 
 // unplanned are steps whose writes plan does not know.
 var unplanned = map[string]string{
-	"annotation-security-rule-management-mode/it is None": "which rules of security lists a Service has is in the memory of the program alone, and plan begins without",
+	"annotation-oci-backend-network-security-group/it is " + ocisim.GroupID(3): "plan ends at the group that is made, with which the rest is computed again",
+	"annotation-security-rule-management-mode/it is None":                      "which rules of security lists a Service has is in the memory of the program alone, and plan begins without",
 }
 
 // notToAll are steps that end with ports which do not lead to all nodes.
@@ -97,6 +102,10 @@ func annotationScenarios() []conformance.Scenario {
 		}
 		items[key] = item
 	}
+	items[annotationRetries] = conformance.Checked{Legal: []conformance.Legal{
+		{Value: "5", With: map[string]string{annotationTimeout: "4000", annotationInterval: "20000", annotationProxy: "2"}},
+		{Value: "7", With: map[string]string{annotationTimeout: "5000", annotationProxy: "1"}},
+	}}
 	return conformance.Checklist{Rows: Annotations.Rows(), Items: items, Service: func(a map[string]string) *v1.Service {
 		a[annotationRuleMode] = modeNone
 		return conformance.Service("web", a, web())
@@ -135,9 +144,10 @@ func tlsScenario(t testing.TB, sim *ocisim.Sim) conformance.Scenario {
 			p.Wait(30 * time.Minute)
 		}},
 		changeWeb("TLS to the nodes as well", func(s *v1.Service) { s.Annotations[annotationBackSecret] = "web-tls" }),
+		changeWeb("a newer version to the nodes alone", func(s *v1.Service) { s.Annotations[annotationBackTLS] = `{"Protocols": ["TLSv1.3"]}` }),
 		changeWeb("a newer version alone", func(s *v1.Service) { s.Annotations[annotationTLS] = `{"Protocols": ["TLSv1.3"]}` }),
 		changeWeb("TLS ends at the nodes", func(s *v1.Service) {
-			for _, key := range []string{annotationSSLPorts, annotationTLSSecret, annotationBackSecret, annotationTLS} {
+			for _, key := range []string{annotationSSLPorts, annotationTLSSecret, annotationBackSecret, annotationTLS, annotationBackTLS} {
 				delete(s.Annotations, key)
 			}
 		}),
@@ -232,4 +242,20 @@ func leaveRules(sim *ocisim.Sim, nodes []*v1.Node) {
 	sim.EditList(ocisim.DefaultList, func(in, out []any) ([]any, []any) {
 		return append(in, rules(false, []string{"10.0.196.0/24"}, 30080, kubeProxy)...), out
 	})
+}
+
+// untranscribed are annotations without a scenario.
+var untranscribed = map[string][]string{
+	"it is written by this program where a load balancer is in another compartment than the cloud config's": {annotationPlaced},
+	"it counts when the load balancer is made, in a field of its only write": {
+		annotationAddress, annotationSubnet2, annotationDefined, annotationCompartment, networkInternal, networkSubnet, networkPrivateIPv4, networkIPv6,
+		networkNewFreeform, networkNewDefined,
+	},
+	"it is a former name": {networkFreeform, networkDefined},
+	"it says who may do what is asked, and is sent nowhere":                     {annotationAccount},
+	"oci.oraclecloud.com/security-rule-management-mode wins, and says the same": {annotationListMode, networkListMode},
+	"it chooses nodes, which come and go as in the scenario nodes":              {annotationSelector, networkSelector},
+	"it changes a field of the write that the interval changes":                 {networkRetries, networkTimeout},
+	"it changes a field of each listener or set, as the PROXY protocol does":    {networkPreserve},
+	"it counts for the status alone":                                            {networkExternal, annotationIPMode},
 }
