@@ -201,7 +201,8 @@ func snapshot(t testing.TB, sim *digitaloceansim.Sim) string {
 		all.Write(text)
 	}
 	for _, f := range sim.Firewalls() {
-		text, err := json.MarshalIndent(map[string]any{"firewall": f.Name, "inbound": f.InboundRules, "outbound": f.OutboundRules, "tags": f.Tags}, "", " ")
+		shown := map[string]any{"firewall": f.Name, "inbound": f.InboundRules, "outbound": f.OutboundRules, "tags": f.Tags}
+		text, err := json.MarshalIndent(shown, "", " ")
 		require.NoError(t, err)
 		all.Write(text)
 	}

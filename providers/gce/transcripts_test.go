@@ -113,14 +113,14 @@ func scenarios(sim *gcesim.Sim) []conformance.Scenario {
 
 // rejoinScenario is about an instance that is recreated under its name while its Node stays, behind a load balancer of each kind.
 func rejoinScenario(sim *gcesim.Sim, internal *v1.Service) conformance.Scenario {
-	look := func(p *conformance.Play) {
+	later := func(p *conformance.Play) {
 		p.Wait(5 * time.Minute)
 		p.LookAtNodes()
 		p.Wait(time.Minute)
 	}
 	return conformance.Scenario{
 		Name: "recreated-instance", Loops: true, Services: []*v1.Service{conformance.Web(nil), internal}, Steps: []conformance.Step{
-			{Name: "nothing changes", Do: look},
+			{Name: "nothing changes", Do: later},
 			{Name: "an instance is recreated", Do: func(p *conformance.Play) {
 				for _, i := range sim.Instances() {
 					if id, err := parseProviderID(i.ProviderID); err == nil && id.name == "worker-2" {
@@ -128,7 +128,7 @@ func rejoinScenario(sim *gcesim.Sim, internal *v1.Service) conformance.Scenario 
 						sim.AddInstance(gcesim.Spec{Name: id.name, Zone: id.zone})
 					}
 				}
-				look(p)
+				later(p)
 			}},
 		},
 	}

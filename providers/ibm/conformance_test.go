@@ -31,7 +31,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		SourceRanges: conformance.FeatureCase{ClosesLater: "a security group that a load balancer has cannot be deleted, and a load balancer without any is open to more"},
 		Filters:      []string{postGroup, attach}, Everybody: []string{`"` + defaults + `"`, `"port_max":53,"protocol":"tcp","remote":{"cidr_block":"0.0.0.0/0"`},
 		Sim: server, Network: network, Provider: Description(),
-		Transcripts: transcripts, Secrets: []string{testKey}, Scenarios: scenarios(t, sim), Untranscribed: untranscribed, PlannedWrites: plannedWrites, ReadAgain: readAgain,
+		Transcripts: transcripts, Secrets: []string{testKey}, Scenarios: scenarios(t, sim), Untranscribed: untranscribed,
+		PlannedWrites: plannedWrites, ReadAgain: readAgain,
 		Names: func() map[string]string { return identities(sim) }, Unserved: notToAll(), Interrupts: interrupts(),
 		Inputs: func() registry.Inputs {
 			in := conformance.Inputs(nil, sim.Environment(address))

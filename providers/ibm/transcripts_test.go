@@ -53,7 +53,8 @@ func values() map[string][]conformance.Legal {
 		annotationPortRange: of(annotationPortRange)[:1],
 		annotationCheckPath: {
 			{Value: "/healthz", With: map[string]string{
-				annotationCheckProtocol: protocolHTTP, annotationCheckPort: "10256", annotationCheckDelay: "7", annotationCheckTimeout: "4", annotationCheckRetries: "3",
+				annotationCheckProtocol: protocolHTTP, annotationCheckPort: "10256", annotationCheckDelay: "7",
+				annotationCheckTimeout: "4", annotationCheckRetries: "3",
 			}},
 			{Value: "/ready", With: map[string]string{annotationCheckProtocol: protocolHTTP, annotationCheckPort: "10256"}},
 		},

@@ -248,8 +248,8 @@ func leaveRules(sim *ocisim.Sim, nodes []*v1.Node) {
 var untranscribed = map[string][]string{
 	"it is written by this program where a load balancer is in another compartment than the cloud config's": {annotationPlaced},
 	"it counts when the load balancer is made, in a field of its only write": {
-		annotationAddress, annotationSubnet2, annotationDefined, annotationCompartment, networkInternal, networkSubnet, networkPrivateIPv4, networkIPv6,
-		networkNewFreeform, networkNewDefined,
+		annotationAddress, annotationSubnet2, annotationDefined, annotationCompartment, networkInternal, networkSubnet, networkPrivateIPv4,
+		networkIPv6, networkNewFreeform, networkNewDefined,
 	},
 	"it is a former name": {networkFreeform, networkDefined},
 	"it says who may do what is asked, and is sent nowhere":                     {annotationAccount},

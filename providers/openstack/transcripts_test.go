@@ -106,7 +106,10 @@ func scenarios(sim *openstacksim.Sim, url string) []conformance.Scenario {
 	all := conformance.Checklist{Rows: Annotations.Rows(), Items: items, Service: func(annotations map[string]string) *v1.Service {
 		return service("web", annotations, servicePort("http", 80, 30080))
 	}}.Scenarios()
-	return append(all, internalScenario(), sharingScenario(sim), takeoverScenario(sim), certificateScenario(sim, url), healthScenario(sim), floatingScenario(sim))
+	return append(
+		all, internalScenario(), sharingScenario(sim), takeoverScenario(sim), certificateScenario(sim, url), healthScenario(sim),
+		floatingScenario(sim),
+	)
 }
 
 // changed is a step that changes the Service.

@@ -225,15 +225,6 @@ func (f *Fixture) open(policy guard.Policy) (cloudprovider.Interface, error) {
 	return r.Open(f.Provider.Name, in)
 }
 
-// Case is a Service and a later change of it.
-type Case struct {
-	Service *v1.Service
-	// Change alters the Service in a way that needs a write.
-	Change func(*v1.Service)
-	// Unique are the annotations of the Service that name what no two Services have, such as an address.
-	Unique []string
-}
-
 // Run runs the suite. Every test gets a fixture of its own, and runs in virtual time: whatever waits costs nothing.
 func Run(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()

@@ -395,3 +395,12 @@ func (c Case) reversal() func(s *v1.Service) {
 		}
 	}
 }
+
+// Case is a Service and a later change of it.
+type Case struct {
+	Service *v1.Service
+	// Change alters the Service in a way that needs a write.
+	Change func(*v1.Service)
+	// Unique are the annotations of the Service that name what no two Services have, such as an address.
+	Unique []string
+}
