@@ -164,7 +164,7 @@ func TestNarrowingOfARefusedService(t *testing.T) {
 	assert.Equal(t, []string{"observe narrow", "close x"}, f.calls)
 }
 
-// TestPlanShowsNarrowings, also of a Service that is refused. It says an object once.
+// TestPlanShowsNarrowings, also of a Service that is refused. It says an object once, and what is narrowed first.
 func TestPlanShowsNarrowings(t *testing.T) {
 	for name, c := range map[string]struct {
 		shelf   shelf
@@ -172,7 +172,7 @@ func TestPlanShowsNarrowings(t *testing.T) {
 		err     string
 	}{
 		"served":         {shelf{stored: []string{}, want: []string{"a"}}, []string{"opening x", "a"}, ""},
-		"a change alike": {shelf{stored: []string{}, want: []string{"opening x", "a"}}, []string{"opening x", "a"}, ""},
+		"a change alike": {shelf{stored: []string{}, want: []string{"a", "opening x", "b"}}, []string{"opening x", "a", "b"}, ""},
 		"the plan fails": {shelf{stored: []string{}, fail: "desire"}, []string{"opening x"}, "nonsense"},
 		"a check fails":  {shelf{stored: []string{}, fail: "validate"}, []string{"opening x"}, "not legal"},
 	} {
