@@ -130,12 +130,10 @@ func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]chang
 		list = append(list, withCompare(
 			b.step(contract.PlanCreate, "forwarding rule "+d.name, d.protocol+" "+d.portRange, b.createRule(d)), nil, d.ruleToCreate()))
 		o.rule = d.expectedRule(o)
+		list = append(list, b.checkFirewallChanges(o, d)...)
 	}
 	list = append(list, b.denyChanges(o)...)
 	list = append(list, b.firewallChanges(o.firewall, d.trafficFirewall(o))...)
-	if made {
-		list = append(list, b.checkFirewallChanges(o, d)...)
-	}
 	list = append(append(list, b.addressRelease(o, d, replace)...), b.obsoleteChanges(o, d)...)
 	if made {
 		return list, nil

@@ -164,11 +164,9 @@ func (b *reconciler) internalChanges(r services.Request, o observation, d spec) 
 		b.internalRule(rule, d.at, d)
 		list = append(list, withCompare(b.step(contract.PlanCreate, "forwarding rule "+d.name, what, b.createRule(d)), nil, rule))
 		o.rule = d.expectedRule(o)
-	}
-	list = append(list, b.firewallChanges(o.firewall, d.desiredFirewall(o.rule.IPAddress))...)
-	if made {
 		list = append(list, opening...)
 	}
+	list = append(list, b.firewallChanges(o.firewall, d.desiredFirewall(o.rule.IPAddress))...)
 	list = append(list, b.addressRelease(o, d, replace && !d.legacy)...)
 	list = append(append(list, b.backendDeletions(o, o.obsoleteBackends...)...), b.obsoleteNodeChecks(o, d)...)
 	if made {

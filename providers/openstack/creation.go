@@ -95,6 +95,12 @@ func (l *loadBalancers) creation(service *v1.Service, d desired) []change {
 			return observation{lb: lb, role: d.role, features: o.features}, err
 		},
 	}}
+	if l.config.LoadBalancer.ManageSecurityGroups {
+		changes = append(changes, change{
+			Planned: contract.Planned{Action: contract.PlanCreate, Object: "security group " + securityGroupName(service)},
+			Compare: func() (before, after any) { return nil, map[string]any{"name": securityGroupName(service)} },
+		})
+	}
 	if !d.settings.internal {
 		changes = append(changes, change{
 			Planned: contract.Planned{Action: contract.PlanCreate, Object: "floating address", Detail: "unless one of the Service's is there"},
@@ -102,12 +108,6 @@ func (l *loadBalancers) creation(service *v1.Service, d desired) []change {
 				network := cmp.Or(d.settings.serviceClass.FloatingNetworkID, d.settings.FloatingNetworkID, l.config.LoadBalancer.FloatingNetworkID)
 				return nil, map[string]any{"floating_network_id": cmp.Or(network, "the external network")}
 			},
-		})
-	}
-	if l.config.LoadBalancer.ManageSecurityGroups {
-		changes = append(changes, change{
-			Planned: contract.Planned{Action: contract.PlanCreate, Object: "security group " + securityGroupName(service)},
-			Compare: func() (before, after any) { return nil, map[string]any{"name": securityGroupName(service)} },
 		})
 	}
 	return changes
