@@ -154,7 +154,7 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (*loadBala
 	}
 	var err error
 	lb.rules, err = r.rules.Find(ctx, indexOwner, lb.name, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
-	slices.SortFunc(lb.rules, byName)
+	slices.SortFunc(lb.rules, byPort)
 	return lb, err
 }
 

@@ -133,6 +133,7 @@ func desire(service *v1.Service, s settings) []wantedRule {
 			Port: int(p.Port), NodePort: int(p.NodePort), CIDRs: sources,
 		})
 	}
+	slices.SortStableFunc(list, func(a, b wantedRule) int { return cmp.Compare(a.Port, b.Port) })
 	return list
 }
 

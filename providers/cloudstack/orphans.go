@@ -1,6 +1,7 @@
 package cloudstack
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -41,8 +42,10 @@ func (r *reconciler) orphans(ctx context.Context, list []*v1.Service) (map[strin
 	return byName, nil
 }
 
-// byName orders rules for changes.
-func byName(a, b rule) int { return strings.Compare(a.Name+a.ID, b.Name+b.ID) }
+// byPort orders rules for changes.
+func byPort(a, b rule) int {
+	return cmp.Or(cmp.Compare(a.port(), b.port()), strings.Compare(a.Name+a.ID, b.Name+b.ID))
+}
 
 // Orphans implements contract.OrphanFinder.
 func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
@@ -75,7 +78,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	}
 	q := services.Request{Purpose: services.Delete, Service: &v1.Service{}}
 	lb := newLoadBalancer(o.ID)
-	slices.SortFunc(rules, byName)
+	slices.SortFunc(rules, byPort)
 	lb.rules = rules
 	if err := r.readDetails(ctx, q, lb); err != nil {
 		return err
