@@ -9,9 +9,11 @@ var plannedWrites = []conformance.PlannedWrites{
 	{Change: `change security group (\S+) .*, 0 less\)`, Writes: []string{"EC2 AuthorizeSecurityGroupIngress"}},
 	{Change: `change security group (\S+)`, Writes: []string{"EC2 AuthorizeSecurityGroupIngress", "EC2 RevokeSecurityGroupIngress"}},
 	{
-		Change:  `delete security group (\S+)`,
-		Writes:  []string{"EC2 DeleteSecurityGroup"},
-		Beside:  []string{"EC2 RevokeSecurityGroupIngress"},
+		Change: `delete security group (\S+)`,
+		Writes: []string{"EC2 DeleteSecurityGroup"},
+		Beside: []conformance.Beside{
+			{Write: "EC2 RevokeSecurityGroupIngress", Of: "securityGroup nodes $1", Most: 1},
+		},
 		Because: "the rules of other groups that name it go first",
 	},
 	{
@@ -41,9 +43,11 @@ var plannedWrites = []conformance.PlannedWrites{
 	{Change: `change classic load balancer (\S+) \(deregistering`, Writes: []string{"ELB DeregisterInstancesFromLoadBalancer"}},
 	{Change: `change classic load balancer (\S+) \(detaching subnets`, Writes: []string{"ELB DetachLoadBalancerFromSubnets"}},
 	{
-		Change:  `create network load balancer (\S+) \((?:internet-facing|internal),`,
-		Writes:  []string{"ELBv2 CreateLoadBalancer"},
-		Beside:  []string{"EC2 AuthorizeSecurityGroupIngress"},
+		Change: `create network load balancer (\S+) \((?:internet-facing|internal),`,
+		Writes: []string{"ELBv2 CreateLoadBalancer"},
+		Beside: []conformance.Beside{
+			{Write: "EC2 AuthorizeSecurityGroupIngress", Of: "securityGroup nodes", Most: 1},
+		},
 		Because: "which rules the nodes' groups need follows from the group of the load balancer, which is made first",
 	},
 	{Change: "create listener", Writes: []string{"ELBv2 CreateTargetGroup", "ELBv2 RegisterTargets", "ELBv2 CreateListener"}},

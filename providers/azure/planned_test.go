@@ -8,21 +8,24 @@ var plannedWrites = []conformance.PlannedWrites{
 	{
 		Change: `create load balancer (\S+)`,
 		Writes: []string{"PUT Microsoft.Network/loadBalancers/{name}"},
-		Beside: []string{
-			"PUT Microsoft.Compute/virtualMachineScaleSets/{name}",
-			"PUT Microsoft.Compute/virtualMachineScaleSets/virtualMachines/{name}",
-			"PUT Microsoft.Network/networkSecurityGroups/{name}", "PUT Microsoft.Network/privateLinkServices/{name}",
-			"DELETE Microsoft.Network/loadBalancers/{name}", "DELETE Microsoft.Network/publicIPAddresses/{name}",
+		Beside: []conformance.Beside{
+			{Write: "PUT Microsoft.Compute/virtualMachineScaleSets/{name}", Of: "aks-pool1-vmss", Most: 2},
+			{Write: "PUT Microsoft.Compute/virtualMachineScaleSets/virtualMachines/{name}", Of: "worker", Most: 4},
+			{Write: "PUT Microsoft.Network/networkSecurityGroups/{name}", Of: "k8s-nsg", Most: 1},
+			{Write: "PUT Microsoft.Network/privateLinkServices/{name}", Of: "shop", Most: 1},
+			{Write: "DELETE Microsoft.Network/loadBalancers/{name}", Of: "kubernetes", Most: 1},
+			{Write: "DELETE Microsoft.Network/publicIPAddresses/{name}", Of: "kubernetes-aUID(web)", Most: 1},
 		},
 		Because: "plan ends at the load balancer: its members, the security rules, what is left behind and a link follow from what Azure answers",
 	},
 	{
 		Change: `change load balancer (\S+)`,
 		Writes: []string{"PUT Microsoft.Network/loadBalancers/{name}"},
-		Beside: []string{
-			"PUT Microsoft.Compute/virtualMachineScaleSets/{name}",
-			"PUT Microsoft.Compute/virtualMachineScaleSets/virtualMachines/{name}",
-			"PUT Microsoft.Network/networkSecurityGroups/{name}", "DELETE Microsoft.Network/publicIPAddresses/{name}",
+		Beside: []conformance.Beside{
+			{Write: "PUT Microsoft.Compute/virtualMachineScaleSets/{name}", Of: "aks-pool1-vmss", Most: 1},
+			{Write: "PUT Microsoft.Compute/virtualMachineScaleSets/virtualMachines/{name}", Of: "worker", Most: 2},
+			{Write: "PUT Microsoft.Network/networkSecurityGroups/{name}", Of: "k8s-nsg", Most: 1},
+			{Write: "DELETE Microsoft.Network/publicIPAddresses/{name}", Of: "kubernetes-aUID(web)", Most: 1},
 		},
 		Because: "plan ends at the load balancer: its members, the security rules and what is left behind follow from what Azure answers",
 	},
@@ -32,7 +35,7 @@ var plannedWrites = []conformance.PlannedWrites{
 
 // readAgain are the reasons for which a read is made again within a step.
 var readAgain = []conformance.ReadAgain{
-	{Reads: "GET operation", Because: "an operation is polled until it has ended"},
+	{Reads: "GET operation", Most: 23, Because: "an operation is polled until it has ended"},
 	{
 		Reads:   `GET Microsoft.Network/loadBalancers(/\{name\})?`,
 		After:   `(PUT|DELETE) Microsoft.Network/(loadBalancers|publicIPAddresses|privateLinkServices)/\{name\}|PUT Microsoft.Compute/.*`,
@@ -40,6 +43,7 @@ var readAgain = []conformance.ReadAgain{
 	},
 	{
 		Reads:   "GET Microsoft.Network/loadBalancers",
+		Most:    1,
 		Step:    "families/both",
 		Because: "the load balancer of the other family is looked for by itself",
 	},

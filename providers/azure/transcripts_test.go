@@ -130,7 +130,7 @@ func shortID(id string) string {
 	return short
 }
 
-// unplannedSteps are those in which a node leaves.
+// unplannedSteps are those in which a node leaves, and one that needs endpoints.
 func unplannedSteps() map[string]string {
 	const reason = "members of pools carry no mark: a machine leaves a pool if it was a node since the program began, which a plan does not know"
 	steps := map[string]string{}
@@ -140,6 +140,7 @@ func unplannedSteps() map[string]string {
 	} {
 		steps[step] = reason
 	}
+	steps["local-pool/a Service with an endpoint"] = "the program of a plan does not follow the API server here, and knows no endpoints"
 	return steps
 }
 

@@ -21,9 +21,10 @@ var plannedWrites = []conformance.PlannedWrites{
 
 // readAgain are the reasons for which a read is made again within a step.
 var readAgain = []conformance.ReadAgain{
-	{Reads: "queryAsyncJobResult", Because: "a job is polled until it has ended"},
+	{Reads: "queryAsyncJobResult", Most: 10, Because: "a job is polled until it has ended"},
 	{
 		Reads:   "listLoadBalancerRules",
+		Most:    1,
 		Step:    "shared-address/the one that took it is deleted",
 		Because: "whether others use the address is read right before it is given up",
 	},

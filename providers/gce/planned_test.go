@@ -34,7 +34,7 @@ var plannedWrites = []conformance.PlannedWrites{
 
 // readAgain are the reasons for which a read is made again within a step.
 var readAgain = []conformance.ReadAgain{
-	{Reads: `GET operations/\{name\}`, Because: "an operation is polled until it has ended"},
+	{Reads: `GET operations/\{name\}`, Most: 16, Because: "an operation is polled until it has ended"},
 	{
 		Reads:   "GET (forwardingRules|addresses|firewalls|healthChecks|httpHealthChecks|targetPools)",
 		After:   "(POST|DELETE) .*",

@@ -22,15 +22,19 @@ var plannedWrites = []conformance.PlannedWrites{
 	{Change: `change NodeBalancer (\S+) \(update port (\d+)`, Writes: []string{"PUT /v4/nodebalancers/{id}/configs/{id}"}},
 	{Change: `change NodeBalancer (\S+) \(rebuild port (\d+)`, Writes: []string{"POST /v4/nodebalancers/{id}/configs/{id}/rebuild"}},
 	{
-		Change:  `change NodeBalancer (\S+) \(attach firewall`,
-		Writes:  []string{"POST /v4/networking/firewalls/{id}/devices"},
-		Beside:  []string{"PUT /v4/nodebalancers/{id}"},
+		Change: `change NodeBalancer (\S+) \(attach firewall`,
+		Writes: []string{"POST /v4/networking/firewalls/{id}/devices"},
+		Beside: []conformance.Beside{
+			{Write: "PUT /v4/nodebalancers/{id}", Of: "$1", Most: 1},
+		},
 		Because: "a tag of the NodeBalancer notes whose the firewall is",
 	},
 	{
-		Change:  `change NodeBalancer \S+ \(detach firewall: firewall (\S+)\)`,
-		Writes:  []string{"DELETE /v4/networking/firewalls/{id}/devices/{id}"},
-		Beside:  []string{"PUT /v4/nodebalancers/{id}"},
+		Change: `change NodeBalancer \S+ \(detach firewall: firewall (\S+)\)`,
+		Writes: []string{"DELETE /v4/networking/firewalls/{id}/devices/{id}"},
+		Beside: []conformance.Beside{
+			{Write: "PUT /v4/nodebalancers/{id}", Of: "anyccm-svc", Most: 1},
+		},
 		Because: "a tag of the NodeBalancer notes whose the firewall is",
 	},
 	{Change: `create firewall (\S+)`, Writes: []string{"POST /v4/networking/firewalls"}},
@@ -40,7 +44,7 @@ var plannedWrites = []conformance.PlannedWrites{
 
 // readAgain are the reasons for which a read is made again within a step.
 var readAgain = []conformance.ReadAgain{
-	{Reads: `GET /v4/vpcs/\{id\}/(ips|ipv6s)`, Because: "the filter, which is in a header, is another one"},
+	{Reads: `GET /v4/vpcs/\{id\}/(ips|ipv6s)`, Most: 2, Because: "the filter, which is in a header, is another one"},
 	{
 		Reads:   "GET /v4/networking/firewalls",
 		After:   "(POST|PUT) /v4/networking/firewalls.*",

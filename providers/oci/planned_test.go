@@ -5,15 +5,21 @@ import "github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 // plannedWrites are the writes that each kind of planned change makes.
 var plannedWrites = []conformance.PlannedWrites{
 	{
-		Change:  `create load balancer (\S+)`,
-		Writes:  []string{"POST /loadBalancers"},
-		Beside:  []string{"PUT /securityLists/{id}"},
+		Change: `create load balancer (\S+)`,
+		Writes: []string{"POST /loadBalancers"},
+		Beside: []conformance.Beside{
+			{Write: "PUT /securityLists/{id}", Of: "aaaabalancers", Most: 1},
+			{Write: "PUT /securityLists/{id}", Of: "aaaadefault", Most: 1},
+		},
 		Because: "plan ends at the load balancer: the rules follow from its addresses",
 	},
 	{
-		Change:  `create network load balancer (\S+)`,
-		Writes:  []string{"POST /networkLoadBalancers"},
-		Beside:  []string{"PUT /securityLists/{id}"},
+		Change: `create network load balancer (\S+)`,
+		Writes: []string{"POST /networkLoadBalancers"},
+		Beside: []conformance.Beside{
+			{Write: "PUT /securityLists/{id}", Of: "aaaabalancers", Most: 1},
+			{Write: "PUT /securityLists/{id}", Of: "aaaadefault", Most: 1},
+		},
 		Because: "plan ends at the load balancer: the rules follow from its addresses",
 	},
 	{
@@ -52,9 +58,12 @@ var plannedWrites = []conformance.PlannedWrites{
 	{Change: `create rule set (\S+)`, Writes: []string{"POST /loadBalancers/{id}/ruleSets"}},
 	{Change: `change security list (\S+)`, Writes: []string{"PUT /securityLists/{id}"}},
 	{
-		Change:  `create network security group (\S+)`,
-		Writes:  []string{"POST /networkSecurityGroups"},
-		Beside:  []string{"POST /networkSecurityGroups/{id}/actions/addSecurityRules", "PUT /networkSecurityGroups/{id}"},
+		Change: `create network security group (\S+)`,
+		Writes: []string{"POST /networkSecurityGroups"},
+		Beside: []conformance.Beside{
+			{Write: "POST /networkSecurityGroups/{id}/actions/addSecurityRules", Of: "service-uid aaaagroup3", Most: 2},
+			{Write: "PUT /networkSecurityGroups/{id}", Of: "aaaagroup3", Most: 1},
+		},
 		Because: "its rules and its marks are part of it",
 	},
 	{
@@ -71,9 +80,10 @@ var plannedWrites = []conformance.PlannedWrites{
 
 // readAgain are the reasons for which a read is made again within a step.
 var readAgain = []conformance.ReadAgain{
-	{Reads: `GET /securityLists/\{id\}`, Because: "a security list, which others write too, is read right before it is written"},
+	{Reads: `GET /securityLists/\{id\}`, Most: 4, Because: "a security list, which others write too, is read right before it is written"},
 	{
 		Reads:   "GET /vnicAttachments",
+		Most:    1,
 		Step:    "take-over/deleted",
 		Because: "which subnets nodes are in is read again before their security lists are closed",
 	},
@@ -82,7 +92,7 @@ var readAgain = []conformance.ReadAgain{
 		After:   `PUT /networkSecurityGroups/\{id\}`,
 		Because: "a group is read again after each of its changes",
 	},
-	{Reads: `GET /networkLoadBalancers/\{id\}`, Because: "a network load balancer is polled until it has settled"},
+	{Reads: `GET /networkLoadBalancers/\{id\}`, Most: 4, Because: "a network load balancer is polled until it has settled"},
 	{
 		Reads:   `GET /loadBalancers/\{id\}`,
 		After:   "(POST|PUT|DELETE) /loadBalancers.*",

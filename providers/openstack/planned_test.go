@@ -56,9 +56,10 @@ var plannedWrites = []conformance.PlannedWrites{
 	{
 		Change: `create security group (\S+)`,
 		Writes: []string{"POST /networking/v2.0/security-groups"},
-		Beside: []string{
-			"POST /networking/v2.0/security-group-rules", "DELETE /networking/v2.0/security-group-rules/{id}",
-			"PUT /networking/v2.0/ports/{id}",
+		Beside: []conformance.Beside{
+			{Write: "POST /networking/v2.0/security-group-rules", Of: "$1", Most: 3},
+			{Write: "DELETE /networking/v2.0/security-group-rules/{id}", Of: "rule/egress", Most: 2},
+			{Write: "PUT /networking/v2.0/ports/{id}", Of: "port/worker $1", Most: 3},
 		},
 		Because: "its rules and the ports that have it are part of it",
 	},

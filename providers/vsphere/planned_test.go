@@ -6,7 +6,10 @@ import "github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 var plannedWrites = []conformance.PlannedWrites{
 	{Change: "create IP allocation", Writes: []string{"PATCH /policy/api/v1/infra/ip-pools/{id}/ip-allocations/{id}"}},
 	{Change: "create NSX load balancer", Writes: []string{"PATCH /policy/api/v1/infra"}},
-	{Change: `change pool (\S+)`, Writes: []string{"PUT /policy/api/v1/infra/lb-pools/{id}"}},
+	{
+		Change: `change pool (\S+)`, Writes: []string{"PUT /policy/api/v1/infra/lb-pools/{id}"},
+		Unordered: "a change of nodes takes pools by their identities: none depends on another one",
+	},
 	{Change: `change monitor profile (\S+)`, Writes: []string{"PUT /policy/api/v1/infra/lb-monitor-profiles/{id}"}},
 	{Change: `change virtual server (\S+)`, Writes: []string{"PUT /policy/api/v1/infra/lb-virtual-servers/{id}"}},
 	{Change: `delete pool (\S+)`, Writes: []string{"DELETE /policy/api/v1/infra/lb-pools/{id}"}},
@@ -18,6 +21,7 @@ var plannedWrites = []conformance.PlannedWrites{
 var readAgain = []conformance.ReadAgain{
 	{
 		Reads:   "GET /policy/api/v1/infra/realized-state/realized-entities",
+		Most:    1,
 		Because: "NSX is polled until it has done what was written",
 	},
 	{

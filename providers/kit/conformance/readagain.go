@@ -15,13 +15,15 @@ type ReadAgain struct {
 	// Reads and After are regular expressions for whole operations: the read, and a write since it was made. Without After there need not
 	// be one.
 	Reads, After string
+	// Most is how many such reads a step has, where there is no After.
+	Most int
 	// Step is the only one ("scenario/step") that has this reason; empty where each may have it.
 	Step    string
 	Because string
 }
 
 func (r ReadAgain) String() string {
-	return "Fixture.ReadAgain: " + r.Reads + " after " + r.After + r.Step
+	return fmt.Sprintf("Fixture.ReadAgain: %s after %s%s, %d times", r.Reads, r.After, r.Step, r.Most)
 }
 
 // attempt begins with a call: the framework asks the provider to serve a Service, or to delete it.
@@ -37,7 +39,7 @@ const loopPause = time.Minute
 // findReadAgain returns the reads that a step makes again without a reason, and the rows that are the reason of others. The first calls
 // are those of loops.
 func findReadAgain(rows []ReadAgain, attempts []attempt, calls []simkit.Call, loops int, place string) (broken, used []string) {
-	last := map[string]int{}
+	last, made := map[string]int{}, map[*ReadAgain]int{}
 	for at, c := range calls {
 		if c.Write {
 			continue
@@ -54,7 +56,12 @@ func findReadAgain(rows []ReadAgain, attempts []attempt, calls []simkit.Call, lo
 				broken = append(broken, fmt.Sprintf("%s is read again after %s", c.Operation, describeWrites(calls[before:at])))
 				continue
 			}
-			used = append(used, row.String())
+			if made[row]++; row.After == "" && made[row] > row.Most {
+				broken = append(broken, fmt.Sprintf("%s is read again more than %d times", c.Operation, row.Most))
+			}
+			if made[row] >= row.Most {
+				used = append(used, row.String())
+			}
 		}
 	}
 	return mergeRepeats(broken), used

@@ -270,7 +270,7 @@ func (p *Play) playStep(step Step, used map[string]bool) {
 		assert.Fail(p.w.t, place+": "+rule, strings.Join(broken, "\n"))
 		return broken
 	}
-	compared := p.compareWithPlan(planned, calls.Latest)
+	compared := p.compareWithPlan(planned, calls.Latest[ofLoops:])
 	again, reasons := findReadAgain(p.w.ReadAgain, p.attempts, calls.Latest, ofLoops, place)
 	except(ruleReadOnce, again)
 	for _, row := range append(compared.used, reasons...) {
@@ -296,17 +296,21 @@ func (p *Play) reconcileAndWait(ctx context.Context) {
 	synctest.Wait()
 }
 
-// compareWithPlan compares what was written with what was planned.
+// compareWithPlan compares what was written with what was planned, but for deletions, which no plan is about, and for Services whose plan
+// fails when nodes come and go, which they do whatever is wrong with a Service.
 func (p *Play) compareWithPlan(plans []planOf, calls []simkit.Call) comparison {
-	if len(p.removed) > 0 || len(p.abandoned) > 0 || p.w.loops {
-		return comparison{} // plan is about what a Service needs
-	}
+	failed := map[string]bool{}
 	for _, plan := range plans {
-		if plan.err != nil && p.nodesChanged {
-			return comparison{} // nodes come and go whatever is wrong with a Service
+		failed[plan.service] = plan.err != nil && p.nodesChanged
+	}
+	var asked []simkit.Call
+	for at, c := range calls {
+		if a := findAttempt(p.attempts, at); !a.deletes && !failed[a.service] {
+			asked = append(asked, c)
 		}
 	}
-	planned, writes := p.text.listPlanned(plans, calls)
+	plans = slices.DeleteFunc(slices.Clone(plans), func(plan planOf) bool { return failed[plan.service] })
+	planned, writes := p.text.listPlanned(plans, asked)
 	return findUnplanned(p.w.PlannedWrites, planned, writes)
 }
 
