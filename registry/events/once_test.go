@@ -42,6 +42,9 @@ func TestTellOnce(t *testing.T) {
 		assert.Equal(t, 0, count(stored, ignored, "one"), "a status is no content")
 		assert.Equal(t, 1, count(s, refused, "one"))
 		assert.Equal(t, 1, count(s, refused, "one"), "a failure is told at each attempt")
+		for range 2 {
+			assert.Equal(t, 1, count(s, "LoadBalancerSourceRangesIgnored", "one"), "the cloud may have changed meanwhile")
+		}
 		assert.Equal(t, 1, count(service(map[string]string{"a": "c"}), ignored, "one"), "another content")
 		other := s.DeepCopy()
 		other.UID = "2"

@@ -13,7 +13,7 @@ type Row struct {
 	// What happened, and what to do; the latter is empty if there is nothing to do.
 	What string `json:"what"`
 	Do   string `json:"do,omitempty"`
-	// Lasting is set if the event says the same at each attempt, as long as its Service stays as it is: see TellOnce.
+	// Lasting is set if the event follows from the Service alone, so that each attempt would say the same: see TellOnce.
 	Lasting bool `json:"-"`
 }
 
@@ -166,12 +166,12 @@ func serviceRows() []Row {
 			Do:   "Ask the author of the other Service.",
 		},
 		{
-			On: "Service", Reason: "LoadBalancerSourceRangesIgnored", Type: "Warning", Lasting: true,
+			On: "Service", Reason: "LoadBalancerSourceRangesIgnored", Type: "Warning",
 			What: "The source ranges have no effect: this Octavia, or its provider, cannot restrict clients; the NodeBalancer has a firewall that somebody else attached, which stays; or a network load balancer of AWS hides its clients from the nodes and has no security group that gets rules, or the security groups are named by an annotation; or NSX's load balancer lets every client in.",
 			Do:   "OpenStack: use `manage-security-groups` with ovn, or another provider. Linode: detach that firewall. AWS: the message says what to set.",
 		},
 		{
-			On: "Service", Reason: "LoadBalancerSingleStack", Type: "Warning", Lasting: true,
+			On: "Service", Reason: "LoadBalancerSingleStack", Type: "Warning",
 			What: "The Service requests an IP family, or two, for which its load balancer has no address.",
 			Do:   "The message says what is missing.",
 		},

@@ -13,8 +13,8 @@ import (
 
 const noSelector = `is not a label selector; use a form such as "pool=edge,zone in (a,b)"`
 
-// The form of label selectors, as k8s.io/apimachinery/pkg/labels parses them, so that the admission policy has it too. Only the length of a
-// label's domain and the size of numbers are left to checkSelector.
+// The form of label selectors, as k8s.io/apimachinery/pkg/labels parses them, so that the admission policy has it too. checkSelector alone
+// judges the length of a label's domain, the size of numbers and contradictions.
 const (
 	gap       = `[ \t\r\n]*`
 	comma     = `,` + gap
