@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/client-go/util/workqueue"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
@@ -30,7 +31,7 @@ const (
 	EventNodeLabelsUpdated = "NodeLabelsUpdated"
 	// EventNodeTopologyChanged: the cloud has another zone or region than the Node, which keeps its labels.
 	EventNodeTopologyChanged = "NodeTopologyChanged"
-	// EventNodeTagsIgnored: tags of the instance give no label, although rules name them.
+	// EventNodeTagsIgnored: tags of the instance give no label, although rules name them, or labels from tags are not written.
 	EventNodeTagsIgnored = "NodeTagsIgnored"
 )
 
@@ -59,11 +60,11 @@ type instance struct {
 	labels, latest map[string]string
 	// updates are labels whose value in the cloud changed between two answers, until they are written.
 	updates map[string]bool
-	// told is by the last tags; nil before there are any.
-	told *verdict
-	// difference was judged last and topology reported last; neither is repeated.
-	difference, topology string
-	at                   time.Time
+	// fromTags is by the last tags; nil before there are any.
+	fromTags *tagLabels
+	// difference was compared last, topology and the manager of a forged record were reported last; none is repeated.
+	difference, topology, forged string
+	at                           time.Time
 }
 
 // New returns a controller. writeTopology lets it write zone and region, which Kubernetes documents as unchanging.
@@ -97,7 +98,10 @@ func (c *Controller) Observe(ctx context.Context, node *v1.Node, m *cloudprovide
 		c.instances[node.UID] = i
 	}
 	tagged := c.observeTags(i, node, tags, labels)
-	difference := strings.Join(append(all, tagged...), "\n")
+	difference := "" // an uninitialized Node is compared again later
+	if !uninitialized {
+		difference = strings.Join(append(all, tagged...), "\n")
+	}
 	for key, value := range labels {
 		if before, ok := i.latest[key]; ok && value != before {
 			i.updates[key], i.difference = true, ""
@@ -108,7 +112,7 @@ func (c *Controller) Observe(ctx context.Context, node *v1.Node, m *cloudprovide
 		}
 	}
 	i.node, i.labels, i.at = node.Name, labels, now
-	if difference != "" && difference != i.difference && !uninitialized {
+	if difference != "" && difference != i.difference {
 		c.queue.Add(node.UID)
 	}
 	i.difference = difference
@@ -118,21 +122,24 @@ func (c *Controller) Observe(ctx context.Context, node *v1.Node, m *cloudprovide
 	}
 	c.mu.Unlock()
 	if uninitialized && len(tagged) > 0 {
-		return c.correct(ctx, node.UID)
+		return retry.RetryOnConflict(retry.DefaultBackoff, func() error { return c.correct(ctx, node.UID) })
 	}
 	return nil
 }
 
-// observeTags judges the tags of an instance, and returns how the Node differs. No tags are a doubt: the answer may only lack them.
+// observeTags evaluates the tags of an instance, and returns how the Node differs. No tags are a doubt: the answer may only lack them.
 func (c *Controller) observeTags(i *instance, node *v1.Node, tags, labels map[string]string) (differences []string) {
 	if len(c.rules.rules) == 0 || len(tags) == 0 {
 		return nil
 	}
-	t := c.rules.hear(tags, labels)
-	if t.faults != "" && (i.told == nil || i.told.faults != t.faults) {
+	t := c.rules.evaluate(tags, labels)
+	if t.faults != "" && (i.fromTags == nil || i.fromTags.faults != t.faults) {
 		c.events.Event(node, v1.EventTypeWarning, EventNodeTagsIgnored, "tags of the instance give no label: "+t.faults)
 	}
-	i.told = &t
+	if i.fromTags != nil {
+		t.seen = t.seen.Union(i.fromTags.seen)
+	}
+	i.fromTags = &t
 	for _, key := range c.rules.tagDifferences(node, t) {
 		differences = append(differences, key+"="+node.Labels[key]+" from a tag "+t.labels[key])
 	}
@@ -168,7 +175,7 @@ func (c *Controller) correct(ctx context.Context, uid types.UID) error {
 		c.mu.Unlock()
 		return nil
 	}
-	name, labels, updates, told := i.node, i.labels, maps.Clone(i.updates), i.told
+	name, labels, updates, fromTags := i.node, i.labels, maps.Clone(i.updates), i.fromTags
 	c.mu.Unlock()
 	node, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -179,26 +186,24 @@ func (c *Controller) correct(ctx context.Context, uid types.UID) error {
 	case node.UID != uid || node.DeletionTimestamp != nil || !c.isOurs(node):
 		return nil
 	}
-	var d decision
+	var d, tags decision
 	if !contract.Uninitialized(node) {
 		d = decide(node, labels, updates, c.writeTopology)
 		if node, err = c.apply(ctx, node, Manager, d); err != nil {
 			return err
 		}
 	}
-	if told != nil {
-		if node, err = c.apply(ctx, node, TagManager, c.rules.decideTags(node, *told)); err != nil {
+	if fromTags != nil {
+		tags = c.rules.decideTags(node, *fromTags)
+		if node, err = c.apply(ctx, node, TagManager, tags); err != nil {
 			return err
 		}
 	}
-	topology := strings.Join(d.topology, ", ")
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if topology != "" && topology != i.topology {
-		c.events.Event(node, v1.EventTypeWarning, EventNodeTopologyChanged, "the cloud has another zone or region than the Node's labels, which stay, "+
-			"because volumes and Pods keep the old one: "+topology+"; delete the Node and let it register again, or set --update-topology-labels")
+	if !c.report(ctx, node, i, d, tags) {
+		return nil
 	}
-	i.topology = topology
 	for key := range updates {
 		if i.latest[key] == labels[key] {
 			delete(i.updates, key)
@@ -207,14 +212,36 @@ func (c *Controller) correct(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
+// report tells once of what is not written, and returns false if that is because of a forged record.
+func (c *Controller) report(ctx context.Context, node *v1.Node, i *instance, d, tags decision) bool {
+	topology := strings.Join(d.topology, ", ")
+	if topology != "" && topology != i.topology {
+		c.events.Event(node, v1.EventTypeWarning, EventNodeTopologyChanged, "the cloud has another zone or region than the Node's labels, which stay, "+
+			"because volumes and Pods keep the old one: "+topology+"; delete the Node and let it register again, or set --update-topology-labels")
+	}
+	forged := ""
+	switch {
+	case tags.patch != nil && forgedRecord(node, TagManager):
+		forged = TagManager
+	case d.patch != nil && forgedRecord(node, Manager):
+		forged = Manager
+	}
+	if forged != "" {
+		i.difference = "" // tried again after the next answer
+	}
+	if forged != "" && forged != i.forged {
+		text := "labels are not written: the Node's managed fields name " + forged + " for more than labels, which somebody else wrote; remove that entry"
+		if klog.FromContext(ctx).Info(text, "node", node.Name); forged == TagManager {
+			c.events.Event(node, v1.EventTypeWarning, EventNodeTagsIgnored, text)
+		}
+	}
+	i.topology, i.forged = topology, forged
+	return forged == ""
+}
+
 // apply makes the one patch of a decision, reports it, and returns the Node after it.
 func (c *Controller) apply(ctx context.Context, node *v1.Node, manager string, d decision) (*v1.Node, error) {
-	switch {
-	case d.patch == nil:
-		return node, nil
-	case forgedRecord(node, manager):
-		klog.FromContext(ctx).Info("The labels of a Node are not corrected: its managed fields name "+manager+" for more than labels, which "+
-			"somebody else wrote; remove that entry", "node", node.Name)
+	if d.patch == nil || forgedRecord(node, manager) {
 		return node, nil
 	}
 	// The version holds off a write of others that came after the read, such as a label set by hand.
@@ -230,6 +257,6 @@ func (c *Controller) apply(ctx context.Context, node *v1.Node, manager string, d
 	if err != nil {
 		return node, fmt.Errorf("writing the labels of node %s: %w", node.Name, err)
 	}
-	c.events.Event(node, v1.EventTypeNormal, EventNodeLabelsUpdated, "corrected to what the cloud says: "+strings.Join(d.corrections, ", "))
+	c.events.Event(node, v1.EventTypeNormal, EventNodeLabelsUpdated, "set to what the cloud says: "+strings.Join(d.corrections, ", "))
 	return after, nil
 }

@@ -140,7 +140,7 @@ func TestLaterChangesAreWritten(t *testing.T) {
 			patches, events = w.observe("web")
 			assert.Equal(t, 1, patches)
 			require.Len(t, events, 1)
-			assert.Equal(t, "Normal NodeLabelsUpdated corrected to what the cloud says: example.com/rack: 7 → 8, "+
+			assert.Equal(t, "Normal NodeLabelsUpdated set to what the cloud says: example.com/rack: 7 → 8, "+
 				"node.kubernetes.io/instance-type: small → large", events[0])
 			want := labels()
 			want[betaType], want[typeLabel], want[rack], want[v1.LabelHostname] = "large", "large", "8", "web"

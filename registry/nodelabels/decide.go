@@ -116,8 +116,9 @@ func decide(node *v1.Node, cloud map[string]string, updates map[string]bool, wri
 	}
 	d.patch = patch
 	for name, writers := range managers { // an apply without what its manager owns would remove it
-		if _, exists := patch[name]; !exists && slices.Contains(writers, Manager) {
-			patch[name] = node.Labels[name]
+		value, has := node.Labels[name] // a forged record may name any other label
+		if _, exists := patch[name]; has && !exists && slices.Contains(writers, Manager) {
+			patch[name] = value
 		}
 	}
 	return d

@@ -28,6 +28,11 @@ const (
 	roles       = "node-role.kubernetes.io/"
 )
 
+// switches are labels of Nodes by which the clouds' providers do something else with them.
+var switches = sets.New(
+	"kubernetes.azure.com/managed", "kubernetes.azure.com/resource-group", "components.gke.io/gke-unmanaged-node", "oci.oraclecloud.com/ip-family-ipv6",
+)
+
 // Rules say which tags of instances become labels of their Nodes. The zero value has none.
 type Rules struct {
 	rules []rule
@@ -117,6 +122,8 @@ func (r Rules) refusal(key string) string {
 		return fmt.Sprintf("the label %s belongs to the cloud and its drivers", key)
 	case r.selected.Has(key):
 		return fmt.Sprintf("the label %s is in --node-selector, so it says which Nodes are managed", key)
+	case switches.Has(key):
+		return fmt.Sprintf("the label %s switches what a cloud does with a Node", key)
 	case domain+"/" == restriction:
 		return ""
 	case domain+"/" == roles && name != "control-plane" && name != "master" && r.lists(key):
@@ -139,8 +146,8 @@ func (r Rules) mayGive(key string) bool {
 	return slices.ContainsFunc(r.rules, gives) && r.refusal(key) == ""
 }
 
-// judge returns the labels that tags give, and why others give none.
-func (r Rules) judge(tags map[string]string) (given map[string]string, faults []fault) {
+// match returns the labels that tags give, and why others give none.
+func (r Rules) match(tags map[string]string) (given map[string]string, faults []fault) {
 	sources := map[string]sets.Set[string]{}
 	for tag := range tags {
 		for _, one := range r.rules {
@@ -178,43 +185,51 @@ func (r Rules) judge(tags map[string]string) (given map[string]string, faults []
 	return given, faults
 }
 
-// verdict holds what an instance's tags say.
-type verdict struct {
+// tagLabels holds the labels that follow from an instance's tags.
+type tagLabels struct {
 	labels map[string]string
-	// doubtful are labels about which the tags say nothing clear; they stay as they are.
-	doubtful sets.Set[string]
+	// seen are the labels that tags of the instance gave since this program started.
+	seen sets.Set[string]
+	// unclear are labels about which the tags say nothing clear; they stay as they are.
+	unclear sets.Set[string]
 	// faults are for the event; "" if there are none.
 	faults string
 }
 
-// hear judges the tags of an instance to which the cloud itself gives labels.
-func (r Rules) hear(tags, cloud map[string]string) verdict {
-	given, faults := r.judge(tags)
+// evaluate returns what the tags of an instance give to which the cloud itself gives labels.
+func (r Rules) evaluate(tags, cloud map[string]string) tagLabels {
+	given, faults := r.match(tags)
 	for _, key := range slices.Sorted(maps.Keys(cloud)) {
 		if _, both := given[key]; both {
 			delete(given, key)
 			faults = append(faults, fault{key, "the cloud itself gives " + key})
 		}
 	}
-	t := verdict{labels: given, doubtful: sets.New[string]()}
+	t := tagLabels{labels: given, seen: sets.KeySet(given), unclear: sets.New[string]()}
 	texts := make([]string, len(faults))
 	for i, f := range faults {
-		t.doubtful.Insert(f.label)
+		t.unclear.Insert(f.label)
 		texts[i] = f.why
 	}
 	t.faults = strings.Join(texts, "; ")
 	return t
 }
 
+// isProtected reports whether no kubelet may change a label. A kubelet can forge the record that we set it, and so have us remove it.
+func isProtected(key string) bool {
+	return strings.HasPrefix(key, restriction) || strings.HasPrefix(key, roles)
+}
+
 // tagDifferences returns the sorted labels in which a Node seems to differ from what tags say: it may also have them from somebody else.
-func (r Rules) tagDifferences(node *v1.Node, t verdict) (keys []string) {
+// A protected label that is left over counts only where its tag was seen.
+func (r Rules) tagDifferences(node *v1.Node, t tagLabels) (keys []string) {
 	for key, value := range t.labels {
 		if current, exists := node.Labels[key]; !exists || current != value {
 			keys = append(keys, key)
 		}
 	}
 	for key := range node.Labels {
-		if _, still := t.labels[key]; !still && !t.doubtful.Has(key) && r.mayGive(key) {
+		if _, still := t.labels[key]; !still && !t.unclear.Has(key) && r.mayGive(key) && (!isProtected(key) || t.seen.Has(key)) {
 			keys = append(keys, key)
 		}
 	}
@@ -223,15 +238,15 @@ func (r Rules) tagDifferences(node *v1.Node, t verdict) (keys []string) {
 }
 
 // decideTags compares a Node, read with its managed fields, with its instance's tags. What anybody else manages stays.
-func (r Rules) decideTags(node *v1.Node, t verdict) decision {
+func (r Rules) decideTags(node *v1.Node, t tagLabels) decision {
 	managers := labelManagers(node)
 	isOthers := func(key string) bool {
 		return slices.ContainsFunc(managers[key], func(m string) bool { return m != TagManager })
 	}
 	patch, changes := map[string]string{}, []string{}
 	for key, writers := range managers { // an apply without what its manager owns would remove it
-		if slices.Contains(writers, TagManager) {
-			patch[key] = node.Labels[key]
+		if value, has := node.Labels[key]; has && slices.Contains(writers, TagManager) {
+			patch[key] = value
 		}
 	}
 	for _, key := range r.tagDifferences(node, t) {

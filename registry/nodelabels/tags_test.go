@@ -39,8 +39,10 @@ func TestRulesThatAreRefused(t *testing.T) {
 		"a=" + v1.LabelNodeExcludeBalancers: "one of Kubernetes", "a=kubelet.kubernetes.io/x": "one of Kubernetes",
 		"a=" + zoneLabel: "belongs to the cloud", "a=topology.k8s.aws/zone-id": "belongs to the cloud", "a*=topology.gke.io/*": "belongs to the cloud",
 		"a=" + roles + "control-plane": "one of Kubernetes", "a=" + roles + "master": "one of Kubernetes", "a*=" + roles + "*": "name each role",
-		"a*=" + roles + "work*": "one of Kubernetes",
-		"a=pool":                "--node-selector", "b=example.com/ours": "--node-selector",
+		"a*=" + roles + "work*":          "one of Kubernetes",
+		"a=kubernetes.azure.com/managed": "switches", "a=kubernetes.azure.com/resource-group": "switches",
+		"a=components.gke.io/gke-unmanaged-node": "switches", "a=oci.oraclecloud.com/ip-family-ipv6": "switches",
+		"a=pool": "--node-selector", "b=example.com/ours": "--node-selector",
 		autoscalerPreset + "s": "use tag=label",
 	}
 	texts := append(slices.Sorted(maps.Keys(refused)), teamRule, teamRule)
@@ -58,8 +60,8 @@ func TestRulesThatAreRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestJudge: what tags give, and what they do not.
-func TestJudge(t *testing.T) {
+// TestMatch: what tags give, and what they do not.
+func TestMatch(t *testing.T) {
 	t.Parallel()
 	rules, err := ParseRules([]string{
 		teamRule, "squad=" + team, "z=" + isolated, "w=" + roles + "worker", autoscalerPreset, "pre/*=pre.example.com/*", "a=b=plain",
@@ -76,6 +78,7 @@ func TestJudge(t *testing.T) {
 		"isolation":            {tags{"z": "true"}, tags{isolated: "true"}, nil},
 		"case counts":          {tags{"Team": "shop"}, tags{}, nil},
 		"the last equals sign": {tags{"a=b": "c"}, tags{"plain": "c"}, nil},
+		"a switch of a cloud":  {tags{hint + "kubernetes.azure.com/managed": "false"}, tags{}, []string{"switches what a cloud does"}},
 		"a prefix":             {tags{"pre/a": "1", "pre/": "2", "pre": "3", "pre/b c": "4"}, tags{"pre.example.com/a": "1"}, []string{"no legal key"}},
 		"the preset":           {tags{hint + "example.com/gpu": "a100", hint + "plain": "x"}, tags{"example.com/gpu": "a100", "plain": "x"}, nil},
 		"the preset, Kubernetes's": {
@@ -91,7 +94,7 @@ func TestJudge(t *testing.T) {
 		"a value that is too long":      {tags{"team": strings.Repeat("x", 64)}, tags{}, []string{"no legal value"}},
 		"a tag with the end of another": {tags{"my team": "x"}, tags{}, nil},
 	} {
-		labels, faults := rules.judge(c.tags)
+		labels, faults := rules.match(c.tags)
 		assert.Equal(t, c.labels, labels, name)
 		var texts []string
 		for _, f := range faults {
@@ -106,17 +109,17 @@ func TestJudge(t *testing.T) {
 	for n := range 60 {
 		many[fmt.Sprintf("pre/x%02d", n)] = "y"
 	}
-	labels, faults := rules.judge(many)
+	labels, faults := rules.match(many)
 	assert.Len(t, labels, maxTagLabels)
 	assert.Contains(t, labels, "pre.example.com/x49")
 	assert.Len(t, faults, 10)
 }
 
-// taint makes a Node one that is not initialised.
-func (w *world) taint(name string) {
+// taint replaces a Node's taints.
+func (w *world) taint(name string, taints ...v1.Taint) {
 	w.t.Helper()
 	node := w.node(name)
-	node.Spec.Taints = []v1.Taint{{Key: cloudproviderapi.TaintExternalCloudProvider}}
+	node.Spec.Taints = taints
 	require.NoError(w.t, w.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("nodes"), node, ""))
 }
 
@@ -129,7 +132,7 @@ func TestTagsAreLabels(t *testing.T) {
 		w.tags = map[string]string{"team": "shop", "z": "1"}
 		patches, events := w.observe("web")
 		assert.Equal(t, 1, patches)
-		assert.Equal(t, []string{`Normal NodeLabelsUpdated corrected to what the cloud says: example.com/team: none → "shop", ` + isolated + `: none → "1"`}, events)
+		assert.Equal(t, []string{`Normal NodeLabelsUpdated set to what the cloud says: example.com/team: none → "shop", ` + isolated + `: none → "1"`}, events)
 		patches, _ = w.observe("web")
 		assert.Zero(t, patches)
 		assert.Empty(t, w.client.Actions(), "labels that are right are not read either")
@@ -144,7 +147,7 @@ func TestTagsAreLabels(t *testing.T) {
 		delete(w.tags, "team")
 		patches, events = w.observe("web")
 		assert.Equal(t, 1, patches)
-		assert.Equal(t, []string{`Normal NodeLabelsUpdated corrected to what the cloud says: example.com/team: "bank" → none`}, events)
+		assert.Equal(t, []string{`Normal NodeLabelsUpdated set to what the cloud says: example.com/team: "bank" → none`}, events)
 		assert.NotContains(t, w.node("web").Labels, team)
 		assert.Equal(t, "1", w.node("web").Labels[isolated])
 		assert.Equal(t, "7", w.node("web").Labels[rack], "what the cloud itself gave stays")
@@ -227,18 +230,20 @@ func TestLabelsBeforeTheTaintGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, false, teamRule, "z="+isolated)
 		w.addNode("web", kubelet, nil)
-		w.taint("web")
+		w.taint("web", v1.Taint{Key: cloudproviderapi.TaintExternalCloudProvider})
 		node := w.node("web")
 		w.tags = map[string]string{"team": "shop", "z": "1"}
-		failures := 1
+		failures := []error{apierrors.NewServiceUnavailable("later"), apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "web", nil)}
 		w.client.PrependReactor("patch", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
-			if failures--; failures >= 0 {
-				return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "web", nil)
+			if len(failures) == 0 {
+				return false, nil, nil
 			}
-			return false, nil, nil
+			err := failures[0]
+			failures = failures[1:]
+			return true, nil, err
 		})
 		require.Error(t, w.Observe(t.Context(), node, &w.cloud, w.tags), "the labels could not be written")
-		require.NoError(t, w.Observe(t.Context(), node, &w.cloud, w.tags))
+		require.NoError(t, w.Observe(t.Context(), node, &w.cloud, w.tags), "another's write in between is no failure")
 		assert.Equal(t, map[string]string{v1.LabelHostname: "web", team: "shop", isolated: "1"}, w.node("web").Labels, "the framework writes the others")
 		w.client.ClearActions()
 		require.NoError(t, w.Observe(t.Context(), node, &w.cloud, w.tags))
@@ -246,19 +251,71 @@ func TestLabelsBeforeTheTaintGoes(t *testing.T) {
 	})
 }
 
-// TestForgedTagRecord: a kubelet that writes as the manager of tags has nothing removed by it.
+// record replaces a Node's managed fields, as its kubelet may; without fields there are none.
+func (w *world) record(name, manager, fields string) {
+	w.t.Helper()
+	node := w.node(name)
+	node.ManagedFields = []metav1.ManagedFieldsEntry{{}}
+	if fields != "" {
+		node.ManagedFields[0] = metav1.ManagedFieldsEntry{
+			Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1",
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields),
+		}
+	}
+	_, err := w.client.CoreV1().Nodes().Update(w.t.Context(), node, metav1.UpdateOptions{FieldManager: kubelet})
+	require.NoError(w.t, err)
+}
+
+// TestForgedTagRecord: a kubelet that writes as the manager of tags has nothing removed by it. One event says so, also where the Node is
+// not initialised yet, and the labels come when the record is gone.
 func TestForgedTagRecord(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, false, teamRule)
-		w.addNode("web", Initializer, labels())
-		taint := apply.Node("web").WithSpec(apply.NodeSpec().WithTaints(
-			apply.Taint().WithKey("quarantine").WithEffect(v1.TaintEffectNoExecute)))
-		_, err := w.client.CoreV1().Nodes().Apply(t.Context(), taint, metav1.ApplyOptions{FieldManager: TagManager})
-		require.NoError(t, err)
-		w.tags = map[string]string{"team": "shop"}
-		patches, _ := w.observe("web")
-		assert.Zero(t, patches)
-		assert.Len(t, w.node("web").Spec.Taints, 1, "the taint stays")
-	})
+	for _, uninitialized := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, false, teamRule)
+			w.addNode("web", Initializer, labels())
+			quarantine := v1.Taint{Key: "quarantine", Effect: v1.TaintEffectNoExecute}
+			w.taint("web", quarantine)
+			if uninitialized {
+				w.taint("web", quarantine, v1.Taint{Key: cloudproviderapi.TaintExternalCloudProvider})
+			}
+			w.record("web", TagManager, `{"f:spec":{"f:taints":{}}}`)
+			w.tags = map[string]string{"team": "shop"}
+			patches, events := w.observe("web")
+			assert.Zero(t, patches)
+			require.Len(t, events, 1)
+			assert.Contains(t, events[0], "Warning NodeTagsIgnored labels are not written: the Node's managed fields name anyccm-node-tags")
+			patches, events = w.observe("web")
+			assert.Zero(t, patches)
+			assert.Empty(t, events, "one event for one record")
+			assert.Contains(t, w.node("web").Spec.Taints, quarantine, "the taint stays")
+
+			w.taint("web", quarantine)
+			w.record("web", "", "")
+			patches, _ = w.observe("web")
+			assert.Equal(t, 1, patches, "it is tried again")
+			assert.Equal(t, "shop", w.node("web").Labels[team])
+		})
+	}
+}
+
+// TestForgedLabels: a kubelet that names labels which it may not set as this program's neither gets nor loses them.
+func TestForgedLabels(t *testing.T) {
+	t.Parallel()
+	for _, manager := range []string{Manager, TagManager} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, false, teamRule, "r*="+restriction+"*", "w="+roles+"worker")
+			all := labels()
+			all[isolated], all[roles+"worker"] = "1", ""
+			w.addNode("web", "kubectl", all)
+			w.observe("web")
+			names := []string{roles + "control-plane", restriction + "pci", roles + "worker", isolated}
+			w.record("web", manager, `{"f:metadata":{"f:labels":{"f:`+strings.Join(names, `":{},"f:`)+`":{}}}}`)
+			w.cloud.InstanceType, w.tags = "large", map[string]string{"team": "shop"}
+			patches, _ := w.observe("web")
+			assert.Equal(t, 2, patches, manager)
+			all[typeLabel], all[betaType], all[team], all[v1.LabelHostname] = "large", "large", "shop", "web"
+			assert.Equal(t, all, w.node("web").Labels, "no forged label")
+		})
+	}
 }
