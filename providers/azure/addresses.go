@@ -250,6 +250,9 @@ func (r *reconciler) shapeAddress(d doc, s *settings, owner string) error {
 		}
 		list = append(slices.Clone(list), owner)
 		tags[key] = strings.Join(list, ",")
+		if err := azurelimits.TagValue.WithName("the value of tag " + key).CheckText(tags[key]); err != nil {
+			return fmt.Errorf("public IP address %s is to be for %d Services, and %w: give this Service an address of its own", str(d, "name"), len(list), err)
+		}
 	}
 	for key, v := range r.config.tags {
 		setTag(tags, key, v)
@@ -265,11 +268,10 @@ func (r *reconciler) shapeAddress(d doc, s *settings, owner string) error {
 			wantIPTags(d, s.IPTags)
 		}
 	}
-	if err := checkTagSizes(tags); err != nil {
-		return fmt.Errorf("public IP address %s is to be for %d Services, and %w: give this Service an address of its own", str(d, "name"), len(list), err)
-	}
 	upgrade(d)
-	mergeTags(d, tags, r.config.SystemTags, clusterTag, "k8s-azure-", legacyServiceTag, "kubernetes-")
+	if _, err := mergeTags(d, tags, r.config.SystemTags, clusterTag, "k8s-azure-", legacyServiceTag, "kubernetes-"); err != nil {
+		return fmt.Errorf("public IP address %s: %w", str(d, "name"), err)
+	}
 	return nil
 }
 

@@ -100,9 +100,6 @@ func parseTags(list, asMap string) (map[string]string, error) {
 			setTag(tags, strings.TrimSpace(key), strings.TrimSpace(fmt.Sprint(given[key])))
 		}
 	}
-	if err := checkTagSizes(tags); err != nil {
-		return nil, schema.BlameKey("tags or tagsMap", "", err.Error())
-	}
 	return tags, nil
 }
 

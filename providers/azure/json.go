@@ -149,9 +149,10 @@ func tag(tags map[string]string, key string) (string, bool) {
 	return "", false
 }
 
-// mergeTags sets tags, and with system tags configured removes the others. It reports whether anything changed.
-func mergeTags(d doc, wanted map[string]string, system string, keep ...string) bool {
-	tags, changed := tagsOf(d), false
+// mergeTags sets tags, and with system tags configured removes the others. It reports whether anything changed, and refuses what
+// Azure would refuse then.
+func mergeTags(d doc, wanted map[string]string, system string, keep ...string) (changed bool, err error) {
+	tags := tagsOf(d)
 	for _, key := range sortedKeys(wanted) {
 		if have, ok := tag(tags, key); !ok || !strings.EqualFold(have, wanted[key]) {
 			setTag(tags, key, wanted[key])
@@ -166,10 +167,11 @@ func mergeTags(d doc, wanted map[string]string, system string, keep ...string) b
 			}
 		}
 	}
-	if changed {
-		d["tags"] = asDoc(tags)
+	if !changed {
+		return false, nil
 	}
-	return changed
+	d["tags"] = asDoc(tags)
+	return true, checkTagSizes(tags)
 }
 
 func hasAnyPrefix(key string, prefixes []string) bool {

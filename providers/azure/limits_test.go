@@ -36,6 +36,8 @@ func TestNamesBeyondTheLimits(t *testing.T) {
 		"tag of the address":       {9, map[string]string{annotationTags: "team=" + strings.Repeat("x", 256)}, nil, ""},
 		"longer tag":               {9, map[string]string{annotationTags: "team=" + strings.Repeat("x", 257)}, nil, "the value of tag team would have 257 characters, and the cloud takes at most 256"},
 		"more tags than fifty":     {9, map[string]string{annotationTags: manyTags(51)}, nil, "a resource would have 51 tags, and the cloud takes at most 50"},
+		"tags with ours":           {9, map[string]string{annotationTags: manyTags(47)}, nil, ""},
+		"more tags with ours":      {9, map[string]string{annotationTags: manyTags(48)}, nil, "would have 51 tags, and the cloud takes at most 50; ask for fewer"},
 		"longer name of a tag":     {9, map[string]string{annotationTags: strings.Repeat("x", 513) + "=a"}, nil, "would have 513 characters, and the cloud takes at most 512"},
 		"prefix of a long address": {48, map[string]string{annotationPrefixID: prefixID}, nil, ""},
 	} {
@@ -69,13 +71,20 @@ func manyTags(n int) string {
 	return strings.Join(all, ",")
 }
 
-// TestTagsOfTheConfigurationBeyondTheLimits are refused at the start.
+// TestTagsOfTheConfigurationBeyondTheLimits: the program starts, for nodes are served without tags. What would get the tags is refused
+// before it is written.
 func TestTagsOfTheConfigurationBeyondTheLimits(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{`"tags":"team=%s"`, `"tagsMap":{"team":"%s"}`} {
-		_, _, err := parseConfig(inputs(minimal + "," + fmt.Sprintf(text, strings.Repeat("x", 257)) + "}"))
-		require.ErrorContains(t, err, "the value of tag team would have 257 characters, and the cloud takes at most 256")
+		_, warnings, err := parseConfig(inputs(minimal + "," + fmt.Sprintf(text, strings.Repeat("x", 257)) + "}"))
+		require.NoError(t, err, "the program starts")
+		require.ErrorContains(t, warnings, "the value of tag team would have 257 characters, and the cloud takes at most 256")
 	}
+	lb := doc{"tags": doc{"theirs": "1"}, "properties": doc{}}
+	_, err := applyService(lb, "", &spec{Tags: pairs(manyTags(50))}, &Config{}, otherParts{})
+	require.ErrorContains(t, err, "a resource would have 51 tags, and the cloud takes at most 50")
+	_, err = applyService(lb, "", &spec{Tags: pairs(manyTags(50))}, &Config{}, otherParts{})
+	require.NoError(t, err, "what is there is not judged")
 }
 
 // TestMoreServicesThanATagNames: of Services that share an address, the first whose name the tag has no room for is refused without a

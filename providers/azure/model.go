@@ -404,7 +404,11 @@ func applyService(lb doc, base string, d *spec, c *Config, a otherParts) (bool, 
 		return ownedBy(base, str(p, "name")) || strings.EqualFold(str(p, "name"), sharedProbe) && !referenced(lb, p)
 	}) || changed
 	changed = dropPools(lb, a.pools, want.Fronts) || changed
-	return d != nil && mergeTags(lb, want.Tags, c.SystemTags, clusterTag) || changed, nil
+	if d == nil {
+		return changed, nil
+	}
+	tagged, err := mergeTags(lb, want.Tags, c.SystemTags, clusterTag)
+	return tagged || changed, err
 }
 
 func referenced(lb, probe doc) bool {

@@ -226,6 +226,9 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	if err == nil {
 		err = c.complete(in)
 	}
+	if excess := checkTagSizes(c.tags); excess != nil {
+		warnings = errors.Join(warnings, schema.WarnOfKey("tags or tagsMap", "nothing can be made with these: "+excess.Error()))
+	}
 	return c, warnings, err
 }
 

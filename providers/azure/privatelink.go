@@ -298,7 +298,7 @@ func (r *reconciler) fillLink(q services.Request, s *settings, o *observed, d *s
 		if made && len(fronts) > 0 && linkOn([]doc{p}, l.front) == nil {
 			return fmt.Errorf("private link service %s exists already, for other frontends: choose another name by annotation %s", name, annotationLinkName)
 		}
-		return keepUnless(applyLink(p, l.front, configs, &s.Link, tags, c.SystemTags), nil)
+		return keepUnless(applyLink(p, l.front, configs, &s.Link, tags, c.SystemTags))
 	}
 }
 
@@ -332,7 +332,7 @@ func configsOf(list []doc) (forms []string) {
 }
 
 // applyLink makes a private link service's document what a Service asks for, and reports whether it is to be written.
-func applyLink(p doc, front string, configs []doc, s *linkSettings, tags map[string]string, system string) (changed bool) {
+func applyLink(p doc, front string, configs []doc, s *linkSettings, tags map[string]string, system string) (changed bool, err error) {
 	changed = isFailed(p)
 	in := props(p)
 	if linkOn([]doc{p}, front) == nil {
@@ -364,7 +364,8 @@ func applyLink(p doc, front string, configs []doc, s *linkSettings, tags map[str
 	if flag(in, "enableProxyProtocol") != s.Proxy {
 		in["enableProxyProtocol"], changed = s.Proxy, true
 	}
-	return mergeTags(p, tags, system, clusterTag) || changed
+	tagged, err := mergeTags(p, tags, system, clusterTag)
+	return tagged || changed, err
 }
 
 // checkLinkSubnet looks whether the subnet lets private link services in.

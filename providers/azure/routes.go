@@ -249,7 +249,8 @@ func (r *routes) pointRoute(table doc, nodes map[string]*v1.Node, node *v1.Node,
 		"addressPrefix": cidr, "nextHopType": toAppliance, "nextHopIpAddress": hop,
 	}}))
 	if strings.EqualFold(r.config.RouteGroup, r.config.Group) {
-		mergeTags(table, r.config.tags, r.config.SystemTags, clusterTag)
+		_, err := mergeTags(table, r.config.tags, r.config.SystemTags, clusterTag)
+		return err
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ var (
 	}
 	Tags = limits.Limit{
 		What: "tags", Within: "a resource", Path: "tags{}", Max: 50, Unit: limits.Items, Source: tagsPage, Program: refused,
+		Advice: "ask for fewer by annotation or in the cloud config, or remove some by hand",
 	}
 	TagName  = limits.Limit{What: "the name of a tag", Path: "tags{}", Max: 512, Unit: limits.Characters, Source: tagsPage, Program: refused}
 	TagValue = limits.Limit{What: "the value of a tag", Path: "tags.*", Max: 256, Unit: limits.Characters, Source: tagsPage, Program: refused}
