@@ -32,9 +32,9 @@ type placement struct {
 	compartment, vcn, mark string
 	// asked is the compartment that the Service asks for, which counts when a load balancer is made.
 	asked string
-	// configured is that of the cloud config.
-	configured string
-	subnets    []string
+	// configured is that of the cloud config, and recorded the one that the Service has on record.
+	configured, recorded string
+	subnets              []string
 	// reserved is the ID of the public address that is to be used; "" is none.
 	reserved string
 	six      bool
@@ -154,6 +154,7 @@ func (r *reconciler) placeFor(ctx context.Context, service *v1.Service, s settin
 		return p, cloudapi.Describe(err, "finding the compartment of the cluster")
 	}
 	p.compartment, p.configured, p.vcn = where.compartment, where.compartment, r.config.VCN
+	p.recorded = service.Annotations[annotationPlaced]
 	if s.OwnCompartment != "" {
 		p.compartment = s.OwnCompartment
 	}

@@ -16,6 +16,7 @@ const (
 
 	eventRulesLeft = "LoadBalancerRulesLeftBehind"
 	eventOtherKind = "LoadBalancerOfOtherType"
+	eventUnmarked  = "LoadBalancerWithoutMark"
 )
 
 // eventRows are the events that this provider alone writes.
@@ -29,6 +30,8 @@ func eventRows() []events.Row {
 			"Remove the rules for its ports there, if the subnet or the group still exists and nobody needs them."),
 		row(eventOtherKind, "The Service has a load balancer of the type that it requested before. It is no longer managed, except for its nodes.",
 			"Restore the annotation, or delete and create the Service."),
+		row(eventUnmarked, "A load balancer is made without the mark of the cluster, because the tags that are asked for leave no room for it. It is served and "+
+			"deleted as one that Oracle's own controller made: `orphans` does not list it.", "Ask for fewer free-form tags before the load balancer is made."),
 		row(eventNoNodes, "No node can receive the traffic of the Service. The backends are not changed.", "Check the label selector and the nodes."),
 	}
 }

@@ -145,8 +145,8 @@ func TestFullListHoldsUpNoOtherEdit(t *testing.T) {
 	})
 }
 
-// TestTagsBeyondTheLimits: tags that Oracle would refuse are refused at the start or before a load balancer is made, with the mark of the
-// cluster among them.
+// TestTagsBeyondTheLimits: tags that Oracle would refuse are refused before a load balancer is made. One that exists is served on, and the
+// mark of the cluster is left out where it would be one too many.
 func TestTagsBeyondTheLimits(t *testing.T) {
 	tagsOf := func(n, key, value int) string {
 		all := map[string]string{}
@@ -157,21 +157,40 @@ func TestTagsBeyondTheLimits(t *testing.T) {
 		require.NoError(t, err)
 		return string(text)
 	}
-	require.NoError(t, freeformTags(tagsOf(10, 100, 256)))
-	for text, want := range map[string]string{
+	excess := map[string]string{
 		tagsOf(11, 99, 1): "would have 11 free-form tags, and the cloud takes at most 10", tagsOf(1, 101, 1): "would have 101 characters",
 		tagsOf(1, 1, 257): "would have 257 characters",
-	} {
-		require.ErrorContains(t, freeformTags(text), want)
-		_, err := parseTags(`{"freeform": ` + text + `}`)
-		require.ErrorContains(t, err, want)
+	}
+	for text, want := range excess {
+		_, warnings, err := judged(whole(t) + `tags: {loadBalancer: {freeform: ` + text + `}}`)
+		require.NoError(t, err, "the program starts: other things are served")
+		require.ErrorContains(t, warnings, want)
 	}
 	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-		s := conformance.Service("web", map[string]string{annotationFreeform: tagsOf(10, 9, 1)}, web())
+		s := conformance.Service("web", map[string]string{}, web())
 		w.serving(s)
-		w.Server.ResetCalls()
-		_, err := w.ensure(s, nodes)
-		require.ErrorContains(w, err, "a resource would have 11 free-form tags, and the cloud takes at most 10; ask for fewer; one is the mark of the cluster")
-		assert.Zero(w, w.Server.Calls().Writes)
+		for text, want := range excess {
+			w.Server.ResetCalls()
+			s.Annotations[annotationFreeform] = text
+			_, err := w.ensure(s, nodes)
+			require.ErrorContains(w, err, want)
+			assert.Zero(w, w.Server.Calls().Writes)
+		}
+		s.Annotations[annotationFreeform] = tagsOf(10, 100, 256)
+		events := record.NewFakeRecorder(10)
+		w.cloud.loadBalancers.setEvents(events)
+		w.requireServed(s, nodes)
+		assert.Contains(w, <-events.Events, eventUnmarked+" the load balancer is made without tag "+tagCluster)
+		for _, text := range append(slices.Collect(maps.Keys(excess)), tagsOf(10, 100, 256)) {
+			w.start()
+			w.serving(s)
+			w.Server.ResetCalls()
+			s.Annotations[annotationFreeform] = text
+			w.requireServed(s, nodes)
+			assert.Zero(w, w.Server.Calls().Writes, "tags count when it is made")
+		}
+		w.deleted(s)
+		assert.Empty(w, w.sim.LoadBalancers())
+		assert.Empty(w, w.sim.SecurityRules(ocisim.BalancerList))
 	})
 }

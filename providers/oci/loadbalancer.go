@@ -293,8 +293,8 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 		return d, findings, err
 	}
 	if o.lb == nil {
-		t := s.tagsOf(r.config.tags).withMark(place.mark)
-		if err := checkFreeform(t.Freeform); err != nil {
+		t, more, err := s.creationTags(r.config.tags, place.mark)
+		if findings = append(findings, more...); err != nil {
 			return refuse(err)
 		}
 		d.create = d.creation(s, place, t)

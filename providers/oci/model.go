@@ -334,7 +334,7 @@ func parseTags(text string) (t tags, err error) {
 	if text != "" {
 		err = json.Unmarshal([]byte(text), &t)
 	}
-	return t, cmp.Or(err, checkFreeform(t.Freeform))
+	return t, err
 }
 
 // tagCluster is the free-form tag that says of which cluster a load balancer is.
@@ -368,6 +368,21 @@ func (s settings) tagsOf(configured tags) tags {
 		return t
 	}
 	return configured
+}
+
+// creationTags are those of a new load balancer, with the mark of the cluster, if that is known and they leave room for it.
+func (s settings) creationTags(configured tags, mark string) (tags, []services.Finding, error) {
+	t := s.tagsOf(configured)
+	if err := checkFreeform(t.Freeform); err != nil {
+		return t, nil, err
+	}
+	marked := t.withMark(mark)
+	if checkFreeform(marked.Freeform) != nil {
+		return t, []services.Finding{services.Warning(eventUnmarked, "the load balancer is made without tag %s, the mark of the cluster, because "+
+			"%d free-form tags are asked for and the cloud takes at most %d; with one less it would have the mark, by which orphans are found",
+			tagCluster, len(t.Freeform), ocilimits.FreeformTags.Max)}, nil
+	}
+	return marked, nil, nil
 }
 
 var errNoSubnet = errors.New("a load balancer needs a subnet; set loadBalancer.subnet1, or the annotation " + annotationSubnet1)

@@ -204,6 +204,9 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	if err == nil {
 		err = c.complete()
 	}
+	if excess := checkFreeform(c.tags.Freeform); excess != nil {
+		warnings = errors.Join(warnings, schema.WarnOfKey("tags.loadBalancer", "no load balancer can be made with these: "+excess.Error()))
+	}
 	return c, warnings, err
 }
 

@@ -17,15 +17,15 @@ import (
 // change, also while the program does not run: the record on the Service tells where the load balancer is then.
 
 // record returns the compartment to record on the Service: that of a load balancer which is not in the configured one, if this program
-// created it or the Service requests another one. A load balancer that Oracle's own controller created where its Service requests needs
-// none, so that taking it over writes nothing. lb is nil before the creation.
+// created it or the Service requests another one; what is recorded stays. A load balancer that Oracle's own controller created where its
+// Service requests needs none, so that taking it over writes nothing. lb is nil before the creation.
 func (p placement) record(lb *loadBalancer) string {
 	switch {
 	case lb == nil && p.compartment != p.configured && p.mark != "":
 		return p.compartment
 	case lb == nil || lb.Compartment == "" || lb.Compartment == p.configured && p.asked == p.configured:
 		return ""
-	case lb.Compartment != p.asked || !unmarked(lb):
+	case lb.Compartment != p.asked || !unmarked(lb) || lb.Compartment == p.recorded:
 		return lb.Compartment
 	}
 	return ""

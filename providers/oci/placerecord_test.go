@@ -115,6 +115,8 @@ func TestRecordOfPlaces(t *testing.T) {
 	} {
 		assert.Equal(t, c.want, placement{compartment: c.compartment, asked: c.asks, configured: "home", mark: "a"}.record(c.lb), name)
 	}
+	p := placement{compartment: "other", asked: "other", configured: "home", recorded: "other", mark: "a"}
+	assert.Equal(t, "other", p.record(at("other", false)), "made without a mark, and recorded before that")
 }
 
 // TestUnreadableCompartmentHoldsUpNoOtherService: a Service that names a compartment which the user may not read holds up no other Service.

@@ -32,7 +32,7 @@ var (
 	}
 	FreeformTags = limits.Limit{
 		What: "free-form tags", Within: "a resource", Path: "freeformTags{}", Max: 10, Unit: limits.Items, Source: tagging, Program: refused,
-		Advice: "ask for fewer; one is the mark of the cluster",
+		Advice: "ask for fewer",
 	}
 	TagKey = limits.Limit{
 		What: "the key of a free-form tag", Path: "freeformTags{}", Max: 100, Unit: limits.Characters, Source: tagging, Program: refused,
