@@ -62,22 +62,26 @@ func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, f fin
 	if err != nil || slices.ContainsFunc(attached, func(f *linodego.Firewall) bool { return !want.ours(f) }) {
 		return nil, err
 	}
-	if s.FirewallID == 0 && r.Service.Annotations[annotationFirewallID] != "" && len(attached) == 0 {
-		return nil, nil // somebody's firewall is asked for, and none tells which
+	if s.FirewallID != 0 && len(attached) > 0 {
+		if slices.ContainsFunc(attached, func(f *linodego.Firewall) bool { return f.ID == s.FirewallID }) || !asked.restrict() {
+			return nil, nil // nothing tells whether that one lets fewer in
+		}
+		s.FirewallID, s.ACL, want.attach = 0, nil, 0 // until the named one is attached, the Service's own decides
 	}
 	d := &desiredState{settings: s, balancer: &desired{tags: tagsOf(r.Cluster, l.config, s)}}
 	var named *linodego.Firewall
-	if s.FirewallID == 0 {
-		if len(attached) == 0 {
-			if named, _, err = l.namedFirewall(ctx, r.Service, want.mark); err != nil {
-				return nil, err
-			}
+	if s.FirewallID == 0 && len(attached) == 0 {
+		if r.Service.Annotations[annotationFirewallID] != "" {
+			return nil, nil // somebody's firewall is asked for, and none tells which
 		}
+		if named, _, err = l.namedFirewall(ctx, r.Service, want.mark); err != nil {
+			return nil, err
+		}
+	}
+	if s.FirewallID == 0 {
 		if want.rules = asked.rules(r, s, attached, f.details, label(l.config.Prefix, r.Service)); want.rules == nil {
 			return nil, nil
 		}
-	} else if len(attached) > 0 {
-		return nil, nil // nothing tells whether that one lets fewer in
 	}
 	d.firewalls = planFirewalls(want, f.nb.ID, attached[:min(len(attached), 1)], named)
 	d.firewalls.name = label(l.config.Prefix, r.Service)

@@ -198,20 +198,27 @@ func TestOthersFirewallsStay(t *testing.T) {
 	}
 }
 
-// TestOwnFirewallIsNarrowedBesideAMisspeltOne: until the named firewall can be read, the one that the Service has decides, and is narrowed.
+// TestOwnFirewallIsNarrowedBesideAMisspeltOne: until the named firewall is attached, the one that the Service has decides, and is narrowed.
 func TestOwnFirewallIsNarrowedBesideAMisspeltOne(t *testing.T) {
 	t.Parallel()
-	w := lbWorld(t, 1)
-	s := service("web", nil, port("http", 80, 30080))
-	ranges("198.51.0.0/16")(s)
-	w.Apply(s)
-	s, _ = w.ensure(s)
-	ranges("198.51.100.0/24")(s)
-	s.Annotations[annotationFirewallID] = "x"
-	w.Apply(s)
-	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.Current(s), w.nodes)
-	require.ErrorContains(t, err, annotationFirewallID)
-	assert.Equal(t, "DROP, ACCEPT 80 198.51.100.0/24", w.mayConnect())
+	for id, says := range map[string]string{"x": annotationFirewallID, "999": "attaching firewall 999"} {
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			w := lbWorld(t, 1)
+			s := service("web", nil, port("http", 80, 30080))
+			ranges("198.51.0.0/16")(s)
+			w.Apply(s)
+			s, _ = w.ensure(s)
+			ranges("198.51.100.0/24", "192.0.2.0/24")(s)
+			s.Annotations[annotationFirewallID] = id
+			w.Apply(s)
+			for range 2 {
+				_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.Current(s), w.nodes)
+				require.ErrorContains(t, err, says)
+				assert.Equal(t, "DROP, ACCEPT 80 198.51.100.0/24", w.mayConnect())
+			}
+		})
+	}
 }
 
 // TestNarrowingReadsNothingOfNodes: neither ports nor Linodes are read for it.
