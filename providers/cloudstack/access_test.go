@@ -239,6 +239,46 @@ func TestItemThatCannotBeDeleted(t *testing.T) {
 	})
 }
 
+// TestEachFormerPortIsClosed: that one port cannot be closed keeps no other one open, and its rule stays until it is. The same holds for
+// items that have lost their rules.
+func TestEachFormerPortIsClosed(t *testing.T) {
+	for name, prepare := range networkKinds {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, prepare, func(w *world) {
+				t := w.T
+				ports := []v1.ServicePort{port("http", 80, 30080), port("https", 443, 30443), port("more", 8443, 30444)}
+				s := service("web", nil, ports...)
+				w.Apply(s)
+				w.ensure(s)
+				opened := func() int { return len(w.sim.Firewalls()) + len(w.sim.ACLItems()) }
+				refuseOne := func() {
+					command := map[string]string{isolated: "deleteFirewallRule", vpcTier: "deleteNetworkACL"}[name]
+					w.sim.FailJobs(cloudstacksim.Failure{Command: command, Code: 530, Text: "the router is down"})
+				}
+				refuseOne()
+				w.alter(s, func(s *v1.Service) { s.Spec.Ports = ports[:1] })
+				_, err := w.try(s)
+				require.ErrorContains(t, err, "the router is down")
+				assert.Equal(t, 2, opened(), "one of the former ports is closed")
+				time.Sleep(2 * observedMaxAge)
+				w.ensure(s)
+				assert.Equal(t, 1, opened())
+				assert.Len(t, w.sim.Rules(), 1)
+				if name != vpcTier {
+					return
+				}
+				w.alter(s, func(s *v1.Service) { s.Spec.Ports = ports[:2] })
+				w.ensure(s)
+				w.sim.RemoveRules()
+				time.Sleep(2 * observedMaxAge)
+				refuseOne()
+				require.ErrorContains(t, w.Remove(w.loadBalancers, "", s), "the router is down")
+				assert.Equal(t, 1, opened(), "one of the items without a rule goes")
+			})
+		})
+	}
+}
+
 // TestRuleThatIsBeingDeleted: a rule that somebody deletes is waited for, and made again without a conflict.
 func TestRuleThatIsBeingDeleted(t *testing.T) {
 	inWorld(t, nil, func(w *world) {

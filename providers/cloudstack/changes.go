@@ -34,7 +34,8 @@ func withCompare(c lbChange, before, after any) lbChange {
 // machineFields returns a rule's machines as the API names them.
 func machineFields(ids []string) map[string]any { return map[string]any{"virtualmachineids": ids} }
 
-// Changes implements services.Reconciler. Additions come before deletions.
+// Changes implements services.Reconciler. Additions come before deletions, and each closing is tried before a rule goes: what it closes is
+// found by the rule.
 func (r *reconciler) Changes(q services.Request, lb *loadBalancer, d spec) ([]lbChange, error) {
 	var list []lbChange
 	addressID := ""
@@ -51,15 +52,16 @@ func (r *reconciler) Changes(q services.Request, lb *loadBalancer, d spec) ([]lb
 		list = append(list, r.ruleChanges(lb, d, w, serving)...)
 		list = append(list, r.accessOpening(lb, d, w)...)
 	}
+	var closings, deletions []lbChange
 	for _, o := range obsolete {
 		if !slices.ContainsFunc(d.rules, func(w wantedRule) bool {
 			return w.Port == o.port() && transport(w.Protocol) == o.transport() && o.AddressID == addressID
 		}) {
-			list = append(list, r.accessClosing(lb, o)...)
+			closings = append(closings, r.accessClosing(lb, o)...)
 		}
-		list = append(list, r.ruleDeletion(lb, o))
+		deletions = append(deletions, r.ruleDeletion(lb, o))
 	}
-	return list, nil
+	return slices.Concat(list, services.EachTried(closings), deletions), nil
 }
 
 // ruleChanges returns the changes of one port's rule and of its machines.
@@ -296,18 +298,18 @@ func (r *reconciler) Deletions(ctx context.Context, q services.Request, lb *load
 	if lb.foreign {
 		return nil, nil, nil
 	}
-	items, err := r.leftoverItems(ctx, lb)
+	list, err := r.leftoverItems(ctx, lb)
 	if err != nil {
 		return nil, nil, err
 	}
+	list = services.EachTried(list)
 	if len(lb.rules) == 0 {
 		a, err := r.unusedAddress(ctx, q.Service, s)
 		if err != nil || a == nil {
-			return items, nil, err
+			return list, nil, err
 		}
-		return append(items, r.addressRelease(*a)), nil, nil
+		return append(list, r.addressRelease(*a)), nil, nil
 	}
-	list := services.EachTried(items)
 	for _, found := range lb.rules {
 		list = append(list, services.EachTried(r.accessClosing(lb, found))...)
 	}
