@@ -109,7 +109,7 @@ func (f *publicFirewall) converge(ctx context.Context) (changed bool, err error)
 	if err != nil {
 		return false, err
 	}
-	others, theirs := f.findOthers(have)
+	theirs, others := f.findOthers(have)
 	want, unread := f.desire(ctx, have, others)
 	if theirs {
 		return false, others
@@ -122,20 +122,20 @@ func (f *publicFirewall) converge(ctx context.Context) (changed bool, err error)
 	return changed, errors.Join(unread, err)
 }
 
-// findOthers returns an error if somebody else, such as another cluster, keeps a firewall of this name. theirs is set if that one is for
-// other droplets, and this process has not seen it before.
-func (f *publicFirewall) findOthers(have *godo.Firewall) (err error, theirs bool) {
+// findOthers returns an error, others, if somebody else, such as another cluster, keeps a firewall of this name. theirs is set if that one
+// is for other droplets, and this process has not seen it before.
+func (f *publicFirewall) findOthers(have *godo.Firewall) (theirs bool, others error) {
 	const remedy = "give each cluster a firewall of its own by PUBLIC_ACCESS_FIREWALL_NAME"
 	ours := func(tag string) bool { return slices.Contains(f.tags, tag) }
 	if f.written == nil && have != nil && len(have.Tags) > 0 && !slices.ContainsFunc(have.Tags, ours) {
-		return fmt.Errorf("the firewall %s of the name %s is for droplets with the tags %s, and for none of PUBLIC_ACCESS_FIREWALL_TAGS, so that it stays "+
-			"as it is: %s, or give it one of these tags", have.ID, f.name, strings.Join(have.Tags, ", "), remedy), true
+		return true, fmt.Errorf("the firewall %s of the name %s is for droplets with the tags %s, and for none of PUBLIC_ACCESS_FIREWALL_TAGS, so that it stays "+
+			"as it is: %s, or give it one of these tags", have.ID, f.name, strings.Join(have.Tags, ", "), remedy)
 	}
 	f.undone = slices.DeleteFunc(f.undone, func(at time.Time) bool { return time.Since(at) > time.Hour })
 	if len(f.undone) < overwritesTold {
-		return nil, false
+		return false, nil
 	}
-	return fmt.Errorf("somebody else changes the firewall %s again and again, perhaps another cluster with that name: %s", f.name, remedy), false
+	return false, fmt.Errorf("somebody else changes the firewall %s again and again, perhaps another cluster with that name: %s", f.name, remedy)
 }
 
 // apply creates or updates the firewall.
@@ -309,7 +309,11 @@ func (l *loadBalancers) filtered(ctx context.Context, service *v1.Service) (none
 		return none, nil
 	}
 	if recordedID(service) != "" || len(service.Status.LoadBalancer.Ingress) > 0 {
-		found, err := l.find(ctx, service, nil, inventory.Query{MaxAge: fixedMaxAge, MaxMissAge: backendMaxAge})
+		q := inventory.Query{MaxAge: fixedMaxAge, MaxMissAge: backendMaxAge}
+		if clientsOf(service).Partial() {
+			q.MaxAge = ensureMaxAge // its own firewall decides, which may change
+		}
+		found, err := l.find(ctx, service, nil, q)
 		if err != nil {
 			return none, err
 		}

@@ -115,6 +115,33 @@ func TestUnreadableSourcesOpenNothing(t *testing.T) {
 	}
 }
 
+// TestUnreadableSourcesFollowTheLoadBalancer: where ranges cannot be read, whom somebody takes from the load balancer by hand goes from the
+// public firewall as well.
+func TestUnreadableSourcesFollowTheLoadBalancer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newVirtualWorld(t, map[string]string{envFirewallName: "public-access", envFirewallTags: "worker"})
+		w.addNode(digitaloceansim.Spec{Name: "node-1", Tags: []string{"worker"}})
+		f := w.firewall()
+		s := aged(service("web", nil, port("http", 80, 30080)), "web", 1)
+		s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24", "203.0.113.0/24"}
+		w.Apply(s)
+		s, _ = w.ensure(s)
+		w.converge(f)
+		s = w.Current(s).DeepCopy()
+		s.Spec.LoadBalancerSourceRanges = []string{"010.0.0.0/8"}
+		w.Apply(s)
+		w.converge(f)
+		require.Equal(t, []string{"tcp 80 198.51.100.0/24 203.0.113.0/24"}, w.at80())
+		w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *digitaloceansim.LoadBalancer) {
+			lb.Firewall.Allow = []string{"cidr:198.51.100.0/24"}
+		})
+		time.Sleep(firewallPeriod)
+		w.converge(f)
+		assert.Equal(t, []string{"tcp 80 198.51.100.0/24"}, w.at80())
+	})
+}
+
 // TestNarrowingBesideUnreadableSources: a Service whose ranges cannot be read keeps in its own clients, and nobody else's.
 func TestNarrowingBesideUnreadableSources(t *testing.T) {
 	t.Parallel()
