@@ -90,6 +90,9 @@ func TestSkips(t *testing.T) {
 	assert.True(t, skips("not today"))
 	assert.Contains(t, out.String(), "Error: test-unit: x/s.TestS was skipped, for which build/stages/skips.go has no reason: not today\n")
 
+	assert.True(t, skips(`only in the full tier\n    s_test.go:2: not\n        today`), "what it logs before is no reason")
+	assert.Contains(t, out.String(), "has no reason: not today\n")
+
 	assert.False(t, skips("nothing was measured on a real Octavia"))
 	t.Setenv("ANYCCM_TEST_OPENSTACK_CLOUD_CONFIG", "cloud.conf")
 	assert.True(t, skips("nothing was measured on a real Octavia"))

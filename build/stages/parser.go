@@ -138,8 +138,14 @@ func (t *printed) all() (all string) {
 // framing matches go's own words around those of a test that is skipped.
 var framing = regexp.MustCompile(`(?m)^ *(--- SKIP: .*|\S+\.go:\d+: )`)
 
+// reason returns the last words of a test that is skipped. What it logs before is no reason.
 func reason(lines string) string {
-	return strings.Join(strings.Fields(framing.ReplaceAllString(lines, "")), " ")
+	for _, part := range slices.Backward(framing.Split(lines, -1)) {
+		if words := strings.Fields(part); len(words) > 0 {
+			return strings.Join(words, " ")
+		}
+	}
+	return ""
 }
 
 // finish returns the output of what failed: also what belongs to no package that ended.

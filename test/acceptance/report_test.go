@@ -173,7 +173,9 @@ func TestPatience(t *testing.T) {
 		assert.InDelta(t, time.Minute.Seconds(), time.Since(began).Seconds(), 6)
 		require.Error(t, waits("create", func() error { return missing }))
 		assert.InDelta(t, time.Hour.Seconds(), time.Since(began).Seconds(), 6)
-		progress := func() error { return fmt.Errorf("missing since %s", time.Since(began)) }
+		require.Error(t, waits("ports", func() error { return fmt.Errorf("missing for %s, seen %d times", time.Since(began), time.Now().Unix()) }))
+		assert.InDelta(t, time.Minute.Seconds(), time.Since(began).Seconds(), 6, "times and counters are no progress")
+		progress := func() error { return fmt.Errorf("missing: %s", strings.Repeat("x", int(time.Since(began).Seconds()))) }
 		require.NoError(t, waits("ports", func() error {
 			if time.Since(began) > 4*time.Minute {
 				return nil

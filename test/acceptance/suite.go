@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -336,8 +337,11 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// eventually asks until something holds, or until the answer stayed the same for longer than the patience; where it goes on changing, for
-// five times as long. The last answer is part of the error.
+// numbers match times and counters, which change in an answer that stays the same.
+var numbers = regexp.MustCompile(`\d[\d.a-zµ]*`)
+
+// eventually asks until something holds, or until the answer stayed the same but for numbers for longer than the patience; where it goes on
+// changing, for five times as long. The last answer is part of the error.
 func (s *suite) eventually(ctx context.Context, what string, check func(context.Context) error) error {
 	const longest, most = 5 * time.Second, 5
 	patience := cmp.Or(s.StepPatience[s.step], s.Patience)
@@ -350,7 +354,7 @@ func (s *suite) eventually(ctx context.Context, what string, check func(context.
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if text := err.Error(); text != last {
+		if text := numbers.ReplaceAllString(err.Error(), ""); text != last {
 			changed, last = time.Now(), text
 		}
 		if time.Since(changed) > patience || time.Since(began) > most*patience {
