@@ -22,8 +22,10 @@ var (
 	_ services.Narrower[classicObserved] = (*classicReconciler)(nil)
 )
 
-// shortestSubnet is the shortest prefix of a subnet of a VPC.
-const shortestSubnet = 16
+// mayBeSubnet reports whether a subnet of a VPC can be as large as a network.
+func mayBeSubnet(p netip.Prefix) bool {
+	return p.Bits() >= 16 && (p.Addr().Is4() || p.Bits() >= 44)
+}
 
 // Narrowing implements services.Narrower: in the group of the load balancer itself, and in those of the nodes.
 func (c *networkReconciler) Narrowing(ctx context.Context, r services.Request, o networkObserved) (changes []networkChange, err error) {
@@ -243,7 +245,7 @@ func (n narrowedNodes) change(g securityGroup) ruleChange {
 // rules that could be for a subnet or for health checks stay.
 func (n narrowedNodes) mayClose(r rule) bool {
 	p, err := netip.ParsePrefix(r.source.cidr)
-	if err != nil || !n.complete && (p.Bits() >= shortestSubnet || slices.Contains(n.checks, r.from)) {
+	if err != nil || !n.complete && (mayBeSubnet(p) || slices.Contains(n.checks, r.from)) {
 		return false
 	}
 	return !slices.ContainsFunc(n.rules, func(w rule) bool { return w.protocol == r.protocol && w.from == r.from && w.contains(r) })

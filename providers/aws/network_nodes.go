@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
@@ -143,7 +144,11 @@ func (n networkRules) neededRules(ctx context.Context, id *identity, services []
 		}
 		if cmp.Or(faults, err) != nil || !complete {
 			klog.V(2).InfoS("What a Service needs of the nodes is not known", "service", klog.KObj(service), "reason", cmp.Or(faults, err, errIncomplete))
-			needed.doubts = append(needed.doubts, doubt{serviceName(service), nodePorts(listeners), subnets, err != nil || !complete})
+			d := doubt{service: serviceName(service), ports: nodePorts(listeners), subnets: subnets, hidden: err != nil || !complete}
+			if d.checks = checkPorts(listeners); faults != nil {
+				d.checks = n.checksOf(ctx, found, listeners)
+			}
+			needed.doubts = append(needed.doubts, d)
 			continue
 		}
 		rules, kept := n.rulesOn(service, s, found[0], listeners, subnets)
@@ -153,4 +158,20 @@ func (n networkRules) neededRules(ctx context.Context, id *identity, services []
 		}
 	}
 	return needed
+}
+
+// checksOf returns the ports that a load balancer checks by its target groups or by listeners; nil if no target group is known.
+func (n networkRules) checksOf(ctx context.Context, found []*networkLoadBalancer, listeners []desiredListener) []int32 {
+	if len(found) == 0 {
+		return nil
+	}
+	groups, err := n.records.groups.Find(ctx, indexLoadBalancer, aws.ToString(found[0].LoadBalancerArn), inventory.Query{MaxAge: ensureMaxAge})
+	if err != nil || len(groups) == 0 {
+		return nil
+	}
+	for _, t := range groups {
+		group := desiredTargetGroup{port: aws.ToInt32(t.Port), check: healthCheck{port: aws.ToString(t.HealthCheckPort)}}
+		listeners = append(listeners, desiredListener{group: group})
+	}
+	return checkPorts(listeners)
 }

@@ -101,8 +101,10 @@ type neededRules struct {
 // doubt is about a Service whose settings or subnets cannot be read, so that nobody can tell what its load balancer needs.
 type doubt struct {
 	service string
-	// ports are its own ones on nodes. Whichever others it has checked, checks come from the subnets.
-	ports   ruleKeys
+	// ports are its own ones on nodes.
+	ports ruleKeys
+	// checks are the ports that it has checked from the subnets, whoever else they belong to; nil where they are unknown.
+	checks  []int32
 	subnets []netip.Prefix
 	// hidden is set where not all subnets are known.
 	hidden bool
@@ -111,7 +113,8 @@ type doubt struct {
 // mayNeed reports whether the Service may depend on a rule.
 func (d doubt) mayNeed(r rule) bool {
 	p, err := netip.ParsePrefix(r.source.cidr)
-	return d.ports[portOf(r)] || err == nil && (slices.Contains(d.subnets, p) || d.hidden && p.Bits() >= shortestSubnet)
+	checked := r.protocol == protocolTCP && (d.checks == nil || slices.Contains(d.checks, r.from))
+	return d.ports[portOf(r)] || checked && err == nil && (slices.Contains(d.subnets, p) || d.hidden && mayBeSubnet(p))
 }
 
 // isGone reports whether a rule is left of a load balancer that is gone.
