@@ -272,22 +272,8 @@ func (r *sharedParts) desireRules(
 	if err != nil {
 		return nil, err
 	}
-	if s.mode == modeGroups {
-		backs := slices.Compact(slices.Sorted(slices.Values(s.BackGroups)))
-		create := creationOfGroup(q.Service, place.compartment, place.vcn, place.mark)
-		if d.group, err = r.groups.plan(ctx, q.Service, asked, create, o.group, backs); err != nil {
-			return nil, err
-		}
-		if o.group != nil {
-			d.groups = append(d.groups, o.group.ID)
-		}
-	} else if o.group != nil {
-		if err := r.desireNoGroup(ctx, q.Service, o.group, d); err != nil {
-			return nil, err
-		}
-	}
-	if o.lb == nil || len(o.lb.Addresses) == 0 {
-		return nil, nil
+	if err := r.desireGroup(ctx, q, s, asked, o, place, d); err != nil || o.lb == nil || len(o.lb.Addresses) == 0 {
+		return nil, err
 	}
 	there := accessThere(o.lb, asked.sources)
 	request := ruleRequest{
@@ -305,6 +291,9 @@ func (r *sharedParts) desireRules(
 		}
 	case r.book.holds(q.Service.UID):
 		request.leaving, request.nodes = true, nil
+	case s.mode == modeGroups:
+		d.lists, err = r.sweep(ctx, q.Service, o.lb)
+		return nil, err
 	default:
 		return nil, nil
 	}
@@ -314,6 +303,26 @@ func (r *sharedParts) desireRules(
 		return nil, err
 	}
 	return r.book.unproved(ctx, request, d.lists)
+}
+
+// desireGroup adds what is to become of the network security group of a Service.
+func (r *sharedParts) desireGroup(
+	ctx context.Context, q services.Request, s settings, asked access, o observation, place placement, d *spec,
+) (err error) {
+	switch {
+	case s.mode != modeGroups && o.group == nil:
+		return nil
+	case s.mode != modeGroups:
+		return r.desireNoGroup(ctx, q.Service, o.group, d)
+	case o.lb == nil && q.Purpose != services.Plan && !isServed(q.Service):
+		r.book.noteSweep(q.Service.UID, true) // it never had rules in lists
+	}
+	backs := slices.Compact(slices.Sorted(slices.Values(s.BackGroups)))
+	create := creationOfGroup(q.Service, place.compartment, place.vcn, place.mark)
+	if d.group, err = r.groups.plan(ctx, q.Service, asked, create, o.group, backs); err == nil && o.group != nil {
+		d.groups = append(d.groups, o.group.ID)
+	}
+	return err
 }
 
 // desireNoGroup ends what a group was for that is not wanted any more.
@@ -391,9 +400,10 @@ func (r *sharedParts) leaveLists(
 	ctx context.Context, service *v1.Service, s settings, o observation,
 ) (all []change, missed []error, err error) {
 	plans := o.left
+	r.book.noteSweep(service.UID, false)
 	switch {
 	case o.lb != nil && !s.managesLists() && !r.book.holds(service.UID):
-		plans, err = r.leftOfBefore(ctx, service, o.lb)
+		plans, _, err = r.leftOfBefore(ctx, service, o.lb)
 		return ruleChanges(r.book, service, plans), nil, err
 	case o.lb != nil:
 		asked, err := accessOf(service, s.preserve)
@@ -409,11 +419,29 @@ func (r *sharedParts) leaveLists(
 
 // leftOfBefore are rules that a process before this one made in a mode of before: this cluster has marked them. Who may not see the
 // lists has made none.
-func (r *sharedParts) leftOfBefore(ctx context.Context, service *v1.Service, lb *loadBalancer) ([]listPlan, error) {
+func (r *sharedParts) leftOfBefore(
+	ctx context.Context, service *v1.Service, lb *loadBalancer,
+) (plans []listPlan, missed []error, err error) {
 	if unmarked(lb) {
+		return nil, nil, nil
+	}
+	return r.book.plan(ctx, ruleRequest{service: service, balancers: lb.Subnets, nodes: r.instances.nodes.Nodes(), leaving: true})
+}
+
+// sweep plans the removal of what a process before this one left in lists of a Service that has a group: once, unless something cannot be
+// read for now.
+func (r *sharedParts) sweep(ctx context.Context, service *v1.Service, lb *loadBalancer) ([]listPlan, error) {
+	if r.book.hasSwept(service.UID) {
 		return nil, nil
 	}
-	plans, _, err := r.book.plan(ctx, ruleRequest{service: service, balancers: lb.Subnets, nodes: r.instances.nodes.Nodes(), leaving: true})
+	plans, missed, err := r.leftOfBefore(ctx, service, lb)
+	missed = slices.DeleteFunc(append(missed, err), func(err error) bool { return err == nil || isLasting(err) })
+	if len(plans)+len(missed) == 0 {
+		r.book.noteSweep(service.UID, true)
+	}
+	if isLasting(err) {
+		err = nil
+	}
 	return plans, err
 }
 

@@ -77,19 +77,24 @@ func (c clients) narrow(have openings) (add, remove openings) {
 // Narrowing implements services.Narrower: in the network security group of the Service, and in security lists. What else is wrong with the
 // Service does not matter here.
 func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observation) (all []change, err error) {
-	if o.lb == nil {
+	if o.lb == nil || len(o.lb.Addresses) == 0 {
 		return nil, nil
 	}
 	s := r.settings(q.Service).inVersion(o.lb.Version)
+	attached := o.group != nil && slices.Contains(o.lb.Groups, o.group.ID)
+	byGroup := !s.managesLists() && !r.book.holds(q.Service.UID) && (s.mode != modeGroups || attached)
+	if byGroup && attached {
+		all, err = r.sweepRefused(ctx, q, s, o.lb)
+	}
 	lets, some := clientsOf(q)
-	if !some || o.lb == nil || len(o.lb.Addresses) == 0 {
-		return nil, nil
+	if !some {
+		return all, err
 	}
 	if o.group != nil {
-		all, err = r.narrowGroups(ctx, q.Service, o.group, lets)
+		more, failed := r.narrowGroups(ctx, q.Service, o.group, lets)
+		all, err = append(all, more...), errors.Join(err, failed)
 	}
-	attached := o.group != nil && slices.Contains(o.lb.Groups, o.group.ID)
-	if !s.managesLists() && !r.book.holds(q.Service.UID) && (s.mode != modeGroups || attached) {
+	if byGroup {
 		return all, err
 	}
 	nodes := q.Nodes
@@ -109,6 +114,15 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observ
 		}
 	}
 	return append(all, r.narrowingChanges(q.Service, plans)...), errors.Join(err, failed)
+}
+
+// sweepRefused is a sweep where nothing else is done for a Service. Otherwise lists close once the group has its rules.
+func (r *sharedParts) sweepRefused(ctx context.Context, q services.Request, s settings, lb *loadBalancer) ([]change, error) {
+	if q.Purpose != services.Narrow || s.mode != modeGroups {
+		return nil, nil
+	}
+	left, err := r.sweep(ctx, q.Service, lb)
+	return ruleChanges(r.book, q.Service, left), err
 }
 
 // narrowGroups narrows the group of a load balancer, and those of the nodes.

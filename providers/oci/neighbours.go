@@ -118,12 +118,19 @@ func (b *ruleBook) subnetOf(ctx context.Context, id string) (subnet, error) {
 		return subnet{}, known.err
 	}
 	s, err := b.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge, MaxMissAge: attachedMaxAge})
-	if errors.Is(err, cloudapi.ErrUnauthorized) {
-		b.mu.Lock()
-		b.refused[id] = refusal{time.Now(), err}
-		b.mu.Unlock()
-	}
+	b.noteRefusal(id, err)
 	return s, err
+}
+
+// noteRefusal notes that a subnet may not be read, or could be.
+func (b *ruleBook) noteRefusal(id string, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err == nil {
+		delete(b.refused, id)
+	} else if errors.Is(err, cloudapi.ErrUnauthorized) && isLasting(err) {
+		b.refused[id] = refusal{time.Now(), err}
+	}
 }
 
 // allHeld are all openings that a Service has in a list; nil where this process does not know them.

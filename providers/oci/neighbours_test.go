@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
@@ -131,9 +132,10 @@ func TestOpeningsThatNeighboursNeed(t *testing.T) {
 	}
 }
 
-// TestNeighbourInAHiddenSubnet: that a neighbour's subnet may not be read is remembered, and costs no call at each look.
+// TestNeighbourInAHiddenSubnet: that a neighbour's subnet may not be read is remembered, and costs no call at each look. A credential
+// that is refused says nothing of the subnet.
 func TestNeighbourInAHiddenSubnet(t *testing.T) {
-	for _, status := range []int{http.StatusNotFound, http.StatusForbidden} {
+	for _, status := range []int{http.StatusNotFound, http.StatusForbidden, http.StatusUnauthorized} {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				a, b := conformance.Service("web", map[string]string{}, web()), neighbourOf(map[string]string{}, nil)
@@ -144,7 +146,7 @@ func TestNeighbourInAHiddenSubnet(t *testing.T) {
 				w.Server.ResetCalls()
 				time.Sleep(time.Minute)
 				w.requireServed(a, nodes)
-				assert.Zero(w, w.Calls("GET /subnets/{id}"), "it is remembered")
+				assert.Equal(w, status == http.StatusUnauthorized, w.Calls("GET /subnets/{id}") > 0, "it is remembered where it is about the subnet")
 				if status == http.StatusForbidden {
 					time.Sleep(refusalMaxAge)
 					w.requireServed(a, nodes)
@@ -153,6 +155,20 @@ func TestNeighbourInAHiddenSubnet(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRefusalThatEnded: a subnet that could be read meanwhile is known at once.
+func TestRefusalThatEnded(t *testing.T) {
+	marking(t, nil, func(w *testWorld, _ []*v1.Node, _ *record.FakeRecorder) {
+		book := w.cloud.reconciler.book
+		book.refused[ocisim.SubnetID(1)] = refusal{time.Now(), cloudapi.ErrUnauthorized}
+		_, err := book.subnetOf(w.Context(), ocisim.SubnetID(1))
+		require.ErrorIs(w, err, cloudapi.ErrUnauthorized)
+		_, _, err = book.placesOf(w.Context(), ruleRequest{}, []string{ocisim.SubnetID(1)})
+		require.NoError(w, err)
+		_, err = book.subnetOf(w.Context(), ocisim.SubnetID(1))
+		require.NoError(w, err)
+	})
 }
 
 // TestNeighbourThatIsToBeServed: what a Service is about to be served by stays.

@@ -55,6 +55,8 @@ type ruleBook struct {
 	mu     sync.Mutex
 	// held records the rules of Services in lists, as far as this process knows.
 	held map[types.UID]map[string]heldRules
+	// swept are Services with a group of which this process knows that a process before it left nothing in lists.
+	swept map[types.UID]bool
 	// places are the subnets of instances, which never change.
 	places map[string]string
 	// there is the load balancer of a Service, as far as it is known; nil is none, and hidden is set where one may be that nobody may see.
@@ -76,7 +78,7 @@ type heldRules struct {
 func newRuleBook(a *api, i *instances, c *ownership.Cluster) *ruleBook {
 	b := &ruleBook{
 		api: a, subnets: i.networks.subnets, instances: i, cluster: c,
-		held: map[types.UID]map[string]heldRules{}, places: map[string]string{}, refused: map[string]refusal{},
+		held: map[types.UID]map[string]heldRules{}, swept: map[types.UID]bool{}, places: map[string]string{}, refused: map[string]refusal{},
 		there: func(*v1.Service) (*loadBalancer, bool) { return nil, false },
 	}
 	b.lists = inventory.New(inventory.Source[string, securityList]{
@@ -218,6 +220,12 @@ func unreachable(err error) bool {
 	return errors.Is(err, cloudapi.ErrNotFound) || errors.Is(err, cloudapi.ErrUnauthorized)
 }
 
+// isLasting reports whether something is not there, or not for us, and not for want of a valid credential alone.
+func isLasting(err error) bool {
+	told, ok := errors.AsType[*cloudapi.Error](err)
+	return unreachable(err) && (!ok || told.Status != http.StatusUnauthorized)
+}
+
 // hold notes what a Service has in a list.
 func (b *ruleBook) hold(uid types.UID, id string, all heldRules) {
 	b.mu.Lock()
@@ -229,7 +237,7 @@ func (b *ruleBook) hold(uid types.UID, id string, all heldRules) {
 		}
 		return
 	}
-	if b.held[uid] == nil {
+	if b.swept[uid] = true; b.held[uid] == nil { // what it has is known from now on
 		b.held[uid] = map[string]heldRules{}
 	}
 	b.held[uid][id] = all
@@ -259,6 +267,22 @@ func (b *ruleBook) holds(uid types.UID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.held[uid]) > 0
+}
+
+// hasSwept reports whether nothing is left of a process before this one.
+func (b *ruleBook) hasSwept(uid types.UID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.swept[uid]
+}
+
+// noteSweep notes whether that is so; a Service that goes needs no note.
+func (b *ruleBook) noteSweep(uid types.UID, done bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if delete(b.swept, uid); done {
+		b.swept[uid] = true
+	}
 }
 
 // claims returns a load balancer's claim to each security list.
@@ -451,7 +475,7 @@ func (b *ruleBook) placesOf(ctx context.Context, r ruleRequest, ids []string) (a
 	for _, id := range ids {
 		s, err := b.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
 		var list string
-		if err == nil {
+		if b.noteRefusal(id, err); err == nil {
 			list, err = b.choose(ctx, s)
 		}
 		switch {

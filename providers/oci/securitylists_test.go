@@ -2,6 +2,7 @@ package oci
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 )
 
@@ -496,5 +498,47 @@ func TestRulesOfALeftPortGo(t *testing.T) {
 				assert.Equal(w, c.told, strings.Contains(text, "TCP port 80 from 0.0.0.0/0 by a rule without a description"), text)
 			})
 		})
+	}
+}
+
+// TestProcessThatEndsBeforeListsClose: a Service moves from security lists to a group, and the process ends at each of the writes. The next
+// one closes the lists, also where the Service is refused by then and has its group, and reads them no more afterwards.
+func TestProcessThatEndsBeforeListsClose(t *testing.T) {
+	for _, kind := range []string{typeBalancer, typeNetwork} {
+		for at := 1; at <= 6; at++ {
+			t.Run(fmt.Sprint(kind, " at write ", at), func(t *testing.T) {
+				marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+					s := conformance.Service("web", map[string]string{annotationType: kind, annotationRuleMode: "SL-All"}, web())
+					w.serving(s)
+					s.Status.LoadBalancer = *w.requireServed(s, nodes)
+					require.NotEmpty(w, w.allRules())
+					s = s.DeepCopy()
+					s.Annotations[annotationRuleMode], s.Annotations[annotationBackGroups] = modeGroups, ocisim.GroupID(1)
+					w.serving(s)
+					w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusBadRequest, Writes: true, From: at})
+					_, err := w.ensure(s, nodes)
+					require.Error(w, err)
+					require.NotEmpty(w, w.allRules())
+					w.Server.ClearFaults()
+					w.start()
+					w.serving(s)
+					if at == 6 { // the group is attached
+						s.Annotations[annotationPolicy], s.Annotations[networkPolicy] = "no policy", "no policy"
+						_, err := w.ensure(s, nodes)
+						require.Error(w, err)
+						assert.Empty(w, w.allRules(), "the Service is refused")
+						return
+					}
+					w.requireServed(s, nodes)
+					assert.Empty(w, w.allRules())
+					time.Sleep(time.Minute)
+					w.requireServed(s, nodes)
+					w.Server.ResetCalls()
+					time.Sleep(time.Minute)
+					w.requireServed(s, nodes)
+					assert.Zero(w, w.Calls("GET /securityLists/{id}"), "once is enough")
+				})
+			})
+		}
 	}
 }
