@@ -35,21 +35,22 @@ var (
 	}}
 )
 
+// patterns are of values that are one text.
+var patterns = map[string]string{
+	"clusterName": `^\S+$`, "image.repository": repository, "image.tag": tag, "image.digest": digest, "routes.clusterCIDR": network,
+	"bindAddress": address, "metrics.rules.selector": matchers,
+}
+
 // schemaLimits returns the limits of a value besides its type.
 func schemaLimits(path string) object {
+	if pattern, has := patterns[path]; has {
+		return object{"pattern": pattern}
+	}
 	switch path {
 	case "logLevel":
 		return object{"maximum": 10}
 	case "securePort":
 		return object{"minimum": 1, "maximum": 65535}
-	case "clusterName":
-		return object{"pattern": `^\S+$`}
-	case "image.repository":
-		return object{"pattern": repository}
-	case "image.tag":
-		return object{"pattern": tag}
-	case "image.digest":
-		return object{"pattern": digest}
 	case "nameOverride", "fullnameOverride", "namespaceOverride", "metrics.namespace", "leaderElection.namespace":
 		return object{"pattern": labelName}
 	case "serviceAccount.name", "credentials.existingSecret", "leaderElection.leaseName", "metrics.scraper.existingSecret", "priorityClassName":
@@ -58,12 +59,8 @@ func schemaLimits(path string) object {
 		return object{"items": object{"type": "string", "pattern": `^[^,\s]+$`}}
 	case "nodeLabelsFromTags":
 		return object{"uniqueItems": true, "items": object{"type": "string", "pattern": `^(cluster-autoscaler|[^",]+=[^",=]+)$`}}
-	case "routes.clusterCIDR":
-		return object{"pattern": network}
 	case "routes.cidrAllocatorType":
 		return object{"enum": []any{"", "RangeAllocator", "CloudAllocator"}}
-	case "bindAddress":
-		return object{"pattern": address}
 	case "metrics.serviceMonitor.interval", "metrics.podMonitor.interval", "metrics.serviceMonitor.scrapeTimeout", "metrics.podMonitor.scrapeTimeout":
 		return object{"pattern": duration}
 	case "podLabels", "commonLabels":
@@ -88,8 +85,6 @@ func looseLimits(path string) object {
 		return texts
 	case "imagePullSecrets", "global.imagePullSecrets":
 		return references
-	case "metrics.rules.selector":
-		return object{"pattern": matchers}
 	case "dnsPolicy":
 		return object{"enum": []any{"", "ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"}}
 	case "strategy":

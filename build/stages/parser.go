@@ -123,16 +123,17 @@ func (p *parser) end(e event, text *printed) {
 	text.order = slices.DeleteFunc(text.order, func(test string) bool { return test == e.Test })
 }
 
-func (t *printed) all() (all string) {
+func (t *printed) all() string {
 	if t == nil {
 		return ""
 	}
+	var all strings.Builder
 	for _, test := range t.order {
 		if test != "" {
-			all += t.lines[test]
+			all.WriteString(t.lines[test])
 		}
 	}
-	return all + t.lines[""]
+	return all.String() + t.lines[""]
 }
 
 // framing matches go's own words around those of a test that is skipped.

@@ -284,11 +284,14 @@ func annotationScenarios(web func(map[string]string) *v1.Service) (all []conform
 			{Value: "10", With: map[string]string{annotationProbeProtocol: "http", annotationProbePath: "/healthz", annotationProbeNumber: "3"}},
 			{Value: "20", With: map[string]string{annotationProbeProtocol: "https", annotationProbePath: "/ready"}},
 		},
-		keyOfPort(80, "health-probe_interval"): {{Value: "10", With: map[string]string{
-			keyOfPort(80, "health-probe_protocol"): "http", keyOfPort(80, "health-probe_port"): "10256",
-			keyOfPort(80, "health-probe_request-path"): "/healthz", keyOfPort(80, "health-probe_num-of-probe"): "3",
-		}}, {Value: "20", With: map[string]string{keyOfPort(80, "no_probe_rule"): "true"}},
-			{Value: "30", With: map[string]string{keyOfPort(80, "no_lb_rule"): "true"}}},
+		keyOfPort(80, "health-probe_interval"): {
+			{Value: "10", With: map[string]string{
+				keyOfPort(80, "health-probe_protocol"): "http", keyOfPort(80, "health-probe_port"): "10256",
+				keyOfPort(80, "health-probe_request-path"): "/healthz", keyOfPort(80, "health-probe_num-of-probe"): "3",
+			}},
+			{Value: "20", With: map[string]string{keyOfPort(80, "no_probe_rule"): "true"}},
+			{Value: "30", With: map[string]string{keyOfPort(80, "no_lb_rule"): "true"}},
+		},
 	} {
 		all = append(all, conformance.AnnotationScenario(key, values, web))
 	}

@@ -32,11 +32,8 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observ
 	if !o.lb.isNetwork() {
 		s.Ranges = "" // of ports, which application load balancers do not have
 	}
-	a := access{name: name, have: have, groups: []reference{{Name: name}}}
-	if have != nil {
-		a.groups[0].ID = have.ID
-	}
-	if a.has, err = r.groupsOf(ctx, o.lb, a.groups); err != nil {
+	a, err := r.findAccess(ctx, o.lb, name, have)
+	if err != nil {
 		return nil, err
 	}
 	if s.Groups != "" {
@@ -65,6 +62,16 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observ
 		}
 	}
 	return r.narrowing(a), nil
+}
+
+// findAccess is by the Service's own group, beside those that the load balancer has.
+func (r *reconciler) findAccess(ctx context.Context, lb *loadBalancer, name string, have *securityGroup) (a access, err error) {
+	a = access{name: name, have: have, groups: []reference{{Name: name}}}
+	if have != nil {
+		a.groups[0].ID = have.ID
+	}
+	a.has, err = r.groupsOf(ctx, lb, a.groups)
+	return a, err
 }
 
 // wholeRules are all that a Service asks for, or the narrowed ones where those cannot be told, are too many, or are about former ports,

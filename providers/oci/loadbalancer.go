@@ -292,14 +292,21 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 	if findings = append(findings, more...); err != nil {
 		return d, findings, err
 	}
-	if o.lb == nil {
-		t, more, err := s.creationTags(r.config.tags, place.mark)
-		if findings = append(findings, more...); err != nil {
-			return refuse(err)
-		}
-		d.create = d.creation(s, place, t)
+	more, err = r.desireCreation(s, o.lb, place, &d)
+	if findings = append(findings, more...); err != nil {
+		return refuse(err)
 	}
 	return d, findings, nil
+}
+
+// desireCreation adds the request for a load balancer that does not exist.
+func (r *reconciler) desireCreation(s settings, lb *loadBalancer, place placement, d *spec) ([]services.Finding, error) {
+	if lb != nil {
+		return nil, nil
+	}
+	t, findings, err := s.creationTags(r.config.tags, place.mark)
+	d.create = d.creation(s, place, t)
+	return findings, err
 }
 
 // desireOfKind adds what one kind alone has, and judges what a load balancer keeps from its creation.

@@ -376,13 +376,12 @@ func (s settings) creationTags(configured tags, mark string) (tags, []services.F
 	if err := checkFreeform(t.Freeform); err != nil {
 		return t, nil, err
 	}
-	marked := t.withMark(mark)
-	if checkFreeform(marked.Freeform) != nil {
-		return t, []services.Finding{services.Warning(eventUnmarked, "the load balancer is made without tag %s, the mark of the cluster, because "+
-			"%d free-form tags are asked for and the cloud takes at most %d; with one less it would have the mark, by which orphans are found",
-			tagCluster, len(t.Freeform), ocilimits.FreeformTags.Max)}, nil
+	if marked := t.withMark(mark); checkFreeform(marked.Freeform) == nil {
+		return marked, nil, nil
 	}
-	return marked, nil, nil
+	return t, []services.Finding{services.Warning(eventUnmarked, "the load balancer is made without tag %s, the mark of the cluster, because "+
+		"%d free-form tags are asked for and the cloud takes at most %d; with one less it would have the mark, by which orphans are found",
+		tagCluster, len(t.Freeform), ocilimits.FreeformTags.Max)}, nil
 }
 
 var errNoSubnet = errors.New("a load balancer needs a subnet; set loadBalancer.subnet1, or the annotation " + annotationSubnet1)

@@ -80,7 +80,7 @@ func TestNoReasonHidesAnother(t *testing.T) {
 				event, _ := create.GetObject().(*v1.Event)
 				created[event.Reason]++
 			} else {
-				assert.NotContains(t, string(a.(clienttesting.PatchAction).GetPatch()), "annotation", "a repetition") //nolint:forcetypeassert // no other writes
+				assert.NotContains(t, string(a.(clienttesting.PatchAction).GetPatch()), "annotation", "a repetition")
 			}
 		}
 		assert.Equal(t, map[string]int{ignored: 15, refused: 1, "LoadBalancerNotOurs": 1}, created)

@@ -28,10 +28,15 @@ const (
 	roles       = "node-role.kubernetes.io/"
 )
 
-// switches are labels of Nodes by which the clouds' providers do something else with them.
-var switches = sets.New(
-	"kubernetes.azure.com/managed", "kubernetes.azure.com/resource-group", "components.gke.io/gke-unmanaged-node", "oci.oraclecloud.com/ip-family-ipv6",
-)
+// isSwitch reports whether a provider does something else with Nodes that have the label.
+func isSwitch(label string) bool {
+	switch label {
+	case "kubernetes.azure.com/managed", "kubernetes.azure.com/resource-group", "components.gke.io/gke-unmanaged-node",
+		"oci.oraclecloud.com/ip-family-ipv6":
+		return true
+	}
+	return false
+}
 
 // Rules say which tags of instances become labels of their Nodes. The zero value has none.
 type Rules struct {
@@ -122,7 +127,7 @@ func (r Rules) refusal(key string) string {
 		return fmt.Sprintf("the label %s belongs to the cloud and its drivers", key)
 	case r.selected.Has(key):
 		return fmt.Sprintf("the label %s is in --node-selector, so it says which Nodes are managed", key)
-	case switches.Has(key):
+	case isSwitch(key):
 		return fmt.Sprintf("the label %s switches what a cloud does with a Node", key)
 	case domain+"/" == restriction:
 		return ""

@@ -86,7 +86,8 @@ func TestMatch(t *testing.T) {
 		},
 		"a role that no rule names": {
 			tags{hint + roles + "worker": "", hint + roles + "db": "", hint + roles + "control-plane": ""},
-			tags{roles + "worker": ""}, []string{"db", "control-plane"},
+			tags{roles + "worker": ""},
+			[]string{"db", "control-plane"},
 		},
 		"two tags, one label":           {tags{"team": "shop", "squad": "shop"}, tags{}, []string{`example.com/team would come from the tags ["squad" "team"]`}},
 		"two rules, one label":          {tags{"team": "shop", hint + team: "shop"}, tags{}, []string{"would come from the tags"}},
@@ -115,10 +116,10 @@ func TestMatch(t *testing.T) {
 	assert.Len(t, faults, 10)
 }
 
-// taint replaces a Node's taints.
-func (w *world) taint(name string, taints ...v1.Taint) {
+// taint replaces the taints of the Node web.
+func (w *world) taint(taints ...v1.Taint) {
 	w.t.Helper()
-	node := w.node(name)
+	node := w.node("web")
 	node.Spec.Taints = taints
 	require.NoError(w.t, w.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("nodes"), node, ""))
 }
@@ -230,7 +231,7 @@ func TestLabelsBeforeTheTaintGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, false, teamRule, "z="+isolated)
 		w.addNode("web", kubelet, nil)
-		w.taint("web", v1.Taint{Key: cloudproviderapi.TaintExternalCloudProvider})
+		w.taint(v1.Taint{Key: cloudproviderapi.TaintExternalCloudProvider})
 		node := w.node("web")
 		w.tags = map[string]string{"team": "shop", "z": "1"}
 		failures := []error{apierrors.NewServiceUnavailable("later"), apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "web", nil)}
@@ -275,9 +276,9 @@ func TestForgedTagRecord(t *testing.T) {
 			w := newWorld(t, false, teamRule)
 			w.addNode("web", Initializer, labels())
 			quarantine := v1.Taint{Key: "quarantine", Effect: v1.TaintEffectNoExecute}
-			w.taint("web", quarantine)
+			w.taint(quarantine)
 			if uninitialized {
-				w.taint("web", quarantine, v1.Taint{Key: cloudproviderapi.TaintExternalCloudProvider})
+				w.taint(quarantine, v1.Taint{Key: cloudproviderapi.TaintExternalCloudProvider})
 			}
 			w.record("web", TagManager, `{"f:spec":{"f:taints":{}}}`)
 			w.tags = map[string]string{"team": "shop"}
@@ -290,7 +291,7 @@ func TestForgedTagRecord(t *testing.T) {
 			assert.Empty(t, events, "one event for one record")
 			assert.Contains(t, w.node("web").Spec.Taints, quarantine, "the taint stays")
 
-			w.taint("web", quarantine)
+			w.taint(quarantine)
 			w.record("web", "", "")
 			patches, _ = w.observe("web")
 			assert.Equal(t, 1, patches, "it is tried again")

@@ -126,7 +126,7 @@ func TestControllerAccounts(t *testing.T) {
 			)
 			require.NoError(t, err)
 			require.NoError(t, harness.Eventually(t.Context(), patience, "the route", func(ctx context.Context) error {
-				if !writers(t, c)["patch nodes/status"][program+"-route-controller"] {
+				if !writers(ctx, t, c)["patch nodes/status"][program+"-route-controller"] {
 					return errors.New("nobody tells of it")
 				}
 				return nil
@@ -144,8 +144,8 @@ func TestControllerAccounts(t *testing.T) {
 // waitWriters waits until exactly the accounts in want wrote each thing. What the rights allow, the program's account may have written too.
 func waitWriters(t *testing.T, c *harness.Cluster, want map[string]map[string]bool, rights []registry.Right) {
 	t.Helper()
-	require.NoError(t, harness.Eventually(t.Context(), patience, "the audit log", func(context.Context) error {
-		have := writers(t, c)
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the audit log", func(ctx context.Context) error {
+		have := writers(ctx, t, c)
 		for what, accounts := range want {
 			verb, resource, _ := strings.Cut(what, " ")
 			for _, r := range rights {
@@ -162,10 +162,10 @@ func waitWriters(t *testing.T, c *harness.Cluster, want map[string]map[string]bo
 }
 
 // writers are the ServiceAccounts of kube-system that wrote objects, by verb and resource. None was denied anything.
-func writers(t *testing.T, c *harness.Cluster) map[string]map[string]bool {
+func writers(ctx context.Context, t *testing.T, c *harness.Cluster) map[string]map[string]bool {
 	t.Helper()
 	const prefix = "system:serviceaccount:" + metav1.NamespaceSystem + ":"
-	requests, err := c.API.Audit(t.Context(), prefix)
+	requests, err := c.API.Audit(ctx, prefix)
 	require.NoError(t, err)
 	all := map[string]map[string]bool{}
 	for _, r := range requests {

@@ -128,7 +128,7 @@ func TestValidate(t *testing.T) {
 			[]string{"--node-deletion-confirmations=0", "--node-deletion-max-share=2", "--node-deletion-window=1s", `--node-selector "a in"`},
 		},
 		"a selector of nothing": {[]registry.Provider{provider("alpha", nil)}, []string{"--node-selector=a=b,a=c"}, []string{`--node-selector "a=b,a=c": matches no Node`}},
-		"mode without a class": {[]registry.Provider{provider("alpha", nil)}, []string{"--load-balancer-class-mode=named"}, []string{"--load-balancer-class-mode=named: needs --load-balancer-class"}},
+		"mode without a class":  {[]registry.Provider{provider("alpha", nil)}, []string{"--load-balancer-class-mode=named"}, []string{"--load-balancer-class-mode=named: needs --load-balancer-class"}},
 		"class without a mode": {
 			[]registry.Provider{provider("alpha", nil)},
 			[]string{"--load-balancer-class=example.com/x"},

@@ -38,8 +38,8 @@ func makeWrite(operation, text string) write {
 	return write{operation: operation, words: splitWords(text)}
 }
 
-func refuseWrite(operation, text string) write {
-	return write{operation: operation, words: splitWords(text), refused: true}
+func refuseWrite(text string) write {
+	return write{operation: "POST pools", words: splitWords(text), refused: true}
 }
 
 var listenerWrites = []write{makeWrite("POST listeners", "port: 80"), makeWrite("POST tags", "80")}
@@ -62,16 +62,16 @@ var unplannedCases = map[string]struct {
 	"another object": {
 		[]string{"create pool p1"}, []write{makeWrite("POST pools", "p2")}, []string{"create pool p1: POST pools does not follow", "POST pools was not announced"}, nil,
 	},
-	"refused":              {[]string{"create pool p1"}, []write{refuseWrite("POST pools", "p1")}, nil, nil},
-	"refused twice":        {[]string{"create pool p1"}, []write{refuseWrite("POST pools", "p1"), refuseWrite("POST pools", "p1")}, nil, nil},
-	"refused, then taken":  {[]string{"create pool p1"}, []write{refuseWrite("POST pools", "p1"), makeWrite("POST pools", "p1")}, nil, nil},
-	"refused, not planned": {nil, []write{refuseWrite("POST pools", "p1")}, []string{"POST pools was not announced"}, nil},
+	"refused":              {[]string{"create pool p1"}, []write{refuseWrite("p1")}, nil, nil},
+	"refused twice":        {[]string{"create pool p1"}, []write{refuseWrite("p1"), refuseWrite("p1")}, nil, nil},
+	"refused, then taken":  {[]string{"create pool p1"}, []write{refuseWrite("p1"), makeWrite("POST pools", "p1")}, nil, nil},
+	"refused, not planned": {nil, []write{refuseWrite("p1")}, []string{"POST pools was not announced"}, nil},
 	"one of two is refused": {
-		[]string{"create pool p1", "create pool p2"}, []write{refuseWrite("POST pools", "p1")}, []string{"create pool p2: POST pools does not follow"}, nil,
+		[]string{"create pool p1", "create pool p2"}, []write{refuseWrite("p1")}, []string{"create pool p2: POST pools does not follow"}, nil,
 	},
 	"another object is refused": {
 		[]string{"create pool p1"},
-		[]write{refuseWrite("POST pools", "p2")},
+		[]write{refuseWrite("p2")},
 		[]string{"create pool p1: POST pools does not follow", "POST pools was not announced"},
 		nil,
 	},
