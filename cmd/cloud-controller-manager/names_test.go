@@ -29,6 +29,8 @@ var mayNameClouds = map[string]string{
 	"test/vrrp/network.go":           "the daemon of that name, which it runs",
 	"test/e2e/secrets_test.go":       "a cloud that reads Secrets",
 	"test/e2e/start_test.go":         "the metrics of the cloud of tests that need any",
+
+	"cmd/cloud-controller-manager/validate_test.go": "faults of configuration files, which are each cloud's own",
 }
 
 // TestNobodyAsksForTheCloud: outside its folder and registry/linked, no code compares with the name of a cloud, and no chart template
