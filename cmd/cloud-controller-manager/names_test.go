@@ -86,3 +86,24 @@ func literals(t *testing.T, path string) []string {
 	})
 	return list
 }
+
+// TestMessagesDoNotPlead: errors and events say what to do in this program's words. "Please" is how several clouds' own controllers begin.
+func TestMessagesDoNotPlead(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{"cmd", "registry", "providers"} {
+		require.NoError(t, filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case d.IsDir() && (strings.HasSuffix(path, "sim") || d.Name() == "simkit"):
+				return filepath.SkipDir // a simulator has its cloud's words
+			case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+				return nil
+			}
+			for _, literal := range literals(t, path) {
+				assert.NotContains(t, literal, "Please", path)
+			}
+			return nil
+		}))
+	}
+}
