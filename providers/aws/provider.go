@@ -188,6 +188,6 @@ func installation() registry.Installation {
 					"set. Its lease has the same name, so step 3 works unchanged. Where the tagging controller runs, add `tagging` to `controllers`.",
 			},
 		},
-		MaxSlimMiB: 53,
+		MaxSlimMiB: 54,
 	}
 }

@@ -140,6 +140,6 @@ func installation() registry.Installation {
 			},
 			Notes: []string{"DigitalOcean's own controller runs without leader election: stop it before step 3."},
 		},
-		MaxSlimMiB: 47,
+		MaxSlimMiB: 48,
 	}
 }

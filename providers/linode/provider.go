@@ -171,6 +171,6 @@ func installation() registry.Installation {
 				},
 			},
 		},
-		MaxSlimMiB: 47,
+		MaxSlimMiB: 48,
 	}
 }

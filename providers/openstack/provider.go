@@ -185,6 +185,6 @@ func installation() registry.Installation {
 				},
 			},
 		},
-		MaxSlimMiB: 47,
+		MaxSlimMiB: 48,
 	}
 }

@@ -94,6 +94,6 @@ func installation() registry.Installation {
 			ClusterName: "no name in the cloud",
 			Written:     "nothing in oVirt; addresses of nodes may change their type, see `external-addresses-like`",
 		},
-		MaxSlimMiB: 45,
+		MaxSlimMiB: 46,
 	}
 }

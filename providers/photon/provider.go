@@ -64,6 +64,6 @@ func installation() registry.Installation {
 			ClusterName: "no name in the cloud",
 			Written:     "nothing in Photon Controller; addresses of nodes become internal, see `legacyAddressTypes`",
 		},
-		MaxSlimMiB: 45,
+		MaxSlimMiB: 46,
 	}
 }
