@@ -595,6 +595,9 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 	if err == nil && !isNetworkService(service) {
 		_, _, err = s.shapeFor(nil)
 	}
+	if err == nil {
+		err = checkFreeform(s.ownTags().Freeform) // of a load balancer that is to be made
+	}
 	return warnings, err
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/limits"
 )
 
@@ -175,6 +176,8 @@ func TestTagsBeyondTheLimits(t *testing.T) {
 			_, err := w.ensure(s, nodes)
 			require.ErrorContains(w, err, want)
 			assert.Zero(w, w.Server.Calls().Writes)
+			_, err = checkService(registry.Inputs{}, s)
+			require.ErrorContains(w, err, want, "validate says so, too")
 		}
 		s.Annotations[annotationFreeform] = tagsOf(10, 100, 256)
 		events := record.NewFakeRecorder(10)
