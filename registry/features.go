@@ -40,7 +40,7 @@ type Features struct {
 type InstanceTags struct {
 	// Called is the cloud's word for them, with what else a rule must know, such as that they have no values; "" if there are none.
 	Called string `json:"called,omitempty"`
-	// Elsewhere names the further call that reads them, so that they are not served; "" if the reads of instances have them.
+	// Elsewhere names the further call that would read them, for which they are not served; "" if the reads of instances have them.
 	Elsewhere string `json:"elsewhere,omitempty"`
 }
 

@@ -43,7 +43,7 @@ type AnnotationRow struct {
 	// Needs is a condition without which the value has no effect, which a warning says. Unlike Where it does not divide Services into
 	// kinds, so that a portable annotation's translation may satisfy it.
 	Needs *Where `json:"needs,omitempty"`
-	// Unread is set if the value is then neither parsed nor refused.
+	// Unread is set if a value whose Needs are not met is neither parsed nor refused.
 	Unread bool `json:"unread,omitempty"`
 	// RefuseEmpty is set if an empty value is a fault, and not the same as absence.
 	RefuseEmpty bool `json:"refuseEmpty,omitempty"`
@@ -58,7 +58,7 @@ type Where struct {
 	NoneOf []string `json:"noneOf,omitempty"`
 	// Present is set where the other annotation must be there, whatever its value.
 	Present bool `json:"present,omitempty"`
-	// Decided is set if options, the class or the cloud decide as well, so that the cloud's code calls Unmet with the outcome.
+	// Decided is set if annotations alone do not decide it. The cloud's code, which knows the options and the class, calls Unmet then.
 	Decided bool `json:"decided,omitempty"`
 }
 
@@ -96,7 +96,7 @@ func (w *Where) String() string {
 func Given(key string) *Where { return &Where{Key: key, NoneOf: []string{""}} }
 
 // Unmet warns of annotations without effect, because they need another one: given are those of the Service, effective all that count. Of
-// switches every form that their rows take counts. It is about conditions that are decided elsewhere, or about the others.
+// switches every form that their rows take counts. With decided it judges the rows whose condition is Decided, else all others.
 func Unmet(rows []AnnotationRow, given, effective map[string]string, decided bool) error {
 	read := map[string]string{}
 	maps.Copy(read, effective)

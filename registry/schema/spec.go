@@ -95,7 +95,7 @@ type Problem struct {
 	Reason string
 	// Warning is true if the program continues with the default.
 	Warning bool
-	// InFile is set if the cloud config holds the value, or nothing else could hold what is missing.
+	// InFile is set for a fault of the cloud config itself: of a value in it, or of one that is missing and can stand nowhere else.
 	InFile bool
 }
 

@@ -34,7 +34,7 @@ type Request struct {
 const received = "RequestReceived"
 
 // Audit returns the requests whose user name contains user, and that came since ForgetAudit, in the order in which they were done. All are
-// there that came before this was called: what a request does is seen before the log has its end, but after the log has its beginning.
+// there that came before this was called: a request may be done before the log has its end, but never before it has its beginning.
 func (s *APIServer) Audit(ctx context.Context, user string) ([]Request, error) {
 	lines, err := s.settledAudit(ctx)
 	var all []Request

@@ -43,7 +43,7 @@ type announcedWrite struct {
 	row               *PlannedWrites
 	operations, words []string
 	beside            bool
-	// needs names the last of those that may come beside a change, as listRows does.
+	// needs is set at the last write that a row of Beside allows: that row's name, so that a number that is too high is found.
 	needs string
 }
 

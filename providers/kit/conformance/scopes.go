@@ -58,9 +58,9 @@ type Scope struct {
 	NeededReads []string
 	// Widen has somebody change the rules of Services for a network by hand, so that they let in everybody.
 	Widen func(network string)
-	// Meddle makes a Service one that has to do with the ports of another one on nodes; nil where Services cannot.
+	// Meddle makes a Service use a port of another one on the nodes, for example by its health check; nil where Services cannot.
 	Meddle func(s, other *v1.Service)
-	// Elsewhere are annotations by which a load balancer stands in another place than usual, whose rules are others; nil is the internal one.
+	// Elsewhere are annotations that put a load balancer where it has rules of its own, such as another subnet; nil is the internal one.
 	Elsewhere map[string]string
 	// OneFamily is why source ranges cannot be of both families, where Services can.
 	OneFamily string

@@ -212,7 +212,7 @@ type Phase int
 const (
 	// PhaseOpen holds the changes to the desired state, one after the other: the first that fails is the last.
 	PhaseOpen Phase = iota
-	// PhaseNarrow holds the changes that shut clients out. Each is tried, even if others fail.
+	// PhaseNarrow holds changes that shut clients out, first or last. Each is tried, even if others fail.
 	PhaseNarrow
 )
 
