@@ -3,6 +3,7 @@ package cloudstack
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -83,21 +84,30 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err := r.readDetails(ctx, q, lb); err != nil {
 		return err
 	}
-	changes, err := r.leftoverItems(ctx, lb)
+	closings, err := r.leftoverItems(ctx, lb)
 	if err != nil {
 		return err
 	}
 	for _, gone := range rules {
-		changes = append(changes, r.accessClosing(lb, gone)...)
+		closings = append(closings, r.accessClosing(lb, gone)...)
 	}
+	var refused []error // each closing is tried; the rules stay to find what is open
+	for _, closing := range closings {
+		_, err := closing.Make(ctx, &q, lb)
+		refused = append(refused, err)
+	}
+	if err := errors.Join(refused...); err != nil {
+		return err
+	}
+	var changes []lbChange
 	for _, gone := range rules {
 		changes = append(changes, r.ruleDeletion(lb, gone))
 	}
 	if lb.address != nil && isAcquiredFor(q.Service, settings{}, record{}, rules, *lb.address, 0) {
 		changes = append(changes, r.addressRelease(*lb.address))
 	}
-	for _, change := range changes {
-		if lb, err = change.Make(ctx, &q, lb); err != nil {
+	for _, step := range changes {
+		if lb, err = step.Make(ctx, &q, lb); err != nil {
 			return err
 		}
 	}
