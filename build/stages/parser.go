@@ -90,7 +90,7 @@ func (p *parser) readEvent(e event) {
 		p.end(e, text)
 	case "fail":
 		if e.Test == "" {
-			p.failures = append(p.failures, strings.Trim(p.packages[e.FailedBuild].all()+text.all(), "\n"))
+			p.failures = append(p.failures, strings.Trim(p.packages[e.FailedBuild].join()+text.join(), "\n"))
 			delete(p.packages, e.FailedBuild)
 			delete(p.packages, key)
 		}
@@ -123,7 +123,7 @@ func (p *parser) end(e event, text *printed) {
 	text.order = slices.DeleteFunc(text.order, func(test string) bool { return test == e.Test })
 }
 
-func (t *printed) all() string {
+func (t *printed) join() string {
 	if t == nil {
 		return ""
 	}
@@ -159,7 +159,7 @@ func (p *parser) finish(failed bool) []string {
 		return nil
 	}
 	for _, text := range p.packages {
-		p.plain = append(p.plain, text.all())
+		p.plain = append(p.plain, text.join())
 	}
 	if rest := strings.TrimSpace(strings.Join(p.plain, "\n")); rest != "" {
 		p.failures = append(p.failures, rest)

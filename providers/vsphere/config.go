@@ -311,7 +311,7 @@ func (c *Config) understand(f file, in registry.Inputs) error {
 		c.VCenters = append(c.VCenters, v)
 	}
 	if len(c.VCenters) == 0 {
-		note(absent("vcenter", "there is no vCenter: set global.server, or a section vcenter.<name> with server"))
+		note(blameMissing("vcenter", "there is no vCenter: set global.server, or a section vcenter.<name> with server"))
 	}
 	note(c.loadBalancerSections(f))
 	note(c.NSXT.check(c.LoadBalancer.Enabled || c.Route.RouterPath != ""))
@@ -374,8 +374,8 @@ func isSet(in registry.Inputs, name string) bool {
 
 func problem(key, reason string) error { return schema.BlameKey(key, "", reason) }
 
-// absent returns a fault that the environment, or a folder beside the cloud config, may mend.
-func absent(key, reason string) error {
+// blameMissing returns the fault of a key whose value the environment, or a file beside the cloud config, could supply instead.
+func blameMissing(key, reason string) error {
 	return &schema.Problem{Place: "key " + key + " of the cloud config", Reason: reason}
 }
 
@@ -433,10 +433,10 @@ func (v *vcenterConfig) credentials(g globalConfig, own map[string]string, at fu
 	}
 	var problems []error
 	if v.User.IsZero() {
-		problems = append(problems, absent(at("user"), "is required and is not set: set it, or global.user, or secretName"))
+		problems = append(problems, blameMissing(at("user"), "is required and is not set: set it, or global.user, or secretName"))
 	}
 	if v.Password.IsZero() {
-		problems = append(problems, absent(at("password"), "is required and is not set: set it, or global.password, or secretName"))
+		problems = append(problems, blameMissing(at("password"), "is required and is not set: set it, or global.password, or secretName"))
 	}
 	return errors.Join(problems...)
 }
@@ -455,7 +455,7 @@ func (v *vcenterConfig) families(global []string, own string, in registry.Inputs
 		v.IPFamilies = []v1.IPFamily{v1.IPv4Protocol}
 	}
 	if len(families) > 1 && !isSet(in, envDualStack) {
-		return absent(at("ipFamily"), "has more than one family, which needs the environment variable "+envDualStack)
+		return blameMissing(at("ipFamily"), "has more than one family, which needs the environment variable "+envDualStack)
 	}
 	return nil
 }

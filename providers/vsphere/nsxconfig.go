@@ -125,7 +125,7 @@ func (n nsxtConfig) check(needed bool) error {
 	var problems []error
 	report := func(bad bool, key, reason string) {
 		if bad {
-			problems = append(problems, absent("nsxt."+key, reason))
+			problems = append(problems, blameMissing("nsxt."+key, reason))
 		}
 	}
 	report(n.Host == "", "host", "is required for load balancers and routes; name the host of the NSX-T manager")

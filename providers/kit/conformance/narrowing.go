@@ -70,7 +70,7 @@ func runNarrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	scope := readFixture(t, newFixture, func(f *Fixture) Scope { return f.SourceRanges.Scope })
 	require.Equal(t, scope.Subnet == nil, scope.NoSubnet != "", "the fixture names a subnet, or says why none counts")
 	var free narrowed
-	synctest.Test(t, func(t *testing.T) { free = newNarrowing(t, newFixture).free() })
+	synctest.Test(t, func(t *testing.T) { free = newNarrowing(t, newFixture).narrowFreely() })
 	require.NotEmpty(t, free.writes, "another port is written, too")
 	for name, hinder := range hindrances {
 		if name != subnetUnread || scope.Subnet != nil {
@@ -222,8 +222,8 @@ type narrowed struct {
 	opens  map[string]bool
 }
 
-// free narrows where nothing is refused.
-func (n *narrowing) free() (end narrowed) {
+// narrowFreely narrows where nothing is refused.
+func (n *narrowing) narrowFreely() (end narrowed) {
 	n.narrow()
 	opens := map[string]bool{}
 	open, calls, closed, last := n.open, map[string]int{}, map[string]int{}, ""
