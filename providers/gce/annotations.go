@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/gce/gcelimits"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/defaults"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
@@ -215,7 +216,11 @@ func sourceRanges(place string, list []string) ([]string, error) {
 		ranges = []string{"0.0.0.0/0"}
 	}
 	slices.Sort(ranges)
-	return slices.Compact(ranges), nil
+	ranges = slices.Compact(ranges)
+	if err := gcelimits.SourceRanges.CheckNumber(len(ranges)); err != nil {
+		return nil, &schema.Problem{Place: place, Reason: err.Error()}
+	}
+	return ranges, nil
 }
 
 // hasMixedProtocols reports whether the ports of a Service have several protocols.

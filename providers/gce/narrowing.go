@@ -7,6 +7,7 @@ import (
 
 	compute "google.golang.org/api/compute/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/gce/gcelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
@@ -14,7 +15,8 @@ import (
 
 var _ services.Narrower[observation] = (*reconciler)(nil)
 
-// Narrowing removes clients that the Service no longer allows. A firewall rule without sources would admit everybody, so it is deleted.
+// Narrowing removes clients that the Service no longer allows. A firewall rule without sources would admit everybody, so it is deleted. A
+// Service with more networks than a rule takes is refused, and keeps as many as fit.
 func (b *reconciler) Narrowing(_ context.Context, r services.Request, o observation) ([]change, error) {
 	if o.firewall == nil {
 		return nil, nil
@@ -28,6 +30,7 @@ func (b *reconciler) Narrowing(_ context.Context, r services.Request, o observat
 		return []change{b.firewallDeletion(o.firewall.Name)}, nil
 	}
 	have := o.firewall
+	after = rangesThatFit(after, have.SourceRanges)
 	var allowed []*compute.FirewallAllowed
 	for _, a := range have.Allowed { // the API guarantees no order
 		ports := slices.SortedFunc(slices.Values(a.Ports), func(a, b string) int {
@@ -47,4 +50,24 @@ func (b *reconciler) Narrowing(_ context.Context, r services.Request, o observat
 	before := *have
 	before.Network = want.Network // ignore the notation
 	return []change{withCompare(step, services.Within(&before, want), want)}, nil
+}
+
+// rangesThatFit returns as many of the networks as a firewall rule takes, first those that it has already.
+func rangesThatFit(networks, have []string) []string {
+	if gcelimits.SourceRanges.CheckNumber(len(networks)) == nil {
+		return networks
+	}
+	isOpen := map[string]bool{}
+	for _, n := range have {
+		isOpen[n] = true
+	}
+	var open, others []string
+	for _, n := range networks {
+		if isOpen[n] {
+			open = append(open, n)
+		} else {
+			others = append(others, n)
+		}
+	}
+	return slices.Sorted(slices.Values(append(open, others...)[:gcelimits.SourceRanges.Max]))
 }

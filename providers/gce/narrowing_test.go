@@ -3,6 +3,7 @@ package gce
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/gce/gcelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -78,4 +80,19 @@ func TestNobodyIsLeft(t *testing.T) {
 		w.ensure(w.write(s))
 		assert.Equal(t, []any{"198.51.100.0/24"}, w.mayConnect())
 	})
+}
+
+// TestRangesThatFit: of more networks than a firewall rule takes, those that it has already stay.
+func TestRangesThatFit(t *testing.T) {
+	t.Parallel()
+	networks := []string{"99.0.0.0/24"}
+	for n := range gcelimits.SourceRanges.Max {
+		networks = append(networks, fmt.Sprintf("10.%d.%d.0/24", n/250, n%250))
+	}
+	slices.Sort(networks)
+	fits := rangesThatFit(networks, []string{"10.0.0.0/8", "99.0.0.0/24"})
+	assert.Len(t, fits, gcelimits.SourceRanges.Max)
+	assert.Contains(t, fits, "99.0.0.0/24")
+	assert.True(t, slices.IsSorted(fits))
+	assert.Equal(t, networks[1:], rangesThatFit(networks[1:], nil))
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/anyccm/cloud-controller-manager/providers/gce/gcelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
@@ -51,7 +52,7 @@ func scopeOf(sim *gcesim.Sim) conformance.Scope {
 				sim.Edit("firewalls", fmt.Sprint(f["name"]), nil)
 			}
 		},
-		Unfilled:    "a firewall rule of the Service's own is narrowed in place, which takes no room",
+		Overflow:    gcelimits.SourceRanges.Max + 1, Full: "takes at most 5000",
 		NoSubnet:    "who may connect does not depend on subnets",
 		Unprotected: "nothing of a load balancer can be protected",
 		Widen: func(network string) {

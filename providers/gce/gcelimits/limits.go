@@ -26,6 +26,10 @@ var (
 		What: "instances", Within: "an instance group", Operation: "instanceGroups", Path: "instances", Max: 1000, Unit: limits.Objects, Source: quotas,
 		Program: "the others receive no traffic, which an event tells",
 	}
+	SourceRanges = limits.Limit{
+		What: "source ranges", Within: "a firewall rule", Operation: "firewalls", Path: "sourceRanges", Max: 5000, Unit: limits.Items,
+		Source: "Google Cloud: Cloud Next Generation Firewall, quotas and limits", Program: "refused", Advice: "use fewer and larger networks",
+	}
 )
 
 // Table lists all limits.
@@ -38,5 +42,5 @@ var Table = limits.Table{
 		Program: "is made to fit",
 	},
 	{What: "the value of a label", Path: "labels.*", Max: 63, Unit: limits.Characters, Source: api, Program: "is made to fit"},
-	RulePorts, PoolChange, PoolCreation, GroupMembers,
+	RulePorts, PoolChange, PoolCreation, GroupMembers, SourceRanges,
 }
