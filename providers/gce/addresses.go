@@ -12,25 +12,28 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // purposeSharedVIP marks internal addresses that several forwarding rules may use.
 const purposeSharedVIP = "SHARED_LOADBALANCER_VIP"
 
+// addresses are reserved addresses: those of users, and those of this program while it replaces a forwarding rule.
+type addresses struct{ *writer }
+
 // isOwn reports whether this program reserved the address. A user may have reserved another one under the same name.
-func isOwn(a *compute.Address, d *spec) bool {
+func isOwn(a *compute.Address, d *desired) bool {
 	return a != nil && a.Name == d.name && a.Description == serviceDescription(d.service)
 }
 
-func (b *reconciler) desireAddress(ctx context.Context, service *v1.Service, o observation, d *spec) ([]services.Finding, error) {
+// desire sets the address and the network tier.
+func (a *addresses) desire(ctx context.Context, service *v1.Service, o observed, d *desired) ([]services.Finding, error) {
 	if !d.internal {
 		d.tier = strings.ToUpper(d.settings.Tier)
 	}
 	asked := service.Spec.LoadBalancerIP
 	if asked != "" {
-		if err := b.desireRequested(ctx, asked, o, d); err != nil {
+		if err := a.desireRequested(ctx, asked, o, d); err != nil {
 			return []services.Finding{services.Warning(eventConfigError, "%s", err)}, err
 		}
 	}
@@ -42,7 +45,7 @@ func (b *reconciler) desireAddress(ctx context.Context, service *v1.Service, o o
 		d.tier = o.address.NetworkTier
 	}
 	if asked == "" {
-		if err := b.keepReserved(ctx, service, o, d); err != nil {
+		if err := a.keepReserved(ctx, service, o, d); err != nil {
 			return nil, err
 		}
 	}
@@ -51,8 +54,8 @@ func (b *reconciler) desireAddress(ctx context.Context, service *v1.Service, o o
 }
 
 // desireRequested checks the requested address first, so that nothing is removed for an address that the cloud would refuse.
-func (b *reconciler) desireRequested(ctx context.Context, asked string, o observation, d *spec) error {
-	reserved, err := b.api.stores.addresses.Find(ctx, indexIP, asked, ensureQuery)
+func (a *addresses) desireRequested(ctx context.Context, asked string, o observed, d *desired) error {
+	reserved, err := a.api.stores.addresses.Find(ctx, indexIP, asked, ensureQuery)
 	if err != nil {
 		return cloudapi.NotAbsence(err)
 	}
@@ -75,7 +78,7 @@ func (b *reconciler) desireRequested(ctx context.Context, asked string, o observ
 			return refuse("%s", why)
 		}
 	}
-	user, err := b.userOf(ctx, asked, reserved, d)
+	user, err := a.userOf(ctx, asked, reserved, d)
 	if err == nil && user != "" && !has {
 		err = refuse("is in use by %s; use another address", user)
 	}
@@ -83,7 +86,7 @@ func (b *reconciler) desireRequested(ctx context.Context, asked string, o observ
 }
 
 // unfitReason explains why the load balancer cannot use a user's address, "" if it can.
-func (d *spec) unfitReason(a *compute.Address) string {
+func (d *desired) unfitReason(a *compute.Address) string {
 	switch {
 	case d.internal && a.AddressType != schemeInternal:
 		return "is an external address; use one of the subnet"
@@ -98,27 +101,24 @@ func (d *spec) unfitReason(a *compute.Address) string {
 }
 
 // keepReserved adopts the present or last address as the user's if somebody has reserved it. It cannot be reserved twice.
-func (b *reconciler) keepReserved(ctx context.Context, service *v1.Service, o observation, d *spec) error {
-	ip := ""
-	if o.rule != nil {
+func (a *addresses) keepReserved(ctx context.Context, service *v1.Service, o observed, d *desired) error {
+	ip := o.replacedIP
+	if list := service.Status.LoadBalancer.Ingress; o.rule != nil {
 		ip = o.rule.IPAddress
-	} else if list := service.Status.LoadBalancer.Ingress; len(list) > 0 {
+	} else if ip == "" && len(list) > 0 {
 		ip = list[0].IP
-	}
-	if o.rule == nil && o.replacedIP != "" {
-		ip = o.replacedIP
 	}
 	if ip == "" {
 		return nil
 	}
-	reserved, err := b.api.stores.addresses.Find(ctx, indexIP, ip, ensureQuery)
+	reserved, err := a.api.stores.addresses.Find(ctx, indexIP, ip, ensureQuery)
 	if err != nil {
 		return cloudapi.NotAbsence(err)
 	}
 	if len(reserved) == 0 || isOwn(reserved[0], d) || d.unfitReason(reserved[0]) != "" {
 		return nil
 	}
-	user, err := b.userOf(ctx, ip, reserved, d)
+	user, err := a.userOf(ctx, ip, reserved, d)
 	if err == nil && user == "" {
 		d.ip, d.ipIsUsers, d.tier = ip, true, cmp.Or(d.tier, reserved[0].NetworkTier)
 	}
@@ -126,17 +126,17 @@ func (b *reconciler) keepReserved(ctx context.Context, service *v1.Service, o ob
 }
 
 // userOf names another user of an address that conflicts with the load balancer; "" if there is none.
-func (b *reconciler) userOf(ctx context.Context, ip string, reserved []*compute.Address, d *spec) (string, error) {
+func (a *addresses) userOf(ctx context.Context, ip string, reserved []*compute.Address, d *desired) (string, error) {
 	shared := !d.internal
-	for _, a := range reserved {
-		shared = shared || a.Purpose == purposeSharedVIP
-		for _, link := range a.Users {
+	for _, address := range reserved {
+		shared = shared || address.Purpose == purposeSharedVIP
+		for _, link := range address.Users {
 			if strings.Contains(link, "/instances/") {
 				return "instance " + lastPart(link), nil
 			}
 		}
 	}
-	rules, err := b.api.stores.rules.Find(ctx, indexIP, ip, ensureQuery)
+	rules, err := a.api.stores.rules.Find(ctx, indexIP, ip, ensureQuery)
 	if err != nil {
 		return "", cloudapi.NotAbsence(err)
 	}
@@ -149,7 +149,7 @@ func (b *reconciler) userOf(ctx context.Context, ip string, reserved []*compute.
 }
 
 // sharePorts reports whether a forwarding rule and the load balancer have ports in common.
-func sharePorts(r *compute.ForwardingRule, d *spec) bool {
+func sharePorts(r *compute.ForwardingRule, d *desired) bool {
 	all := slices.DeleteFunc(append(slices.Clone(r.Ports), r.PortRange), func(p string) bool { return p == "" })
 	theirs, mine := numbersOf(all), numbersOf([]string{d.portRange})
 	if r.AllPorts || len(theirs) == 0 {
@@ -158,8 +158,8 @@ func sharePorts(r *compute.ForwardingRule, d *spec) bool {
 	return slices.ContainsFunc(theirs, func(p int) bool { return slices.Contains(mine, p) })
 }
 
-// heldAddress is the address to reserve while the forwarding rule is replaced: the requested or the present one; "" lets the cloud choose.
-func (d *spec) heldAddress(rule *compute.ForwardingRule) string {
+// addressToHold is reserved while the forwarding rule is replaced: the requested or the present address; "" lets the cloud choose.
+func (d *desired) addressToHold(rule *compute.ForwardingRule) string {
 	switch {
 	case d.ip != "":
 		return d.ip
@@ -172,14 +172,11 @@ func (d *spec) heldAddress(rule *compute.ForwardingRule) string {
 }
 
 // checkReservable refuses to replace the forwarding rule if a user's address has the name under which its address would be reserved.
-func (d *spec) checkReservable(o observation) error {
-	if o.rule == nil || o.address == nil || isOwn(o.address, d) || d.legacy || d.ipIsUsers || d.heldAddress(o.rule) == "" {
+func (d *desired) checkReservable(o observed) error {
+	if o.rule == nil || o.address == nil || isOwn(o.address, d) || d.legacy || d.ipIsUsers || d.addressToHold(o.rule) == "" {
 		return nil
 	}
-	why := ruleChange(o.rule, *d)
-	if d.internal {
-		why = internalRuleChange(o.rule, *d, d.backend)
-	}
+	why := d.replacementReason(o.rule)
 	if why == "" {
 		return nil
 	}
@@ -189,50 +186,51 @@ func (d *spec) checkReservable(o observation) error {
 	}
 }
 
-// addressChanges reserve the address while the forwarding rule is replaced. A new address is reserved too, so that the cloud reports a
-// missing subnet, tier or address before the old forwarding rule is deleted.
-func (b *reconciler) addressChanges(o observation, d spec, replace bool) []change {
-	held, wanted := isOwn(o.address, &d), d.heldAddress(o.rule)
-	fits := held && !d.ipIsUsers && d.unfitReason(o.address) == "" && (wanted == "" || o.address.Address == wanted)
-	// The forwarding rule's own address is released after all other changes.
-	released := o.rule != nil && !replace && o.address != nil && o.address.Address == o.rule.IPAddress
-	useless := !fits || (o.rule != nil && !replace) // another address is wanted or in use
+// changes reserve the address while the forwarding rule is replaced. A new address is reserved too, so that the cloud reports a missing
+// subnet, tier or address before the old forwarding rule is deleted.
+func (a *addresses) changes(o observed, d desired, replaces bool) []change {
+	own, toHold := isOwn(o.address, &d), d.addressToHold(o.rule)
+	suits := !d.ipIsUsers && own && d.unfitReason(o.address) == "" && (toHold == "" || o.address.Address == toHold)
+	keepsRule := o.rule != nil && !replaces
 	switch {
-	case held && useless && !released:
-		return []change{withCompare(b.step(contract.PlanDelete, "address "+d.name, "it is not the wanted one", b.deleteAddress), planFields(o.address), nil)}
-	case !replace || d.ipIsUsers || o.address != nil:
+	case d.legacy:
+		return nil
+	case keepsRule && o.address != nil && o.address.Address == o.rule.IPAddress:
+		return nil // release follows after all other changes
+	case own && (keepsRule || !suits): // another address is in use or wanted
+		return []change{a.deletion(d.name, "it is not the wanted one", o.address)}
+	case !replaces || d.ipIsUsers || o.address != nil:
 		return nil
 	}
-	return []change{withCompare(b.step(contract.PlanCreate, "address "+d.name, cmp.Or(wanted, "a new one")+", while the forwarding rule is replaced",
-		b.holdAddress(d, wanted)), nil, field("address", wanted))}
+	return []change{a.create("address "+d.name, cmp.Or(toHold, "a new one")+", while the forwarding rule is replaced", field("address", toHold),
+		a.hold(d, toHold))}
 }
 
-func (b *reconciler) addressRelease(o observation, d spec, replaced bool) []change {
-	held := isOwn(o.address, &d)
-	if d.ipIsUsers || !replaced && (!held || o.address.Address != o.rule.IPAddress) || replaced && !held && o.address != nil {
+// release returns the change after which the forwarding rule alone holds the address.
+func (a *addresses) release(o observed, d desired, replaces bool) []change {
+	replaces = replaces && !d.legacy
+	own := isOwn(o.address, &d)
+	if d.ipIsUsers || !replaces && (!own || o.address.Address != o.rule.IPAddress) || replaces && !own && o.address != nil {
 		return nil
 	}
-	return []change{withCompare(
-		b.step(contract.PlanDelete, "address "+d.name, "the forwarding rule keeps it", b.deleteAddress), field("address", o.rule.IPAddress), nil)}
+	return []change{a.deletion(d.name, "the forwarding rule keeps it", field("address", o.rule.IPAddress))}
 }
 
-func (b *reconciler) holdAddress(d spec, ip string) writeFunc {
-	return func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
-		a := &compute.Address{Name: d.name, Description: serviceDescription(d.service), Address: ip, NetworkTier: d.tier}
+// hold reserves an address. The cloud also reserves one that is in use.
+func (a *addresses) hold(d desired, ip string) writeFunc {
+	return func(ctx context.Context, _ *services.Request, o *observed) (err error) {
+		address := &compute.Address{Name: d.name, Description: serviceDescription(d.service), Address: ip, NetworkTier: d.tier}
 		if d.internal {
-			a.AddressType, a.Subnetwork, a.NetworkTier = schemeInternal, d.subnet, ""
+			address.AddressType, address.Subnetwork, address.NetworkTier = schemeInternal, d.subnet, ""
 		}
-		o.address, err = putOne(ctx, b.api, b.api.stores.addresses, a, at.regional("addresses", d.name), "holding address "+cmp.Or(ip, d.name),
-			func(id string) (*compute.Operation, error) {
-				return b.api.sdk.Addresses.Insert(at.project, at.region, a).RequestId(id).Context(ctx).Do()
-			})
+		o.address, err = putOne(ctx, a.api, a.api.stores.addresses, address, o.at.regional("addresses", d.name), "holding address "+cmp.Or(ip, d.name),
+			request(a.api.sdk.Addresses.Insert(o.at.project, o.at.region, address)))
 		if err != nil {
 			return err
 		}
-		for _, link := range o.address.Users { // the cloud also reserves addresses in use
-			if lastPart(link) != d.name {
-				user := lastPart(link)
-				if err := b.deleteAddress(ctx, nil, at, o); err != nil {
+		for _, link := range o.address.Users {
+			if user := lastPart(link); user != d.name {
+				if err := a.delete(ctx, nil, o); err != nil {
 					return err
 				}
 				return &cloudapi.Error{
@@ -244,11 +242,13 @@ func (b *reconciler) holdAddress(d spec, ip string) writeFunc {
 	}
 }
 
-func (b *reconciler) deleteAddress(ctx context.Context, _ *services.Request, at place, o *observation) error {
-	err := deleteOne(ctx, b.api, b.api.stores.addresses, at.regional("addresses", o.name), "releasing address "+o.name,
-		func(id string) (*compute.Operation, error) {
-			return b.api.sdk.Addresses.Delete(at.project, at.region, o.name).RequestId(id).Context(ctx).Do()
-		})
+func (a *addresses) deletion(name, why string, before any) change {
+	return a.remove("address "+name, why, before, a.delete)
+}
+
+func (a *addresses) delete(ctx context.Context, _ *services.Request, o *observed) error {
+	err := deleteOne(ctx, a.api, a.api.stores.addresses, o.at.regional("addresses", o.name), "releasing address "+o.name,
+		request(a.api.sdk.Addresses.Delete(o.at.project, o.at.region, o.name)))
 	if err == nil {
 		o.address = nil
 	}

@@ -110,21 +110,16 @@ var Annotations = schema.Annotations[settings]{
 	annotationGlobalAccess, annotationSubnet, annotationShare, annotationAlphaShare).
 	Needing(&schema.Where{Key: annotationType, NoneOf: []string{typeInternal}, Decided: true}, annotationTier)
 
+const notOneIPv4 = "is not one IPv4 address, which is all that these load balancers have"
+
 // fields lists the Service fields through which portable annotations work.
 func fields() []schema.AnnotationRow {
 	return []schema.AnnotationRow{{
 		Key: portable.FieldLoadBalancerIP, Spec: schema.Spec{Kind: schema.KindString, Rules: []schema.Rule{
-			schema.Must(`^\s*`+schema.IPv4Pattern+`\s*$`, "is not one IPv4 address, which is all that these load balancers have"),
+			schema.Must(`^\s*`+schema.IPv4Pattern+`\s*$`, notOneIPv4),
 		}},
 		Serves: []schema.Serves{{Portable: portable.Address, Only: "one"}},
 	}}
-}
-
-func checkOneIPv4(v string) error {
-	if ip, err := netip.ParseAddr(v); err != nil || !ip.Is4() {
-		return errors.New("is not one IPv4 address, which is all that these load balancers have")
-	}
-	return nil
 }
 
 // isInternal reports whether a Service asks for an internal load balancer. Its class outweighs the annotations.
@@ -183,8 +178,8 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	s.SourceRanges = ranges
 	problems = append(problems, err)
 	if ip := service.Spec.LoadBalancerIP; ip != "" {
-		if err := checkOneIPv4(ip); err != nil {
-			problems = append(problems, &schema.Problem{Place: "spec.loadBalancerIP", Value: ip, Reason: err.Error()})
+		if a, err := netip.ParseAddr(ip); err != nil || !a.Is4() {
+			problems = append(problems, &schema.Problem{Place: "spec.loadBalancerIP", Value: ip, Reason: notOneIPv4})
 		}
 	}
 	if hasMixedProtocols(service) {
@@ -221,6 +216,11 @@ func sourceRanges(place string, list []string) ([]string, error) {
 		return nil, &schema.Problem{Place: place, Reason: err.Error()}
 	}
 	return ranges, nil
+}
+
+// sharesBackend reports whether a Service requests a shared backend service, in the only spelling that Google's own controller reads.
+func (s settings) sharesBackend() bool {
+	return s.Share == annotationOn || s.AlphaShare == annotationOn
 }
 
 // hasMixedProtocols reports whether the ports of a Service have several protocols.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 )
 
 const (
@@ -73,21 +74,21 @@ func (m *metadata) text(ctx context.Context, key string) (string, error) {
 // lastPathPart returns the last part of a value that is a path.
 func (m *metadata) lastPathPart(ctx context.Context, key string) (string, error) {
 	text, err := m.text(ctx, key)
-	return text[strings.LastIndex(text, "/")+1:], err
+	return lastPart(text), err
 }
 
 // tokens returns the token for each call, and renews it before it expires.
 type tokens struct {
 	fetch func(context.Context) (*oauth2.Token, error)
 
-	// turn admits one caller at a time. failed: when the latest renewal failed, which keeps a usable token for a while.
-	turn            chan struct{}
+	once keylock.Locks
+	// failed: when the latest renewal failed, which keeps a usable token for a while.
 	current         *oauth2.Token
 	fetched, failed time.Time
 }
 
 func newTokens(c Config, in registry.Inputs, m *metadata) *tokens {
-	t := &tokens{turn: make(chan struct{}, 1)}
+	t := &tokens{}
 	switch c.TokenURL {
 	case "":
 		t.fetch = m.token
@@ -201,12 +202,11 @@ func fromTokenURL(c Config, in registry.Inputs, m *metadata) func(context.Contex
 
 // token returns a token that does not expire soon. refused: the token that the API rejected, or "".
 func (t *tokens) token(ctx context.Context, refused string) (string, error) {
-	select {
-	case t.turn <- struct{}{}:
-	case <-ctx.Done():
-		return "", fmt.Errorf("waiting for a token: %w", ctx.Err())
+	unlock, err := t.once.Lock(ctx, "")
+	if err != nil {
+		return "", fmt.Errorf("waiting for a token: %w", err)
 	}
-	defer func() { <-t.turn }()
+	defer unlock()
 	now := time.Now()
 	usable := t.current != nil && refused != t.current.AccessToken && (t.current.Expiry.IsZero() || now.Before(t.current.Expiry))
 	if !t.isStale(refused, now) || (usable && now.Sub(t.failed) < refusedPause) {

@@ -55,7 +55,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	}
 	sdk.UserAgent = "anyccm/" + in.Version
 	a := &api{sdk: sdk, http: client, metadata: m}
-	a.places, a.operations, a.stores = newPlaces(c, a), newOperations(a), newStores(a)
+	a.places, a.operations, a.stores = &places{config: c, api: a}, newOperations(a), newStores(a)
 	return a, nil
 }
 

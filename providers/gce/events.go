@@ -19,9 +19,6 @@ const (
 	eventNoForwarding = "InstanceDoesNotForward"
 )
 
-// markPrefix starts the mark of a cluster.
-const markPrefix = "anyccm:"
-
 // eventRows are the events that only this provider writes.
 func eventRows() []events.Row {
 	return []events.Row{

@@ -12,35 +12,65 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// reportedMessages remembers messages for each Service, so that each is written once.
-type reportedMessages struct {
-	mu       sync.Mutex
-	commands map[types.UID]map[string]string
+// firewalls are the rules of the network that let clients and health checks reach the nodes.
+type firewalls struct {
+	*writer
+
+	reported reportedMessages
 }
 
-// isNew reports whether a message about a rule is new for a Service.
-func (t *reportedMessages) isNew(uid types.UID, rule, command string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.commands == nil {
-		t.commands = map[types.UID]map[string]string{}
-	}
-	if t.commands[uid] == nil {
-		t.commands[uid] = map[string]string{}
-	}
-	is := t.commands[uid][rule] != command
-	t.commands[uid][rule] = command
-	return is
+// reportedMessages remembers the last message about each object of a Service, so that it is written once.
+type reportedMessages struct{ last sync.Map }
+
+type reportKey struct {
+	service types.UID
+	object  string
 }
 
-// firewallChanges create or change a firewall rule.
-func (b *reconciler) firewallChanges(have, want *compute.Firewall) []change {
-	object := "firewall rule " + want.Name
+// isNew reports whether a message about an object differs from the last one.
+func (m *reportedMessages) isNew(service types.UID, object, message string) bool {
+	last, _ := m.last.Swap(reportKey{service, object}, message)
+	return last != message
+}
+
+// trafficFirewall lets clients reach the ports of the load balancer. It needs a higher priority than a deny rule, which wins at equal
+// priority.
+func (d *desired) trafficFirewall(o observed) *compute.Firewall {
+	priority := int64(firewallPriority)
+	if o.deny != nil {
+		priority = max(o.deny.Priority-1, 0)
+	}
+	return &compute.Firewall{
+		Name: firewallName(d.name), Description: firewallDescription(d.service, o.rule.IPAddress), Network: d.at.network, Priority: priority,
+		SourceRanges: d.settings.SourceRanges, DestinationRanges: []string{o.rule.IPAddress}, TargetTags: d.tags,
+		Allowed: []*compute.FirewallAllowed{{IPProtocol: strings.ToLower(d.protocol), Ports: portRanges(d.ports)}},
+	}
+}
+
+// firewallAt returns the field for the firewall rule of this name.
+func (o *observed) firewallAt(name string) **compute.Firewall {
+	switch name {
+	case firewallName(o.name):
+		return &o.firewall
+	case denyFirewallName(o.name):
+		return &o.deny
+	case ownCheckFirewallName(o.name, false):
+		return &o.poolChecks.ownFirewall
+	case ownCheckFirewallName(o.name, true):
+		return &o.backendChecks.ownFirewall
+	case sharedCheckFirewallName(o.cluster, true):
+		return &o.backendChecks.sharedFirewall
+	}
+	return &o.poolChecks.sharedFirewall
+}
+
+// changes create or change a firewall rule.
+func (f *firewalls) changes(have, want *compute.Firewall) []change {
+	object, put := "firewall rule "+want.Name, f.withLock("firewall rule "+want.Name, f.put(want))
 	if have == nil {
-		return []change{withCompare(b.step(contract.PlanCreate, object, strings.Join(want.SourceRanges, ", "), b.putFirewall(want)), nil, want)}
+		return []change{f.create(object, strings.Join(want.SourceRanges, ", "), want, put)}
 	}
 	differs := firewallChange(have, want)
 	if differs == "" {
@@ -50,121 +80,83 @@ func (b *reconciler) firewallChanges(have, want *compute.Firewall) []change {
 	if resource(have.Network) == resource(want.Network) {
 		before.Network = want.Network // ignore the notation
 	}
-	return []change{withCompare(b.step(contract.PlanChange, object, differs, b.putFirewall(want)), services.Within(&before, want), want)}
+	return []change{f.update(object, differs, services.Within(&before, want), want, put)}
 }
 
-// putFirewall creates or changes a firewall rule. Another Service may have created a shared one meanwhile. In a shared network an
-// administrator may have to do it.
-func (b *reconciler) putFirewall(want *compute.Firewall) writeFunc {
-	return func(ctx context.Context, r *services.Request, at place, o *observation) error {
-		unlock, err := b.lock(ctx, "firewall rule "+want.Name)
-		if err != nil {
-			return err
-		}
-		defer unlock()
-		have, err := find(ctx, b.api.stores.firewalls, want.Name, ensureQuery)
+// put creates or changes a firewall rule. Another Service may have created a shared one meanwhile. In a shared network an administrator may
+// have to do it.
+func (f *firewalls) put(want *compute.Firewall) writeFunc {
+	return func(ctx context.Context, req *services.Request, o *observed) error {
+		have, err := find(ctx, f.api.stores.firewalls, want.Name, ensureQuery)
 		if err != nil {
 			return cloudapi.NotAbsence(err)
 		}
-		sdk, body, verb := b.api.sdk.Firewalls, want, "create"
+		body, verb, call := want, "create", request(f.api.sdk.Firewalls.Insert(o.at.networkProject, want))
 		if have != nil {
 			body, verb = mergeFirewall(have, want), "update"
+			call = request(f.api.sdk.Firewalls.Patch(o.at.networkProject, want.Name, body))
 		}
 		after := have
 		if have == nil || firewallChange(have, want) != "" {
-			after, err = putOne(ctx, b.api, b.api.stores.firewalls, body, at.firewall(want.Name), "writing firewall rule "+want.Name,
-				func(id string) (*compute.Operation, error) {
-					if have == nil {
-						return sdk.Insert(at.networkProject, body).RequestId(id).Context(ctx).Do()
-					}
-					return sdk.Patch(at.networkProject, want.Name, body).RequestId(id).Context(ctx).Do()
-				})
+			after, err = putOne(ctx, f.api, f.api.stores.firewalls, body, o.at.firewall(want.Name), "writing firewall rule "+want.Name, call)
 		}
-		if err != nil && at.isSharedVPC() && isForbidden(err) {
-			b.requestManualChange(r, want.Name, gcloud(verb, at, body))
+		if err != nil && o.at.isSharedVPC() && isForbidden(err) {
+			f.requestManualChange(req, want.Name, gcloud(verb, o.at, body))
 			after, err = want, nil // assume it exists: the load balancer works once the administrator creates it
 		}
-		b.noteFirewall(o, want.Name, after)
+		*o.firewallAt(want.Name) = after
 		return err
 	}
 }
 
 // requestManualChange asks an administrator for a change, once.
-func (b *reconciler) requestManualChange(r *services.Request, rule, command string) {
-	if b.told.isNew(r.Service.UID, rule, command) {
-		r.Report(services.Notice(eventByHand, "Firewall change required by security admin: `%s`", command))
+func (f *firewalls) requestManualChange(req *services.Request, rule, command string) {
+	if f.reported.isNew(req.Service.UID, rule, command) {
+		req.Report(services.Notice(eventByHand, "Firewall change required by security admin: `%s`", command))
 	}
 }
 
-func (*reconciler) noteFirewall(o *observation, name string, f *compute.Firewall) {
-	switch name {
-	case firewallName(o.name):
-		o.firewall = f
-	case localFirewallName(o.name):
-		o.localFirewall = f
-	case denyFirewallName(o.name):
-		o.deny = f
-	case ownCheckFirewallName(o.name):
-		o.ownCheckFirewall = f
-	case nodeCheckFirewallName(o.cluster):
-		o.nodeCheckFirewall = f
-	default:
-		o.sharedFirewall = f
-	}
-}
-
-func (b *reconciler) firewallDeletion(name string) change {
-	deletion := func(ctx context.Context, r *services.Request, at place, o *observation) error {
-		unlock, needed, err := b.lockIfNeeded(ctx, name, *o)
+func (f *firewalls) deletion(name string) change {
+	return f.remove("firewall rule "+name, "", field("name", name), func(ctx context.Context, req *services.Request, o *observed) error {
+		unlock, needed, err := f.lockIfNeeded(ctx, name, *o)
 		defer unlock()
 		if err != nil {
 			return err
 		}
-		if needed {
-			b.noteFirewall(o, name, nil)
-			return nil
+		if !needed {
+			err = deleteOne(ctx, f.api, f.api.stores.firewalls, o.at.firewall(name), "deleting firewall rule "+name,
+				request(f.api.sdk.Firewalls.Delete(o.at.networkProject, name)))
 		}
-		err = deleteOne(ctx, b.api, b.api.stores.firewalls, at.firewall(name), "deleting firewall rule "+name, func(id string) (*compute.Operation, error) {
-			return b.api.sdk.Firewalls.Delete(at.networkProject, name).RequestId(id).Context(ctx).Do()
-		})
-		if err != nil && at.isSharedVPC() && isForbidden(err) {
-			b.requestManualChange(r, name, gcloud("delete", at, &compute.Firewall{Name: name}))
+		if err != nil && o.at.isSharedVPC() && isForbidden(err) {
+			f.requestManualChange(req, name, gcloud("delete", o.at, &compute.Firewall{Name: name}))
 			err = nil
 		}
 		if err == nil {
-			b.noteFirewall(o, name, nil)
+			*o.firewallAt(name) = nil
 		}
 		return err
-	}
-	return withCompare(b.step(contract.PlanDelete, "firewall rule "+name, "", deletion), field("name", name), nil)
+	})
 }
 
 // lockIfNeeded reports whether a shared firewall rule must stay, because its health check exists. Until unlock, no other Service can create
 // that.
-func (b *reconciler) lockIfNeeded(ctx context.Context, name string, o observation) (unlock func(), needed bool, err error) {
-	check := sharedCheckName(o.cluster)
+func (f *firewalls) lockIfNeeded(ctx context.Context, name string, o observed) (unlock func(), needed bool, err error) {
+	store, path := f.api.stores.httpChecks, o.at.httpCheck(sharedCheckName(o.cluster))
 	switch name {
-	case sharedFirewallName(o.cluster):
-		return lockAndFind(ctx, b, b.api.stores.checks, "health check "+check, check, o.sharedFirewall == nil)
-	case nodeCheckFirewallName(o.cluster):
-		return lockAndFind(ctx, b, b.api.stores.nodeChecks, "node health check "+check, check, o.nodeCheckFirewall == nil)
+	case sharedCheckFirewallName(o.cluster, false):
+	case sharedCheckFirewallName(o.cluster, true):
+		store, path = f.api.stores.checks, o.at.healthCheck(sharedCheckName(o.cluster))
+	default:
+		return func() {}, false, nil
 	}
-	return func() {}, false, nil
-}
-
-// lockAndFind reports whether a shared health check exists. Until unlock, no other Service can create it.
-func lockAndFind[T any](
-	ctx context.Context, b *reconciler, s *store[T], key, check string, gone bool,
-) (unlock func(), there bool, err error) {
-	if gone {
+	if *o.firewallAt(name) == nil {
 		return func() {}, true, nil
 	}
-	unlock, err = b.lock(ctx, key)
-	if err != nil {
+	if unlock, err = f.locks.Lock(ctx, path); err != nil {
 		return func() {}, false, err
 	}
-	found, err := s.Find(ctx, indexName, check, ensureQuery)
-	return unlock, len(found) > 0, cloudapi.NotAbsence(err)
+	found, err := find(ctx, store, lastPart(path), ensureQuery)
+	return unlock, found != nil, cloudapi.NotAbsence(err)
 }
 
 // gcloud returns the command with which an administrator makes the change.

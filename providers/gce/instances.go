@@ -131,14 +131,15 @@ func (i instance) nodeAddresses(ipv6First bool) []v1.NodeAddress {
 
 type instances struct {
 	*nodes.Instances[instanceID, instance]
-	all       *inventory.Inventory[instanceID, instance]
-	nodes     *nodecount.Counter
-	arrivals  *arrivals
-	ipv6First bool
+	config   Config
+	all      *inventory.Inventory[instanceID, instance]
+	nodes    *nodecount.Counter
+	arrivals *arrivals
+	reported reportedMessages
 }
 
 func newInstances(c Config, a *api) *instances {
-	i := &instances{nodes: &nodecount.Counter{}, arrivals: newArrivals(), ipv6First: c.StackType == stackIPv6}
+	i := &instances{config: c, nodes: &nodecount.Counter{}, arrivals: newArrivals()}
 	i.all = inventory.New(inventory.Source[instanceID, instance]{
 		Kind: "instance", ID: func(i instance) instanceID { return i.id },
 		List: func(ctx context.Context) ([]instance, int, error) {
@@ -182,38 +183,23 @@ func (a *api) instances(ctx context.Context) (all []instance, pages int, err err
 	if err != nil {
 		return nil, 0, err
 	}
-	ctx, listing := cloudapi.WatchListing(ctx)
 	zones := coverage{lacking: map[string]string{}, shown: map[string]int{}}
-	for token := ""; ; {
-		pages++
-		call := a.sdk.Instances.AggregatedList(at.project).MaxResults(pageSize).Context(ctx).
+	pages, err = readPages(ctx, listingInstances, false, func() *compute.InstancesAggregatedListCall {
+		return a.sdk.Instances.AggregatedList(at.project).MaxResults(pageSize).
 			Fields("items/*/instances("+instanceFields+")", "items/*/warning", "nextPageToken", "unreachables", "warning", "kind")
-		if token != "" {
-			call.PageToken(token)
-		}
-		page, err := call.Do()
-		if err == nil {
-			err = zones.add(page)
-		}
-		if err != nil {
-			return nil, pages, apiError(err, listingInstances)
-		}
-		before := len(all)
+	}, func(page *compute.InstanceAggregatedList) (objects int, next string, err error) {
 		for _, scope := range page.Items {
 			for _, i := range scope.Instances {
 				all = append(all, newInstance(at, i))
 			}
+			objects += len(scope.Instances)
 		}
-		if err := listing.Add(len(all) - before); err != nil {
-			return nil, pages, err
-		}
-		if token = page.NextPageToken; token == "" {
-			return all, pages, zones.err()
-		}
-		if err := listing.Turn(token); err != nil {
-			return nil, pages, err
-		}
+		return objects, page.NextPageToken, zones.add(page)
+	})
+	if err != nil {
+		return nil, pages, err
 	}
+	return all, pages, zones.err()
 }
 
 func (a *api) instance(ctx context.Context, id instanceID) (instance, error) {
@@ -267,7 +253,7 @@ func (s *instances) describe(_ context.Context, _ *v1.Node, i instance, _ invent
 		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("instance %s cannot become a node: it has no network interface with an address yet", i.id)}
 	}
 	return &cloudprovider.InstanceMetadata{
-		InstanceType: i.machine, Zone: i.id.zone, Region: regionOf(i.id.zone), NodeAddresses: i.nodeAddresses(s.ipv6First),
+		InstanceType: i.machine, Zone: i.id.zone, Region: regionOf(i.id.zone), NodeAddresses: i.nodeAddresses(s.config.StackType == stackIPv6),
 	}, nil
 }
 

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	compute "google.golang.org/api/compute/v1"
@@ -38,191 +36,220 @@ var ensureQuery = inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge
 // errNoInstance prevents emptying a load balancer.
 var errNoInstance = errors.New("no node has an instance of this region that is known; the instances of the load balancer stay as they are")
 
-type observation struct {
-	name, cluster string
-	// identified: the cluster's ID is known. It may be empty.
+// observed holds the cloud's objects of a Service.
+type observed struct {
+	at       place
+	settings settings
+	name     string
+	// cluster is the cluster's ID, which may be empty; identified: it is known.
+	cluster    string
 	identified bool
 	rule       *compute.ForwardingRule
-	pool       *compute.TargetPool
-	// nextPool serves while the pool is made again.
-	nextPool *compute.TargetPool
-	firewall *compute.Firewall
-	// narrowed: this reconciliation has narrowed the firewall rule.
-	narrowed bool
-	// local and shared are the health checks, with their firewall rules.
-	local, shared                 *compute.HttpHealthCheck
-	localFirewall, sharedFirewall *compute.Firewall
-	// Internal load balancers only.
-	// backend is the backend service named backendName, ruleBackend the one in the present forwarding rule. obsoleteBackends are to be
-	// deleted; unneededNames are those of shared ones that no other Service needs. ownCheck and nodeCheck are what local and shared are to
-	// external load balancers.
-	backend, ruleBackend                *compute.BackendService
-	obsoleteBackends                    []*compute.BackendService
-	backendName                         string
-	unneededNames                       []string
-	ownCheck, nodeCheck                 *compute.HealthCheck
-	ownCheckFirewall, nodeCheckFirewall *compute.Firewall
-	// groupZones are the zones whose instance group only this Service needs, if it is deleted.
-	groupZones []string
 	// address has the load balancer's name; replacedIP is that of a forwarding rule that was deleted to be made again.
 	address    *compute.Address
 	replacedIP string
-	// deny is the firewall rule of Google's own controller that denies everything else.
-	deny *compute.Firewall
+	// firewall lets clients in; narrowed: this reconciliation has narrowed it. deny is the firewall rule of Google's own controller that
+	// denies everything else.
+	firewall, deny *compute.Firewall
+	narrowed       bool
+
+	// External load balancers only. nextPool serves while the pool is made again.
+	pool, nextPool *compute.TargetPool
+	poolChecks     checks
+
+	// Internal load balancers only. backend is the backend service named backendName, ruleBackend the one in the present forwarding rule.
+	// obsoleteBackends are to be deleted; unneededNames are those of shared ones that no other Service needs.
+	backend, ruleBackend *compute.BackendService
+	backendName          string
+	obsoleteBackends     []*compute.BackendService
+	unneededNames        []string
+	backendChecks        checks
+	// groupZones are the zones whose instance group only this Service needs, if it is deleted.
+	groupZones []string
 }
 
 // reconciler implements services.Reconciler for external passthrough load balancers on target pools and internal ones on instance groups.
+// It knows the order of changes; the types for each kind of object make them.
 type reconciler struct {
-	config    Config
-	api       *api
-	instances *instances
-	identity  *identity
-	adopt     registry.Adoption
-	lock      func(ctx context.Context, key string) (func(), error)
-	kube      kubernetes.Interface
-	// unmarked: the credential may not label forwarding rules.
-	unmarked atomic.Bool
-	networks networks
-	told     reportedMessages
-	// onceNodes are the paths of the instances that were nodes: this program may remove them from instance groups.
-	onceNodes sync.Map
+	*writer
+
+	config   Config
+	identity *identity
+	adopt    registry.Adoption
+	kube     kubernetes.Interface
+
+	rules                     *forwardingRules
+	addresses                 *addresses
+	firewalls                 *firewalls
+	pools                     *targetPools
+	backends                  *backendServices
+	groups                    *instanceGroups
+	poolChecks, backendChecks *healthChecks
 }
 
-type change = services.Change[observation]
+type change = services.Change[observed]
 
 var (
-	_ services.Reconciler[observation, spec] = (*reconciler)(nil)
-	_ services.Asynchronous[observation]     = (*reconciler)(nil)
+	_ services.Reconciler[observed, desired] = (*reconciler)(nil)
+	_ services.Asynchronous[observed]        = (*reconciler)(nil)
 )
 
 // loadBalancers implements cloudprovider.LoadBalancer.
 type loadBalancers struct {
-	services.LoadBalancer[observation, spec]
+	services.LoadBalancer[observed, desired]
 	reconciler *reconciler
 }
 
 func newLoadBalancers(c Config, a *api, i *instances, adopt registry.Adoption) *loadBalancers {
-	r := &reconciler{config: c, api: a, instances: i, identity: &identity{}, adopt: adopt}
-	l := &loadBalancers{reconciler: r}
-	l.Reconciler, l.Name, r.lock = r, loadBalancerName, l.Lock
+	l := &loadBalancers{}
+	w := &writer{api: a, instances: i, locks: &l.LoadBalancer}
+	r := &reconciler{
+		writer: w, config: c, identity: &identity{}, adopt: adopt,
+		rules: &forwardingRules{writer: w}, addresses: &addresses{w}, firewalls: &firewalls{writer: w}, pools: &targetPools{w},
+		groups: &instanceGroups{writer: w},
+	}
+	r.backends = &backendServices{w, r.identity, r.groups}
+	r.poolChecks = &healthChecks{writer: w, store: a.stores.httpChecks, firewalls: r.firewalls}
+	r.backendChecks = &healthChecks{writer: w, store: a.stores.checks, firewalls: r.firewalls, internal: true}
+	l.reconciler, l.Reconciler, l.Name = r, r, loadBalancerName
 	l.Creations, l.Identify = services.Creations{Shows: creationShows, Repeat: true}, i.Identify
 	return l
 }
 
+// EnsureLoadBalancer implements cloudprovider.LoadBalancer. It also updates the condition of the Service's ports.
+func (l *loadBalancers) EnsureLoadBalancer(
+	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
+) (*v1.LoadBalancerStatus, error) {
+	if err := l.reconciler.setPortsCondition(ctx, service); err != nil {
+		return nil, err
+	}
+	return l.LoadBalancer.EnsureLoadBalancer(ctx, cluster, service, nodes) //nolint:wrapcheck // it is the same call
+}
+
 // Validate implements services.Reconciler.
-func (b *reconciler) Validate(r services.Request) ([]services.Finding, error) {
-	if isLeftAlone(r.Service, b.config) {
+func (r *reconciler) Validate(req services.Request) ([]services.Finding, error) {
+	if isLeftAlone(req.Service, r.config) {
 		return nil, cloudprovider.ImplementedElsewhere
 	}
-	warnings, err := checkService(registry.Inputs{}, r.Service)
+	warnings, err := checkService(registry.Inputs{}, req.Service)
 	findings := services.Judged(warnings, err)
-	if hasMixedProtocols(r.Service) {
+	if hasMixedProtocols(req.Service) {
 		findings = services.Judged(warnings, nil)
-		if !arePortsRefused(r.Service) { // else it was reported when the condition was written
+		if !arePortsRefused(req.Service) { // else it was reported when the condition was written
 			findings = append(findings, services.Warning(eventMixed, "The load balancer serves TCP or UDP, and the Service has ports of both: make two Services."))
 		}
 	}
-	if err == nil && r.Purpose == services.Ensure && len(r.Nodes) == 0 {
-		err = fmt.Errorf("no node can be a backend of Service %s", fullName(r.Service))
+	if err == nil && req.Purpose == services.Ensure && len(req.Nodes) == 0 {
+		err = fmt.Errorf("no node can be a backend of Service %s", fullName(req.Service))
 	}
 	return findings, err
 }
 
 // Observe implements services.Reconciler.
-func (b *reconciler) Observe(ctx context.Context, r services.Request) (o observation, err error) {
-	o.name = loadBalancerName(r.Cluster, r.Service)
-	if r.Purpose != services.Ensure && r.Purpose != services.Plan && isLeftAlone(r.Service, b.config) {
-		return observation{}, nil // another controller serves it, so nothing is written
+func (r *reconciler) Observe(ctx context.Context, req services.Request) (o observed, err error) {
+	if req.Purpose != services.Ensure && req.Purpose != services.Plan && isLeftAlone(req.Service, r.config) {
+		return o, nil // another controller serves it, so nothing is written
 	}
-	q := ensureQuery
-	if r.Purpose == services.UpdateNodes {
-		q = inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: updateMaxAge}
-	}
-	if o.cluster, o.identified, err = b.identity.clusterID(ctx, r.Purpose == services.Ensure); err != nil {
+	o.name = loadBalancerName(req.Cluster, req.Service)
+	o.settings, _, _ = parseSettings(req.Service) // Validate reports the faults
+	if o.cluster, o.identified, err = r.identity.clusterID(ctx, req.Purpose == services.Ensure); err != nil {
 		return o, err
 	}
-	s := b.api.stores
-	reads := []func() error{readInto(ctx, s.rules, o.name, q, &o.rule)}
-	if b.readsFirewalls(r) {
-		reads = append(reads, readInto(ctx, s.firewalls, firewallName(o.name), q, &o.firewall))
-	}
-	if r.Purpose != services.UpdateNodes && r.Purpose != services.Narrow {
-		reads = append(reads, readInto(ctx, s.addresses, o.name, q, &o.address))
-	}
-	if err := readAll(reads); err != nil || r.Purpose == services.Narrow {
+	if o.at, err = r.api.places.get(ctx); err != nil {
 		return o, err
 	}
-	external, internal := wantedOrPresent(r, o)
+	rd := &reader{query: ensureQuery, onlyNodes: req.Purpose == services.UpdateNodes}
+	rd.firewalls = !rd.onlyNodes || len(r.config.NodeTags) == 0
+	if rd.onlyNodes {
+		rd.query = inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: updateMaxAge}
+	}
+	s := r.api.stores
+	o.rule = read(ctx, rd, s.rules, o.name)
+	if rd.firewalls {
+		o.firewall = read(ctx, rd, s.firewalls, firewallName(o.name))
+	}
+	if req.Purpose == services.Narrow {
+		return o, rd.err
+	}
+	if !rd.onlyNodes {
+		o.address = read(ctx, rd, s.addresses, o.name)
+	}
+	if rd.err != nil {
+		return o, rd.err
+	}
+	external, internal := wantedOrPresent(req, o)
 	if external {
-		err = b.observeExternal(ctx, r, q, &o)
+		r.observeExternal(ctx, rd, &o)
 	}
-	if err == nil && internal {
-		err = b.observeInternal(ctx, r, q, &o)
+	if internal {
+		r.observeInternal(ctx, req, rd, &o)
 	}
-	return o, err
+	return o, rd.err
 }
 
-// readsFirewalls reports whether firewall rules are needed: they hold the tags of joining nodes, unless all nodes have the same tags.
-func (b *reconciler) readsFirewalls(r services.Request) bool {
-	return r.Purpose != services.UpdateNodes || len(b.config.NodeTags) == 0
+// reader reads the objects of a load balancer, up to the first error.
+type reader struct {
+	query inventory.Query
+	// onlyNodes: only what a change of nodes needs is read. firewalls: firewall rules are read. They hold the tags of joining nodes, unless
+	// all nodes have the same tags.
+	onlyNodes, firewalls bool
+	err                  error
 }
 
-func readAll(reads []func() error) error {
-	for _, read := range reads {
-		if err := read(); err != nil {
-			return cloudapi.NotAbsence(err)
-		}
+// read returns the object of this name, or the zero value if there is none or a read has failed.
+func read[T any](ctx context.Context, rd *reader, s *store[T], name string) (v T) {
+	if rd.err == nil {
+		v, rd.err = find(ctx, s, name, rd.query)
+		rd.err = cloudapi.NotAbsence(rd.err)
 	}
-	return nil
+	return v
 }
 
 // wantedOrPresent returns the kinds of load balancer that a Service wants or may still have: its annotation may have changed, and older
 // releases wrote no finalizer.
-func wantedOrPresent(r services.Request, o observation) (external, internal bool) {
-	has := func(f string) bool { return slices.Contains(r.Service.Finalizers, f) }
+func wantedOrPresent(req services.Request, o observed) (external, internal bool) {
+	has := func(f string) bool { return slices.Contains(req.Service.Finalizers, f) }
 	external, internal = has(finalizerNetLB), has(finalizerILB)
 	if o.rule != nil {
 		is := o.rule.LoadBalancingScheme == schemeInternal
 		external, internal = external || !is, internal || is
 	}
-	if r.Purpose == services.Ensure || r.Purpose == services.Plan || (!external && !internal) {
-		is := isInternal(r.Service)
+	if req.Purpose == services.Ensure || req.Purpose == services.Plan || (!external && !internal) {
+		is := isInternal(req.Service)
 		external, internal = external || !is, internal || is
 	}
 	return external, internal
 }
 
-func (b *reconciler) observeExternal(ctx context.Context, r services.Request, q inventory.Query, o *observation) error {
-	s := b.api.stores
-	reads := []func() error{readInto(ctx, s.pools, o.name, q, &o.pool)}
-	if r.Purpose != services.UpdateNodes {
-		reads = append(reads,
-			readInto(ctx, s.pools, nextPoolName(o.name), q, &o.nextPool), readInto(ctx, s.checks, o.name, q, &o.local),
-			readInto(ctx, s.firewalls, denyFirewallName(o.name), q, &o.deny))
-		if o.identified {
-			reads = append(reads, readInto(ctx, s.checks, sharedCheckName(o.cluster), q, &o.shared))
-		}
+func (r *reconciler) observeExternal(ctx context.Context, rd *reader, o *observed) {
+	o.pool = read(ctx, rd, r.api.stores.pools, o.name)
+	if !rd.onlyNodes {
+		o.nextPool = read(ctx, rd, r.api.stores.pools, nextPoolName(o.name))
+		o.deny = read(ctx, rd, r.api.stores.firewalls, denyFirewallName(o.name))
 	}
-	if b.readsFirewalls(r) {
-		reads = append(reads, readInto(ctx, s.firewalls, localFirewallName(o.name), q, &o.localFirewall))
-		if o.identified {
-			reads = append(reads, readInto(ctx, s.firewalls, sharedFirewallName(o.cluster), q, &o.sharedFirewall))
-		}
-	}
-	return readAll(reads)
+	r.poolChecks.observe(ctx, rd, o)
 }
 
-func readInto[T any](ctx context.Context, s *store[T], name string, q inventory.Query, at *T) func() error {
-	return func() (err error) {
-		*at, err = find(ctx, s, name, q)
-		return err
+func (r *reconciler) observeInternal(ctx context.Context, req services.Request, rd *reader, o *observed) {
+	o.nameBackend(req)
+	o.backend = read(ctx, rd, r.api.stores.backends, o.backendName)
+	if !rd.onlyNodes && o.identified {
+		r.backends.findObsolete(ctx, rd, o)
+	}
+	r.backendChecks.observe(ctx, rd, o)
+	if o.rule != nil {
+		o.ruleBackend, _ = r.api.stores.backends.Peek(lastPart(o.rule.BackendService))
+	}
+	goes := req.Purpose == services.Delete || req.Purpose == services.Lookup || !isInternal(req.Service)
+	if goes && !rd.onlyNodes && rd.err == nil {
+		rd.err = r.groups.findUnused(ctx, o)
 	}
 }
 
 // CheckOwner implements services.Reconciler. Names hold the UID of the Service, but a forwarding rule may have the mark of another cluster
 // restored from the same backup, or belong to ingress-gce.
-func (b *reconciler) CheckOwner(ctx context.Context, r services.Request, o observation) (observation, []services.Finding, error) {
-	wants := r.Purpose == services.Ensure || r.Purpose == services.Plan
+func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o observed) (observed, []services.Finding, error) {
+	wants := req.Purpose == services.Ensure || req.Purpose == services.Plan
 	if o.rule == nil {
 		return o, nil, nil
 	}
@@ -230,44 +257,37 @@ func (b *reconciler) CheckOwner(ctx context.Context, r services.Request, o obser
 		if wants {
 			return o, nil, cloudprovider.ImplementedElsewhere
 		}
-		return observation{}, nil, nil
+		return observed{}, nil, nil
 	}
 	object := ownership.Object{Title: "forwarding rule " + o.name, ID: o.name, Name: o.name, Addresses: []string{o.rule.IPAddress}}
 	if uid := o.rule.Labels[labelCluster]; uid != "" {
 		object.Marks = []string{ownership.ClusterMark(uid)}
 	}
-	d, err := b.identity.Judge(ctx, r.Service, object, b.rules(), nil)
+	names := func(s *v1.Service) []string { return []string{loadBalancerName("", s)} }
+	d, err := r.identity.Judge(ctx, req.Service, object, ownership.Rules{Adopt: r.adopt, Names: names}, nil)
 	if err != nil || d.Verdict != ownership.Refused {
 		return o, nil, err
 	}
 	if wants {
-		return o, services.Refused(r.Service, d), d.Err()
+		return o, services.Refused(req.Service, d), d.Err()
 	}
-	return observation{}, nil, nil
-}
-
-func (b *reconciler) rules() ownership.Rules {
-	return ownership.Rules{Adopt: b.adopt, Names: func(s *v1.Service) []string { return []string{loadBalancerName("", s)} }}
+	return observed{}, nil, nil
 }
 
 // Key implements services.Asynchronous.
-func (*reconciler) Key(_ services.Request, o observation) string { return o.name }
+func (*reconciler) Key(_ services.Request, o observed) string { return o.name }
 
 // Settle implements services.Asynchronous: it waits for operations that nobody waits for any more.
-func (b *reconciler) Settle(ctx context.Context, r *services.Request, o observation) (observation, error) {
+func (r *reconciler) Settle(ctx context.Context, req *services.Request, o observed) (observed, error) {
 	if o.name == "" {
 		return o, nil
 	}
-	at, err := b.api.places.get(ctx)
-	if err != nil {
-		return o, err
-	}
 	waited := false
-	for _, path := range b.pathsOf(at, o.name, o.backendName) {
-		if b.api.operations.pendingOn(path) == "" {
+	for _, path := range o.at.objectsOf(o.name, o.backendName) {
+		if r.api.operations.pendingOn(path) == "" {
 			continue
 		}
-		if err := b.api.operations.waitForPending(ctx, path, "waiting for "+lastPart(path)); err != nil {
+		if err := r.api.operations.waitForPending(ctx, path, "waiting for "+lastPart(path)); err != nil {
 			return o, err
 		}
 		waited = true
@@ -275,71 +295,43 @@ func (b *reconciler) Settle(ctx context.Context, r *services.Request, o observat
 	if !waited {
 		return o, nil
 	}
-	b.forget(o.name)
-	b.api.stores.backends.Invalidate(o.backendName)
-	if o, err = b.Observe(ctx, *r); err != nil {
+	r.api.stores.forget(o.name)
+	r.api.stores.backends.Invalidate(o.backendName)
+	o, err := r.Observe(ctx, *req)
+	if err != nil {
 		return o, err
 	}
-	o, _, err = b.CheckOwner(ctx, *r, o)
+	o, _, err = r.CheckOwner(ctx, *req, o)
 	return o, err
 }
 
-// pathsOf returns the paths of all objects of a load balancer.
-func (*reconciler) pathsOf(at place, name, backend string) []string {
-	return []string{
-		at.regional("forwardingRules", name), at.regional("targetPools", name), at.regional("targetPools", nextPoolName(name)),
-		at.regional("addresses", name), at.httpCheck(name), at.firewall(firewallName(name)), at.firewall(localFirewallName(name)),
-		at.backend(name), at.backend(backend), at.healthCheck(name), at.firewall(ownCheckFirewallName(name)), at.firewall(denyFirewallName(name)),
-	}
-}
-
-func (b *reconciler) forget(name string) {
-	s := b.api.stores
-	s.rules.Invalidate(name)
-	s.pools.Invalidate(name)
-	s.pools.Invalidate(nextPoolName(name))
-	s.addresses.Invalidate(name)
-	s.checks.Invalidate(name)
-	s.firewalls.Invalidate(firewallName(name))
-	s.firewalls.Invalidate(localFirewallName(name))
-	s.backends.Invalidate(name)
-	s.nodeChecks.Invalidate(name)
-	s.firewalls.Invalidate(ownCheckFirewallName(name))
-	s.firewalls.Invalidate(denyFirewallName(name))
-}
-
 // Desire implements services.Reconciler.
-func (b *reconciler) Desire(ctx context.Context, r services.Request, o observation) (d spec, findings []services.Finding, err error) {
-	if d.settings, _, err = parseSettings(r.Service); err != nil {
-		return d, nil, err
-	}
-	at, err := b.api.places.get(ctx)
-	if err != nil {
-		return d, nil, err
-	}
-	d.name, d.cluster, d.network, d.sources = o.name, o.cluster, at.network, b.config.Sources
-	if !o.identified && r.Purpose == services.Plan {
+func (r *reconciler) Desire(ctx context.Context, req services.Request, o observed) (d desired, findings []services.Finding, err error) {
+	d = desired{settings: o.settings, at: o.at, name: o.name, cluster: o.cluster, sources: r.config.Sources, internal: isInternal(req.Service)}
+	if !o.identified && req.Purpose == services.Plan {
 		d.cluster = "<new ID>"
 	}
-	d.desirePorts(r.Service)
-	if d.mark, err = b.identity.Mark(ctx); err != nil {
-		return d, nil, err
-	}
-	m, err := b.members(ctx, r.Nodes, at)
+	d.setPorts(req.Service)
+	mark, err := r.identity.Mark(ctx)
 	if err != nil {
 		return d, nil, err
 	}
-	if len(m.known) == 0 && r.Purpose == services.Ensure {
+	d.clusterUID, _ = ownership.Marked([]string{mark})
+	m, err := r.instances.members(ctx, req.Nodes, o.at)
+	if err != nil {
+		return d, nil, err
+	}
+	if len(m.known) == 0 && req.Purpose == services.Ensure {
 		return d, nil, errNoInstance
 	}
-	if isInternal(r.Service) {
-		if findings, err = b.desireInternal(ctx, o, &d, at, m); err != nil {
+	if d.internal {
+		if findings, err = r.desireInternal(ctx, o, &d, m); err != nil {
 			return d, findings, err
 		}
 	}
 	d.members = m.keep(m.paths(), membersOf(o.pool))
-	findings = append(findings, b.waitFindings(r, m)...)
-	d.tags = b.config.NodeTags
+	findings = append(findings, r.instances.waitFindings(req, m)...)
+	d.tags = r.config.NodeTags
 	if len(d.tags) == 0 {
 		var problem string
 		if d.tags, problem = tagsOf(m.known); problem != "" {
@@ -349,14 +341,31 @@ func (b *reconciler) Desire(ctx context.Context, r services.Request, o observati
 			return d, findings, errors.New("no firewall rule can be made, for the nodes have no network tags that are known: " + problem)
 		}
 	}
-	found, err := b.desireAddress(ctx, r.Service, o, &d)
-	return d, append(append(findings, found...), planFindings(r, o)...), err
+	found, err := r.addresses.desire(ctx, req.Service, o, &d)
+	return d, append(append(findings, found...), planFindings(req, o)...), err
+}
+
+// desireInternal sets the fields of internal load balancers.
+func (r *reconciler) desireInternal(ctx context.Context, o observed, d *desired, m membership) (findings []services.Finding, err error) {
+	d.globalAccess, d.tier, d.backend = d.settings.GlobalAccess == annotationOn, tierPremium, d.name
+	if d.settings.sharesBackend() && !d.ownCheck {
+		d.backend = sharedBackendName(d.cluster, d.protocol, d.affinity)
+	}
+	if d.subnet, d.legacy, err = r.api.subnetOf(ctx, d.settings.Subnet, o.at); err != nil {
+		return nil, err
+	}
+	if d.legacy && (d.globalAccess || d.settings.Subnet != "") {
+		d.globalAccess = false
+		findings = append(findings, services.Warning(eventOptionsIgnored, "Options of internal load balancers have no effect: the network is a legacy one, without subnets."))
+	}
+	d.groups, err = r.groups.desiredGroups(ctx, o, d.cluster, m)
+	return append(findings, groupFindings(d.groups)...), err
 }
 
 // planFindings reports what a plan cannot show: the objects deleted and created by a change of kind have the same names.
-func planFindings(r services.Request, o observation) []services.Finding {
-	isInternal := isInternal(r.Service)
-	if r.Purpose != services.Plan || o.rule == nil || (o.rule.LoadBalancingScheme == schemeInternal) == isInternal {
+func planFindings(req services.Request, o observed) []services.Finding {
+	isInternal := isInternal(req.Service)
+	if req.Purpose != services.Plan || o.rule == nil || (o.rule.LoadBalancingScheme == schemeInternal) == isInternal {
 		return nil
 	}
 	next := "an external"
@@ -367,12 +376,12 @@ func planFindings(r services.Request, o observation) []services.Finding {
 }
 
 // Complete implements services.Reconciler.
-func (*reconciler) Complete(_ context.Context, _ *services.Request, o observation, _ spec) (observation, error) {
+func (*reconciler) Complete(_ context.Context, _ *services.Request, o observed, _ desired) (observed, error) {
 	return o, nil
 }
 
 // Status implements services.Reconciler.
-func (*reconciler) Status(_ services.Request, o observation, _ spec) (*v1.LoadBalancerStatus, error) {
+func (*reconciler) Status(_ services.Request, o observed, _ desired) (*v1.LoadBalancerStatus, error) {
 	return statusOf(o.rule), nil
 }
 
@@ -384,9 +393,7 @@ func statusOf(rule *compute.ForwardingRule) *v1.LoadBalancerStatus {
 }
 
 // Exists implements services.Reconciler. Shared objects are ignored if no load balancer uses them.
-func (b *reconciler) Exists(_ context.Context, r services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
-	left := o.name != "" && (o.rule != nil || o.pool != nil || o.nextPool != nil || o.firewall != nil || o.localFirewall != nil ||
-		o.deny != nil || o.local != nil || slices.Contains(r.Service.Finalizers, finalizerNetLB) || b.isSharedCheckUnused(o) ||
-		b.hasInternalParts(r, o))
-	return statusOf(o.rule), left, nil
+func (r *reconciler) Exists(ctx context.Context, req services.Request, o observed) (*v1.LoadBalancerStatus, bool, error) {
+	deletions, _, err := r.Deletions(ctx, req, o)
+	return statusOf(o.rule), len(deletions) > 0, err
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 )
 
 // place is the cluster's location.
@@ -21,26 +22,55 @@ type place struct {
 // isSharedVPC reports whether the network belongs to another project.
 func (p place) isSharedVPC() bool { return p.networkProject != p.project }
 
+func (p place) regional(collection, name string) string {
+	return "projects/" + p.project + "/regions/" + p.region + "/" + collection + "/" + name
+}
+
+func (p place) backend(name string) string { return p.regional("backendServices", name) }
+
+func (p place) group(id groupID) string {
+	return "projects/" + p.project + "/zones/" + id.zone + "/instanceGroups/" + id.name
+}
+
+func (p place) httpCheck(name string) string {
+	return "projects/" + p.project + "/global/httpHealthChecks/" + name
+}
+
+func (p place) healthCheck(name string) string {
+	return "projects/" + p.project + "/global/healthChecks/" + name
+}
+
+func (p place) firewall(name string) string {
+	return "projects/" + p.networkProject + "/global/firewalls/" + name
+}
+
+// objectsOf returns the paths of all objects of a load balancer.
+func (p place) objectsOf(name, backend string) []string {
+	paths := []string{
+		p.regional("forwardingRules", name), p.regional("addresses", name), p.regional("targetPools", name),
+		p.regional("targetPools", nextPoolName(name)), p.httpCheck(name), p.backend(name), p.backend(backend), p.healthCheck(name),
+	}
+	for _, firewall := range ownFirewallNames(name) {
+		paths = append(paths, p.firewall(firewall))
+	}
+	return paths
+}
+
 // places determines the cluster's location from the cloud config and the metadata server. That is asked at the first use only, so never by
 // a replica that does not lead.
 type places struct {
 	config Config
 	api    *api
-	turn   chan struct{}
+	once   keylock.Locks
 	known  *place
 }
 
-func newPlaces(c Config, a *api) *places {
-	return &places{config: c, api: a, turn: make(chan struct{}, 1)}
-}
-
 func (p *places) get(ctx context.Context) (place, error) {
-	select {
-	case p.turn <- struct{}{}:
-	case <-ctx.Done():
-		return place{}, fmt.Errorf("waiting for the place of the cluster: %w", ctx.Err())
+	unlock, err := p.once.Lock(ctx, "")
+	if err != nil {
+		return place{}, fmt.Errorf("waiting for the place of the cluster: %w", err)
 	}
-	defer func() { <-p.turn }()
+	defer unlock()
 	if p.known != nil {
 		return *p.known, nil
 	}

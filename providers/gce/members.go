@@ -76,7 +76,7 @@ func instanceAt(path string) (id instanceID, ok bool) {
 }
 
 // waitFindings report the waiting zones, once while they stay the same, and schedule the next try.
-func (b *reconciler) waitFindings(r services.Request, m membership) []services.Finding {
+func (i *instances) waitFindings(req services.Request, m membership) []services.Finding {
 	var zones, why []string
 	for zone, err := range m.unknownZones {
 		zones, why = append(zones, zone), append(why, err.Error())
@@ -84,43 +84,43 @@ func (b *reconciler) waitFindings(r services.Request, m membership) []services.F
 	slices.Sort(zones)
 	slices.Sort(why)
 	text := strings.Join(zones, ", ")
-	first := r.Purpose == services.Plan || b.told.isNew(r.Service.UID, eventZoneWaits, text)
+	isNew := req.Purpose == services.Plan || i.reported.isNew(req.Service.UID, eventZoneWaits, text)
 	var list []services.Finding
 	if len(m.missing) > 0 {
-		list = append(list, services.Finding{Again: goneAgain, When: b.instances.arrivals.await(m.missing)})
+		list = append(list, services.Finding{Again: goneAgain, When: i.arrivals.await(m.missing)})
 	}
 	if len(zones) == 0 {
 		return list
 	}
-	f := services.Finding{Again: lookAgain}
-	if first {
+	var f services.Finding
+	if isNew {
 		f = services.Warning(eventZoneWaits, "nothing is known of the instances in %s, whose nodes neither join nor leave until the zone answers, "+
 			"which is looked at by itself; the nodes of all other zones are as they should be: %s", text, strings.Join(slices.Compact(why), "; "))
-		f.Again = lookAgain
 	}
+	f.Again = lookAgain
 	return append(list, f)
 }
 
 // members returns the existing instances of the nodes in the load balancer's region, and the zones whose instances are unknown. It fails if
 // no instance is known and a zone is unknown.
-func (b *reconciler) members(ctx context.Context, nodes []*v1.Node, at place) (m membership, err error) {
+func (i *instances) members(ctx context.Context, nodes []*v1.Node, at place) (m membership, err error) {
 	q := inventory.Query{MaxAge: memberMaxAge, MaxMissAge: memberMaxAge, Expected: len(nodes)}
-	m = membership{unknownZones: map[string]error{}, whyUnknown: func(id instanceID) error { return b.explainMissing(ctx, id) }}
+	m = membership{unknownZones: map[string]error{}, whyUnknown: func(id instanceID) error { return i.explainMissing(ctx, id) }}
 	var unknown error
 	for _, n := range nodes {
-		id, err := b.config.parseProviderID(n.Spec.ProviderID)
+		id, err := i.config.parseProviderID(n.Spec.ProviderID)
 		named := n.Spec.ProviderID != ""
 		if named && (err != nil || regionOf(id.zone) != at.region) {
 			continue // another region or cloud
 		}
-		i, err := b.instances.Find(ctx, n, q)
+		found, err := i.Find(ctx, n, q)
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound), !named && errors.Is(err, cloudapi.ErrConflict):
 			if named {
 				m.missing = append(m.missing, id) // the instance may be created again while its Node stays
 			}
 			continue // it does not exist, or its name is ambiguous
-		case b.isUnreachable(ctx, id, err):
+		case i.isUnreachable(ctx, id, err):
 			unknown = err
 			if zone := zoneOfNode(n, id); zone == unknownZone || regionOf(zone) == at.region {
 				m.unknownZones[zone] = err
@@ -129,9 +129,9 @@ func (b *reconciler) members(ctx context.Context, nodes []*v1.Node, at place) (m
 		case err != nil:
 			return m, err
 		}
-		m.known = append(m.known, i)
+		m.known = append(m.known, found)
 	}
-	m.known = slices.DeleteFunc(m.known, func(i instance) bool { return m.isWaiting(i.id.zone) })
+	m.known = slices.DeleteFunc(m.known, func(known instance) bool { return m.isWaiting(known.id.zone) })
 	if unknown != nil && len(m.known) == 0 {
 		return m, unknown
 	}
@@ -141,7 +141,7 @@ func (b *reconciler) members(ctx context.Context, nodes []*v1.Node, at place) (m
 
 // isUnreachable reports whether an error means that a zone is unreachable, as opposed to a temporary failure. After a failed single read
 // the listing decides.
-func (b *reconciler) isUnreachable(ctx context.Context, id instanceID, err error) bool {
+func (i *instances) isUnreachable(ctx context.Context, id instanceID, err error) bool {
 	if !errors.Is(err, cloudapi.ErrTransient) || ctx.Err() != nil {
 		return false
 	}
@@ -149,22 +149,22 @@ func (b *reconciler) isUnreachable(ctx context.Context, id instanceID, err error
 	if partial || id.zone == "" {
 		return partial
 	}
-	b.list(ctx)
-	return b.instances.all.Lacking(id) != nil
+	i.list(ctx)
+	return i.all.Lacking(id) != nil
 }
 
 // explainMissing explains why a listing begun after the failure does not show an instance, nil if it can.
-func (b *reconciler) explainMissing(ctx context.Context, id instanceID) error {
-	if b.instances.all.Lacking(id) == nil {
+func (i *instances) explainMissing(ctx context.Context, id instanceID) error {
+	if i.all.Lacking(id) == nil {
 		return nil
 	}
-	b.list(ctx)
-	return b.instances.all.Lacking(id)
+	i.list(ctx)
+	return i.all.Lacking(id)
 }
 
 // list refreshes the listing if it is old. The next query returns its gaps and errors.
-func (b *reconciler) list(ctx context.Context) {
-	_, _ = b.instances.all.All(ctx, inventory.Query{MaxAge: memberMaxAge})
+func (i *instances) list(ctx context.Context) {
+	_, _ = i.all.All(ctx, inventory.Query{MaxAge: memberMaxAge})
 }
 
 // unknownZone stands for the zone of a node that does not say where it is.

@@ -3,7 +3,6 @@ package gce
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 
 	compute "google.golang.org/api/compute/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // Settings of health checks, and kube-proxy's port and path that answer them.
@@ -19,6 +19,7 @@ const (
 	checkTimeout   = 1
 	checkHealthy   = 1
 	checkUnhealthy = 3
+	checkType      = "HTTP"
 	checkPath      = "/healthz"
 	kubeProxyPort  = 10256
 
@@ -28,11 +29,14 @@ const (
 	affinityNone     = "NONE"
 )
 
-// spec is the desired state of a Service.
-type spec struct {
-	settings                      settings
-	name                          string
-	cluster                       string
+// desired is the desired state of a Service.
+type desired struct {
+	settings settings
+	at       place
+	name     string
+	// cluster is the cluster's ID in names, clusterUID the one in marks, "" if objects are not marked. service is the Service's full name.
+	cluster, clusterUID, service  string
+	ports                         []v1.ServicePort
 	protocol, portRange, affinity string
 	tier                          string
 	ip                            string
@@ -41,28 +45,23 @@ type spec struct {
 	// members are the paths of the instances; tags are the nodes' network tags.
 	members []string
 	tags    []string
-	// local: the health check is not shared.
-	local     bool
+	// ownCheck: the health check is not shared. sources are the networks that health checks come from.
+	ownCheck  bool
 	checkPort int64
 	sources   []string
-	network   string
-	ports     []v1.ServicePort
-	mark      string
-	service   string
-	// Internal load balancers only.
+
+	// Internal load balancers only. legacy: the network has no subnets.
 	internal     bool
 	subnet       string
+	legacy       bool
 	globalAccess bool
-	// legacy: the network has no subnets.
-	legacy bool
-	groups []desiredGroup
-	at     place
+	groups       []desiredGroup
 	// backend is the name of the backend service, which may be shared.
 	backend string
 }
 
-// desirePorts sets the fields that follow from the Service's ports.
-func (d *spec) desirePorts(service *v1.Service) {
+// setPorts sets the fields that follow from the Service's ports.
+func (d *desired) setPorts(service *v1.Service) {
 	d.ports, d.service = service.Spec.Ports, fullName(service)
 	d.protocol = cmp.Or(string(service.Spec.Ports[0].Protocol), "TCP")
 	low, high := d.ports[0].Port, d.ports[0].Port
@@ -74,61 +73,11 @@ func (d *spec) desirePorts(service *v1.Service) {
 	if service.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
 		d.affinity = affinityClient
 	}
-	d.local = service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort != 0
+	d.ownCheck = service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort != 0
 	d.checkPort = kubeProxyPort
-	if d.local {
+	if d.ownCheck {
 		d.checkPort = int64(service.Spec.HealthCheckNodePort)
 	}
-}
-
-func (d *spec) checkName() string {
-	if d.local {
-		return d.name
-	}
-	return sharedCheckName(d.cluster)
-}
-
-// desiredCheck keeps larger numbers that users have set.
-func (d *spec) desiredCheck(have *compute.HttpHealthCheck) *compute.HttpHealthCheck {
-	name := d.checkName()
-	want := &compute.HttpHealthCheck{
-		Name: name, Description: serviceDescription(name), Port: d.checkPort, RequestPath: checkPath,
-		CheckIntervalSec: checkInterval, TimeoutSec: checkTimeout, HealthyThreshold: checkHealthy, UnhealthyThreshold: checkUnhealthy,
-	}
-	if have != nil {
-		want.CheckIntervalSec, want.TimeoutSec = max(want.CheckIntervalSec, have.CheckIntervalSec), max(want.TimeoutSec, have.TimeoutSec)
-		want.HealthyThreshold = max(want.HealthyThreshold, have.HealthyThreshold)
-		want.UnhealthyThreshold = max(want.UnhealthyThreshold, have.UnhealthyThreshold)
-	}
-	return want
-}
-
-// sameCheck compares the fields of a health check that this program sets.
-func sameCheck(a, b *compute.HttpHealthCheck) bool {
-	return a.Description == b.Description && a.Port == b.Port && a.RequestPath == b.RequestPath && a.CheckIntervalSec == b.CheckIntervalSec &&
-		a.TimeoutSec == b.TimeoutSec && a.HealthyThreshold == b.HealthyThreshold && a.UnhealthyThreshold == b.UnhealthyThreshold
-}
-
-// desiredFirewall lets clients reach the ports of the load balancer.
-func (d *spec) desiredFirewall(ip string) *compute.Firewall {
-	return &compute.Firewall{
-		Name: firewallName(d.name), Description: firewallDescription(d.service, ip), Network: d.network, Priority: firewallPriority,
-		SourceRanges: d.settings.SourceRanges, DestinationRanges: []string{ip}, TargetTags: d.tags,
-		Allowed: []*compute.FirewallAllowed{{IPProtocol: strings.ToLower(d.protocol), Ports: portRanges(d.ports)}},
-	}
-}
-
-// desiredCheckFirewall lets the health check reach the nodes. The shared one serves all load balancers, so it names no address.
-func (d *spec) desiredCheckFirewall(ip string) *compute.Firewall {
-	f := &compute.Firewall{
-		Name: sharedFirewallName(d.cluster), Description: clusterDescription(d.cluster), Network: d.network, Priority: firewallPriority,
-		SourceRanges: d.sources, TargetTags: d.tags,
-		Allowed: []*compute.FirewallAllowed{{IPProtocol: protocolTCP, Ports: []string{strconv.FormatInt(d.checkPort, 10)}}},
-	}
-	if d.local {
-		f.Name, f.Description, f.DestinationRanges = localFirewallName(d.name), firewallDescription(d.service, ip), []string{ip}
-	}
-	return f
 }
 
 // portRanges returns the ports in ascending order, adjacent ones as one range.
@@ -220,30 +169,10 @@ func mergeFirewall(have, want *compute.Firewall) *compute.Firewall {
 	return &f
 }
 
-// membersOf returns the paths of a pool's instances; none without a pool.
-func membersOf(pool *compute.TargetPool) (paths []string) {
-	if pool == nil {
-		return nil
-	}
-	for _, l := range pool.Instances {
-		paths = append(paths, resource(l))
-	}
-	return paths
-}
-
 // membersDiff returns the paths of the instances to add and to remove.
 func membersDiff(have, want []string) (add, remove []string) {
-	has := map[string]bool{}
-	for _, m := range have {
-		has[m] = true
-	}
-	for _, m := range want {
-		if !has[m] {
-			add = append(add, m)
-		}
-		delete(has, m)
-	}
-	return add, slices.Sorted(maps.Keys(has))
+	present, wanted := sets.New(have...), sets.New(want...)
+	return sets.List(wanted.Difference(present)), sets.List(present.Difference(wanted))
 }
 
 // tagsOf returns the tags by which firewall rules select the nodes: of each instance the longest tag that is a prefix of its name.

@@ -24,19 +24,33 @@ func loadBalancerName(_ string, service *v1.Service) string {
 	return cloudprovider.DefaultLoadBalancerName(service)
 }
 
-// Names of the objects of a load balancer, and of those that a cluster's load balancers share.
-func firewallName(lb string) string      { return "k8s-fw-" + lb }
-func localFirewallName(lb string) string { return "k8s-" + lb + "-http-hc" }
-func denyFirewallName(lb string) string  { return firewallName(lb) + "-deny" }
-func nextPoolName(lb string) string      { return lb + "-next" }
+// Names of the objects of a load balancer, and of those that a cluster's load balancers share. The shared health checks of external and of
+// internal load balancers have the same name, in different collections.
+func firewallName(lb string) string     { return "k8s-fw-" + lb }
+func denyFirewallName(lb string) string { return firewallName(lb) + "-deny" }
+func nextPoolName(lb string) string     { return lb + "-next" }
 func sharedCheckName(cluster string) string {
 	return "k8s-" + cluster + "-node"
 }
-func sharedFirewallName(cluster string) string { return sharedCheckName(cluster) + "-http-hc" }
 
-// Names for internal load balancers. Their shared health check has the same name as the external one's, in another collection.
-func ownCheckFirewallName(lb string) string       { return lb + "-hc" }
-func nodeCheckFirewallName(cluster string) string { return sharedCheckName(cluster) + "-hc" }
+func ownCheckFirewallName(lb string, internal bool) string {
+	if internal {
+		return lb + "-hc"
+	}
+	return "k8s-" + lb + "-http-hc"
+}
+
+func sharedCheckFirewallName(cluster string, internal bool) string {
+	if internal {
+		return sharedCheckName(cluster) + "-hc"
+	}
+	return sharedCheckName(cluster) + "-http-hc"
+}
+
+// ownFirewallNames are the names of all firewall rules of a load balancer's own.
+func ownFirewallNames(lb string) []string {
+	return []string{firewallName(lb), denyFirewallName(lb), ownCheckFirewallName(lb, false), ownCheckFirewallName(lb, true)}
+}
 
 // groupName names the instance groups. With an empty ID the trailing dashes are removed.
 func groupName(cluster string) string {

@@ -10,24 +10,23 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/gce/gcelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
-	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-var _ services.Narrower[observation] = (*reconciler)(nil)
+var _ services.Narrower[observed] = (*reconciler)(nil)
 
 // Narrowing removes clients that the Service no longer allows. A firewall rule without sources would admit everybody, so it is deleted. A
 // Service with more networks than a rule takes is refused, and keeps as many as fit.
-func (b *reconciler) Narrowing(_ context.Context, r services.Request, o observation) ([]change, error) {
+func (r *reconciler) Narrowing(_ context.Context, req services.Request, o observed) ([]change, error) {
 	if o.firewall == nil {
 		return nil, nil
 	}
-	set, _ := sources.ForService(r.Service, annotationSourceRanges)
-	after, narrower := set.Families(true, false).NarrowTexts(o.firewall.SourceRanges, r.Purpose != services.Narrow)
+	set, _ := sources.ForService(req.Service, annotationSourceRanges) // Validate reports the faults
+	after, narrower := set.Families(true, false).NarrowTexts(o.firewall.SourceRanges, req.Purpose != services.Narrow)
 	switch {
 	case !narrower:
 		return nil, nil
 	case len(after) == 0:
-		return []change{b.firewallDeletion(o.firewall.Name)}, nil
+		return []change{r.firewalls.deletion(o.firewall.Name)}, nil
 	}
 	have := o.firewall
 	after = rangesThatFit(after, have.SourceRanges)
@@ -42,14 +41,15 @@ func (b *reconciler) Narrowing(_ context.Context, r services.Request, o observat
 		Name: have.Name, Description: have.Description, Network: resource(have.Network), Priority: have.Priority, SourceRanges: after,
 		DestinationRanges: have.DestinationRanges, TargetTags: have.TargetTags, Allowed: allowed,
 	}
-	put := func(ctx context.Context, r *services.Request, at place, o *observation) error {
-		o.narrowed = true
-		return b.putFirewall(want)(ctx, r, at, o)
-	}
-	step := b.step(contract.PlanChange, "firewall rule "+have.Name, "source ranges: "+strings.Join(after, ", "), put)
 	before := *have
 	before.Network = want.Network // ignore the notation
-	return []change{withCompare(step, services.Within(&before, want), want)}, nil
+	narrow := r.withLock("firewall rule "+have.Name, func(ctx context.Context, req *services.Request, o *observed) error {
+		o.narrowed = true
+		return r.firewalls.put(want)(ctx, req, o)
+	})
+	return []change{
+		r.update("firewall rule "+have.Name, "source ranges: "+strings.Join(after, ", "), services.Within(&before, want), want, narrow),
+	}, nil
 }
 
 // rangesThatFit returns as many of the networks as a firewall rule takes, first those that it has already.

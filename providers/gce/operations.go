@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	compute "google.golang.org/api/compute/v1"
+	"google.golang.org/api/googleapi"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -18,13 +19,12 @@ import (
 type operations struct {
 	room *waiting.Room[string, *compute.Operation]
 
-	mu sync.Mutex
-	// pending are operations that nobody waits for any more, by the path of the changed object.
-	pending map[string]string
+	// pending are the paths of operations that nobody waits for any more, by the path of the changed object.
+	pending sync.Map
 }
 
 func newOperations(a *api) *operations {
-	return &operations{room: waiting.New(waiting.Each(a.operation), waiting.Pace{}), pending: map[string]string{}}
+	return &operations{room: waiting.New(waiting.Each(a.operation), waiting.Pace{})}
 }
 
 // operation reads an operation by its path.
@@ -52,13 +52,29 @@ func (a *api) operation(ctx context.Context, path string) (*compute.Operation, e
 
 const statusDone = "DONE"
 
-// change makes one change of an object, and waits for its end. It first waits for an earlier change of the object. make gets a request ID
-// with which the cloud recognises repetitions.
-func (a *api) change(ctx context.Context, path, what string, make func(request string) (*compute.Operation, error)) error {
+// requestFunc sends a request that changes an object. By its ID the cloud recognises repetitions.
+type requestFunc func(ctx context.Context, id string) (*compute.Operation, error)
+
+// changeCall has the common methods of the SDK's calls that change an object.
+type changeCall[C any] interface {
+	RequestId(id string) C
+	Context(ctx context.Context) C
+	Do(options ...googleapi.CallOption) (*compute.Operation, error)
+}
+
+// request returns a request with a call of the SDK.
+func request[C changeCall[C]](call C) requestFunc {
+	return func(ctx context.Context, id string) (*compute.Operation, error) {
+		return call.RequestId(id).Context(ctx).Do()
+	}
+}
+
+// change makes one change of an object, and waits for its end. It first waits for an earlier change of the object.
+func (a *api) change(ctx context.Context, path, what string, send requestFunc) error {
 	if err := a.operations.waitForPending(ctx, path, what); err != nil {
 		return err
 	}
-	o, err := make(string(uuid.NewUUID()))
+	o, err := send(ctx, string(uuid.NewUUID()))
 	if err == nil && (o.Name == "" || o.SelfLink == "") {
 		err = errWrongAnswer
 	}
@@ -73,30 +89,20 @@ func (p *operations) wait(ctx context.Context, target, path, what string, o *com
 	over := func(o *compute.Operation) bool { return o.Status == statusDone }
 	var err error
 	if o == nil || !over(o) {
-		p.remember(target, path)
+		p.pending.Store(target, path)
 		if o, err = p.room.Until(ctx, path, what, over); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	p.remember(target, "")
+	p.pending.Delete(target)
 	return operationError(o, what)
-}
-
-func (p *operations) remember(target, path string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if path == "" {
-		delete(p.pending, target)
-	} else {
-		p.pending[target] = path
-	}
 }
 
 // pendingOn returns the pending operation on an object; "" if there is none.
 func (p *operations) pendingOn(target string) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pending[target]
+	path, _ := p.pending.Load(target)
+	text, _ := path.(string)
+	return text
 }
 
 // waitForPending waits for the pending operation on an object. Its result shows in the object.
@@ -107,7 +113,7 @@ func (p *operations) waitForPending(ctx context.Context, target, what string) er
 	}
 	err := p.wait(ctx, target, path, what, nil)
 	if p.pendingOn(target) == "" || errors.Is(err, cloudapi.ErrInvalid) {
-		p.remember(target, "")
+		p.pending.Delete(target)
 		return nil
 	}
 	return err

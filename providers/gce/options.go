@@ -76,7 +76,8 @@ var Options = schema.Options[Config]{
 	global("network-project-id", "Project of the network, subnets, firewall rules and routes, for a shared network.", func(c *Config) *string { return &c.NetworkProject }, checkProject),
 	global("network-name", "Network of the cluster, by name or URL. Without it, that of the instance which runs the controller.", func(c *Config) *string { return &c.Network }, nil),
 	global("subnetwork-name", "Subnet of the cluster, by name or URL.", func(c *Config) *string { return &c.Subnet }, nil),
-	global("local-zone", "Zone by which the region is known. Without it, that of the instance which runs the controller.", func(c *Config) *string { return &c.LocalZone }, checkZone),
+	global("local-zone", "Zone by which the region is known. Without it, that of the instance which runs the controller.", func(c *Config) *string { return &c.LocalZone },
+		matches(zoneForm, `is not a zone such as "us-central1-a"`)),
 	schema.BoolOption(func(c *Config) *bool { return &c.Regional }, schema.OptionRow{
 		FileKey: "[global] regional", Spec: schema.Spec{Default: "false", Help: "The cluster is in all zones of the region. Nodes are found in all of them in any case."},
 	}),
@@ -99,7 +100,8 @@ var Options = schema.Options[Config]{
 		FileKey: "[global] alpha-features", Spec: schema.Spec{Help: "ILBSubsets leaves new internal load balancers to ingress-gce. Repeat the key for more than one."},
 	}),
 	schema.StringOption(func(c *Config) *string { return &c.MetadataHost }, schema.OptionRow{
-		Env: "GCE_METADATA_HOST", Spec: schema.Spec{Default: defaultMetadataHost, Help: "Host and port of the metadata server.", Check: checkHost},
+		Env: "GCE_METADATA_HOST", Spec: schema.Spec{Default: defaultMetadataHost, Help: "Host and port of the metadata server.",
+			Check: matches(hostForm, "is not a host with or without a port")},
 	}),
 	schema.StringOption(func(c *Config) *string { return &c.CredentialsFile }, schema.OptionRow{
 		Env: "GOOGLE_APPLICATION_CREDENTIALS", Spec: schema.Spec{Help: "File with a credential in JSON, for token-url = nil: a service account's key, or workload identity federation. It is read again for each token."},
@@ -147,25 +149,18 @@ var (
 	hostForm    = regexp.MustCompile(`^[-a-zA-Z0-9.]+(:[0-9]+)?$|^\[[0-9a-fA-F:]+\](:[0-9]+)?$`)
 )
 
+// matches returns a check that a value has a form.
+func matches(form *regexp.Regexp, fault string) func(string) error {
+	return func(v string) error {
+		if !form.MatchString(v) {
+			return errors.New(fault)
+		}
+		return nil
+	}
+}
+
 func checkProject(v string) error {
-	if !projectForm.MatchString(v) {
-		return errors.New("is not the ID or the number of a project")
-	}
-	return nil
-}
-
-func checkZone(v string) error {
-	if !zoneForm.MatchString(v) {
-		return errors.New(`is not a zone such as "us-central1-a"`)
-	}
-	return nil
-}
-
-func checkHost(v string) error {
-	if !hostForm.MatchString(v) {
-		return errors.New("is not a host with or without a port")
-	}
-	return nil
+	return matches(projectForm, "is not the ID or the number of a project")(v)
 }
 
 func checkCIDRs(v string) error {

@@ -3,6 +3,7 @@ package gce
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,70 +27,60 @@ func (c *cloud) Orphans(ctx context.Context, living []*v1.Service) ([]contract.O
 	return c.loadBalancers.reconciler.listOrphans(ctx, living, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 }
 
-func (b *reconciler) listOrphans(ctx context.Context, living []*v1.Service, q inventory.Query) ([]contract.Orphan, error) {
-	found, err := b.orphans(ctx, living, q)
-	if err != nil {
-		return nil, err
-	}
-	list := []contract.Orphan{}
-	for name, o := range found {
-		list = append(list, contract.Orphan{Kind: kindLoadBalancer, ID: name, Name: o.service, Created: o.created})
-	}
-	slices.SortFunc(list, func(a, b contract.Orphan) int { return strings.Compare(a.ID, b.ID) })
-	return list, nil
-}
-
-// orphan describes a load balancer whose Service does not exist.
-type orphan struct{ service, created string }
-
-func (b *reconciler) orphans(ctx context.Context, living []*v1.Service, q inventory.Query) (map[string]orphan, error) {
-	mark, err := b.identity.KnownMark(ctx)
+func (r *reconciler) listOrphans(ctx context.Context, living []*v1.Service, q inventory.Query) ([]contract.Orphan, error) {
+	mark, err := r.identity.KnownMark(ctx)
 	if err != nil {
 		return nil, err
 	}
 	uid, _ := ownership.Marked([]string{mark})
-	cluster, _, err := b.identity.clusterID(ctx, false)
+	cluster, _, err := r.identity.clusterID(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	rules, err := b.api.stores.rules.All(ctx, q)
+	rules, err := r.api.stores.rules.All(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	s := orphanSearch{taken: map[string]bool{}, others: map[string]bool{}, found: map[string]orphan{}}
+	s := orphanSearch{taken: map[string]bool{}, found: map[string]contract.Orphan{}}
 	for _, service := range living {
 		if ownership.MayHave(service) {
 			s.taken[loadBalancerName("", service)] = true
 		}
 	}
-	for _, r := range rules {
-		owner := r.Labels[labelCluster]
-		s.others[r.Name] = owner != "" && owner != uid
-		if owner == uid {
-			s.note(r.Name, r.Description, r.CreationTimestamp)
+	for _, rule := range rules {
+		switch owner := rule.Labels[labelCluster]; owner {
+		case "":
+		case uid:
+			s.note(rule.Name, rule.Description, rule.CreationTimestamp)
+		default:
+			s.taken[rule.Name] = true
 		}
 	}
 	if cluster != "" { // an empty ID may belong to several clusters
-		err = b.orphanedParts(ctx, cluster, q, s)
+		if err := r.findOrphanedParts(ctx, cluster, q, s); err != nil {
+			return nil, err
+		}
 	}
-	return s.found, err
+	list := slices.AppendSeq([]contract.Orphan{}, maps.Values(s.found))
+	slices.SortFunc(list, func(a, b contract.Orphan) int { return strings.Compare(a.ID, b.ID) })
+	return list, nil
 }
 
-// orphanSearch holds the names of living Services, the names that another cluster has marked, and the results.
+// orphanSearch holds the names of load balancers that belong to living Services or have another cluster's mark, and the results.
 type orphanSearch struct {
-	taken, others map[string]bool
-	found         map[string]orphan
+	taken map[string]bool
+	found map[string]contract.Orphan
 }
 
 func (s orphanSearch) note(name, description, created string) {
-	if service := serviceOf(description); isControllerName(name) && !s.taken[name] && !s.others[name] && service != "" {
-		s.found[name] = orphan{service, created}
+	if service := serviceOf(description); isControllerName(name) && !s.taken[name] && service != "" {
+		s.found[name] = contract.Orphan{Kind: kindLoadBalancer, ID: name, Name: service, Created: created}
 	}
 }
 
-// orphanedParts finds unmarked target pools and backend services by the cluster's health check or instance groups.
-func (b *reconciler) orphanedParts(ctx context.Context, cluster string, q inventory.Query, s orphanSearch) error {
-	pools, err := b.api.stores.pools.All(ctx, q)
+// findOrphanedParts finds unmarked target pools and backend services by the cluster's health check or instance groups.
+func (r *reconciler) findOrphanedParts(ctx context.Context, cluster string, q inventory.Query, s orphanSearch) error {
+	pools, err := r.api.stores.pools.All(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -98,7 +89,7 @@ func (b *reconciler) orphanedParts(ctx context.Context, cluster string, q invent
 			s.note(p.Name, p.Description, p.CreationTimestamp)
 		}
 	}
-	backends, err := b.api.stores.backends.All(ctx, q)
+	backends, err := r.api.stores.backends.All(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -112,13 +103,13 @@ func (b *reconciler) orphanedParts(ctx context.Context, cluster string, q invent
 
 // serviceOf returns the Service named in a description.
 func serviceOf(description string) string {
-	var told struct {
+	var said struct {
 		Name string `json:"kubernetes.io/service-name"`
 	}
-	if json.Unmarshal([]byte(description), &told) != nil {
+	if json.Unmarshal([]byte(description), &said) != nil {
 		return ""
 	}
-	return told.Name
+	return said.Name
 }
 
 // isControllerName reports whether a name has the controllers' form: "a" and a UID without dashes, cut at 32 characters.
@@ -128,9 +119,9 @@ func isControllerName(name string) bool {
 
 // DeleteOrphan implements contract.OrphanFinder. Time has passed since the search, so it first repeats it with the present Services.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
-	b := c.loadBalancers.reconciler
-	if err := b.identity.StillOrphan(ctx, o, func(ctx context.Context, living []*v1.Service) ([]contract.Orphan, error) {
-		return b.listOrphans(ctx, living, inventory.Query{})
+	r := c.loadBalancers.reconciler
+	if err := r.identity.StillOrphan(ctx, o, func(ctx context.Context, living []*v1.Service) ([]contract.Orphan, error) {
+		return r.listOrphans(ctx, living, inventory.Query{})
 	}); err != nil {
 		return err
 	}

@@ -62,8 +62,9 @@ func (c *cloud) StartController(_ context.Context, name string) (bool, error) {
 			return false, nil
 		}
 		a := newPodRanges(c.config, c.instances)
-		a.Kube, a.Events, a.Nodes = c.kube, c.events, c.informers.Nodes().Lister()
-		c.informers.RunOnChanges(a.Job(), c.nodeInformer, nil) //nolint:contextcheck // the loop ends with the program, as the context does
+		nodes := c.informers.Nodes()
+		a.Kube, a.Events, a.Nodes = c.kube, c.events, nodes.Lister()
+		c.informers.RunOnChanges(a.Job(), nodes.Informer(), nil) //nolint:contextcheck // the loop ends with the program, as the context does
 		return true, nil
 	}
 	return false, nil

@@ -4,7 +4,6 @@ package gce
 
 import (
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 
@@ -51,13 +50,13 @@ type cloud struct {
 	cloudbase.Whole
 
 	config        Config
-	nodeInformer  cache.SharedIndexInformer
 	informers     cloudbase.Informers
 	kube          kubernetes.Interface
 	events        record.EventRecorder
 	api           *api
 	instances     *instances
 	loadBalancers *loadBalancers
+	rejoiner      *rejoiner
 	// routes is nil without cluster networks.
 	routes *routes
 }
@@ -65,6 +64,8 @@ type cloud struct {
 func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	i := newInstances(config, a)
 	c := &cloud{config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, i, in.Adopt)}
+	r := c.loadBalancers.reconciler
+	c.rejoiner = &rejoiner{r.writer, r.pools, r.groups}
 	c.Name, c.HTTP, c.EventSource, c.Begin, c.Inform = Name, a.http, "g-cloudprovider", c.begin, c.inform
 	c.NodeAPI, c.ServiceAPI = i, c.loadBalancers
 	if needsRoutes(in) {
@@ -89,12 +90,12 @@ func (c *cloud) begin(b cloudbase.Begun) {
 
 // inform passes the informers to the parts.
 func (c *cloud) inform(in cloudbase.Informers) {
-	c.informers, c.nodeInformer = in, in.Nodes().Informer()
+	c.informers = in
 	c.instances.nodes.SetLister(in.Nodes().Lister())
 	c.loadBalancers.reconciler.identity.SetServices(in.Services().Lister())
-	rejoining := loop.New(c.loadBalancers.reconciler.rejoinJob())
+	rejoining := loop.New(c.rejoiner.job())
 	c.instances.arrivals.begin(rejoining.Trigger)
-	rejoining.Start(in.Stop, c.nodeInformer.HasSyncedChecker())
+	rejoining.Start(in.Stop, in.Nodes().Informer().HasSyncedChecker())
 }
 
 // permissions are the permissions that the credential needs.

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	compute "google.golang.org/api/compute/v1"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -32,39 +31,41 @@ const (
 type arrivals struct {
 	mu      sync.Mutex
 	numbers map[instanceID]uint64
-	// awaited are instances that load balancers miss; come is closed when one of them is seen.
+	// awaited are instances that load balancers miss; arrived is closed when one of them is seen.
 	awaited map[instanceID]bool
-	come    chan struct{}
-	// again are recreated instances.
-	again map[instanceID]bool
+	arrived chan struct{}
+	// recreated are the instances that the job has not put back yet.
+	recreated map[instanceID]bool
 	// trigger starts the job; nil before the job exists.
 	trigger func()
 }
 
 func newArrivals() *arrivals {
-	return &arrivals{numbers: map[instanceID]uint64{}, awaited: map[instanceID]bool{}, come: make(chan struct{}), again: map[instanceID]bool{}}
+	return &arrivals{
+		numbers: map[instanceID]uint64{}, awaited: map[instanceID]bool{}, arrived: make(chan struct{}), recreated: map[instanceID]bool{},
+	}
 }
 
 // record records the instances of a read.
 func (a *arrivals) record(list ...instance) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	arrived, again := false, false
+	isAwaited, isRecreated := false, false
 	for _, i := range list {
 		if a.awaited[i.id] {
-			arrived = true
+			isAwaited = true
 			delete(a.awaited, i.id)
 		}
 		if before, known := a.numbers[i.id]; known && before != i.number {
-			again, a.again[i.id] = true, true
+			isRecreated, a.recreated[i.id] = true, true
 		}
 		a.numbers[i.id] = i.number
 	}
-	if arrived {
-		close(a.come)
-		a.come = make(chan struct{})
+	if isAwaited {
+		close(a.arrived)
+		a.arrived = make(chan struct{})
 	}
-	if again && a.trigger != nil {
+	if isRecreated && a.trigger != nil {
 		a.trigger()
 	}
 }
@@ -93,7 +94,7 @@ func (a *arrivals) await(ids []instanceID) <-chan struct{} {
 	for _, id := range ids {
 		a.awaited[id] = true
 	}
-	return a.come
+	return a.arrived
 }
 
 // takeRecreated removes and returns the recreated instances by path.
@@ -101,10 +102,10 @@ func (a *arrivals) takeRecreated() map[string]instanceID {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	paths := map[string]instanceID{}
-	for id := range a.again {
+	for id := range a.recreated {
 		paths[id.path()] = id
 	}
-	clear(a.again)
+	clear(a.recreated)
 	return paths
 }
 
@@ -113,7 +114,7 @@ func (a *arrivals) putBack(paths map[string]instanceID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, id := range paths {
-		a.again[id] = true
+		a.recreated[id] = true
 	}
 }
 
@@ -123,29 +124,36 @@ func (a *arrivals) begin(trigger func()) {
 	a.trigger = trigger
 }
 
-func (b *reconciler) rejoinJob() loop.Job {
-	return loop.Job{Name: "rejoining-instances", Period: rejoinPeriod, Spacing: rejoinSpacing, Timeout: rejoinTimeout, Run: b.rejoin}
+// rejoiner adds recreated instances that are nodes to their former groups and pools.
+type rejoiner struct {
+	*writer
+
+	pools  *targetPools
+	groups *instanceGroups
 }
 
-// rejoin adds recreated instances that are nodes to their former groups and pools.
-func (b *reconciler) rejoin(ctx context.Context) error {
-	again := b.instances.arrivals.takeRecreated()
-	if len(again) == 0 {
+func (r *rejoiner) job() loop.Job {
+	return loop.Job{Name: "rejoining-instances", Period: rejoinPeriod, Spacing: rejoinSpacing, Timeout: rejoinTimeout, Run: r.run}
+}
+
+func (r *rejoiner) run(ctx context.Context) error {
+	recreated := r.instances.arrivals.takeRecreated()
+	if len(recreated) == 0 {
 		return nil
 	}
-	err := b.rejoinAll(ctx, again)
+	err := r.rejoinAll(ctx, recreated)
 	if err != nil {
-		b.instances.arrivals.putBack(again)
+		r.instances.arrivals.putBack(recreated)
 	}
 	return err
 }
 
-func (b *reconciler) rejoinAll(ctx context.Context, again map[string]instanceID) error {
-	at, err := b.api.places.get(ctx)
+func (r *rejoiner) rejoinAll(ctx context.Context, recreated map[string]instanceID) error {
+	at, err := r.api.places.get(ctx)
 	if err != nil {
 		return err
 	}
-	known, err := b.instances.nodes.KnownIn(ctx)
+	known, err := r.instances.nodes.KnownIn(ctx)
 	if err != nil {
 		return fmt.Errorf("finding out which instances that were made again are nodes: %w", err)
 	}
@@ -155,73 +163,68 @@ func (b *reconciler) rejoinAll(ctx context.Context, again map[string]instanceID)
 			nodes[id.path()] = true
 		}
 	}
-	maps.DeleteFunc(again, func(path string, _ instanceID) bool { return !nodes[path] })
+	maps.DeleteFunc(recreated, func(path string, _ instanceID) bool { return !nodes[path] })
 	var failed []error
-	for _, g := range b.api.stores.groups.PeekAll() {
-		if len(recreatedMembers(g.members, again)) > 0 {
-			failed = append(failed, b.rejoinGroup(ctx, at, g.id, again))
+	for _, g := range r.api.stores.groups.PeekAll() {
+		if len(recreatedMembers(g.members, recreated)) > 0 {
+			failed = append(failed, r.rejoinGroup(ctx, at, g.id, recreated))
 		}
 	}
-	for _, p := range b.api.stores.pools.PeekAll() {
+	for _, p := range r.api.stores.pools.PeekAll() {
 		ours := isControllerName(p.Name) && serviceOf(p.Description) != "" // the view holds all pools of the region
-		if ours && len(recreatedMembers(membersOf(p), again)) > 0 {
-			failed = append(failed, b.rejoinPool(ctx, at, p.Name, again))
+		if ours && len(recreatedMembers(membersOf(p), recreated)) > 0 {
+			failed = append(failed, r.rejoinPool(ctx, at, p.Name, recreated))
 		}
 	}
 	return errors.Join(failed...)
 }
 
 // recreatedMembers returns the members that were recreated.
-func recreatedMembers(members []string, again map[string]instanceID) []string {
-	return slices.DeleteFunc(slices.Clone(members), func(path string) bool { return again[path] == instanceID{} })
+func recreatedMembers(members []string, recreated map[string]instanceID) []string {
+	return slices.DeleteFunc(slices.Clone(members), func(path string) bool { return recreated[path] == instanceID{} })
 }
 
-// missingMembers returns the members that are missing now.
-func missingMembers(members, have []string) []string {
-	return slices.DeleteFunc(members, func(path string) bool { return slices.Contains(have, path) })
-}
-
-func (b *reconciler) rejoinGroup(ctx context.Context, at place, id groupID, again map[string]instanceID) error {
-	unlock, err := b.lock(ctx, "instance group "+id.zone+"/"+id.name)
+func (r *rejoiner) rejoinGroup(ctx context.Context, at place, id groupID, recreated map[string]instanceID) error {
+	unlock, err := r.locks.Lock(ctx, id.object())
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	known, ok := b.api.stores.groups.Peek(id)
+	known, ok := r.api.stores.groups.Peek(id)
 	if !ok {
 		return nil
 	}
-	have, err := b.api.group(ctx, id)
+	have, err := r.api.group(ctx, id)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil // the next reconciliation creates it
 	}
 	if err != nil {
 		return err
 	}
-	missing := missingMembers(recreatedMembers(known.members, again), have.members)
+	missing, _ := membersDiff(have.members, recreatedMembers(known.members, recreated))
 	if len(missing) == 0 {
 		return nil
 	}
 	want := slices.Concat(have.members, missing)
-	if err := b.fillGroup(ctx, at, desiredGroup{id: id, have: have, want: want}); err != nil {
+	if err := r.groups.fill(ctx, at, desiredGroup{id: id, have: have, want: want}); err != nil {
 		return err
 	}
-	b.api.stores.groups.Put(&group{id: id, members: want})
+	r.api.stores.groups.Put(&group{id: id, members: want})
 	return nil
 }
 
-func (b *reconciler) rejoinPool(ctx context.Context, at place, name string, again map[string]instanceID) error {
-	unlock, err := b.lock(ctx, name)
+func (r *rejoiner) rejoinPool(ctx context.Context, at place, name string, recreated map[string]instanceID) error {
+	unlock, err := r.locks.Lock(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	known, ok := b.api.stores.pools.Peek(name)
+	known, ok := r.api.stores.pools.Peek(name)
 	if !ok {
 		return nil
 	}
-	var have *compute.TargetPool
-	if have, err = b.api.sdk.TargetPools.Get(at.project, at.region, name).Context(ctx).Do(); err == nil && have.Name != name {
+	have, err := r.api.sdk.TargetPools.Get(at.project, at.region, name).Context(ctx).Do()
+	if err == nil && have.Name != name {
 		err = errWrongAnswer
 	}
 	if err = apiError(err, "reading target pool "+name); errors.Is(err, cloudapi.ErrNotFound) {
@@ -230,8 +233,8 @@ func (b *reconciler) rejoinPool(ctx context.Context, at place, name string, agai
 	if err != nil {
 		return err
 	}
-	if missing := missingMembers(recreatedMembers(membersOf(known), again), membersOf(have)); len(missing) > 0 {
-		_, err = b.addMembers(ctx, at, have, missing)
+	if missing, _ := membersDiff(membersOf(have), recreatedMembers(membersOf(known), recreated)); len(missing) > 0 {
+		_, err = r.pools.addMembers(ctx, at, have, missing)
 	}
 	return err
 }

@@ -53,7 +53,7 @@ func TestRecreatedInstanceRejoins(t *testing.T) {
 				w.instances.arrivals.begin(func() { triggered++ })
 				w.look()
 				w.server.ResetCalls()
-				require.NoError(t, w.loadBalancers.reconciler.rejoin(t.Context()))
+				require.NoError(t, w.rejoiner.run(t.Context()))
 				assert.Zero(t, w.server.Calls().Total)
 				assert.Zero(t, triggered)
 
@@ -62,7 +62,7 @@ func TestRecreatedInstanceRejoins(t *testing.T) {
 				w.look()
 				assert.Equal(t, 1, triggered)
 				w.server.ResetCalls()
-				require.NoError(t, w.loadBalancers.reconciler.rejoin(t.Context()))
+				require.NoError(t, w.rejoiner.run(t.Context()))
 				assert.Equal(t, []string{"a1", "b1"}, w.membersEverywhere())
 				calls := w.server.Calls()
 				assert.Equal(t, 1, calls.Writes, "%v", calls.ByOperation)
@@ -72,7 +72,7 @@ func TestRecreatedInstanceRejoins(t *testing.T) {
 					}
 				}
 				w.server.ResetCalls()
-				require.NoError(t, w.loadBalancers.reconciler.rejoin(t.Context()))
+				require.NoError(t, w.rejoiner.run(t.Context()))
 				require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", w.Current(s), w.nodes))
 				assert.Zero(t, w.server.Calls().Writes)
 				assert.Empty(t, w.server.Calls().Refused)
@@ -94,11 +94,26 @@ func TestRecreatedInstanceRejoinsLater(t *testing.T) {
 				w.look()
 				w.Unregister(w.nodes[0])
 				w.sim.Deny(action, true)
-				require.Error(t, w.loadBalancers.reconciler.rejoin(t.Context()))
+				require.Error(t, w.rejoiner.run(t.Context()))
 				w.sim.Deny(action, false)
 				time.Sleep(time.Minute)
-				require.NoError(t, w.loadBalancers.reconciler.rejoin(t.Context()))
+				require.NoError(t, w.rejoiner.run(t.Context()))
 				assert.Equal(t, []string{"b1"}, w.membersEverywhere())
+			})
+		})
+	}
+}
+
+// TestRecreatedBeforeARestart: a process that has begun since puts a recreated instance back with its first reconciliation.
+func TestRecreatedBeforeARestart(t *testing.T) {
+	for _, kind := range []string{"", "Internal"} {
+		t.Run("kind "+kind, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, s := inTwoZones(t, kind)
+				w.recreate(w.nodes[1])
+				w.restart()
+				w.ensure(s)
+				assert.Equal(t, []string{"a1", "b1"}, w.membersEverywhere())
 			})
 		})
 	}
@@ -118,16 +133,16 @@ func TestRejoiningWaitsForItsTurn(t *testing.T) {
 					keys = append(keys, p.Name)
 				}
 				for _, g := range w.api.stores.groups.PeekAll() {
-					keys = append(keys, "instance group "+g.id.zone+"/"+g.id.name)
+					keys = append(keys, g.id.object())
 				}
 				var unlocks []func()
 				for _, key := range keys {
-					unlock, err := w.loadBalancers.reconciler.lock(t.Context(), key)
+					unlock, err := w.loadBalancers.Lock(t.Context(), key)
 					require.NoError(t, err)
 					unlocks = append(unlocks, unlock)
 				}
 				done := make(chan error)
-				go func() { done <- w.loadBalancers.reconciler.rejoin(t.Context()) }()
+				go func() { done <- w.rejoiner.run(t.Context()) }()
 				time.Sleep(time.Minute)
 				assert.Equal(t, []string{"a1"}, w.membersEverywhere(), "a Service has its turn")
 				for _, unlock := range unlocks {
@@ -149,9 +164,9 @@ func TestMissedInstanceRejoins(t *testing.T) {
 		w.look()
 		at, err := w.api.places.get(t.Context())
 		require.NoError(t, err)
-		m, err := w.loadBalancers.reconciler.members(t.Context(), w.nodes, at)
+		m, err := w.instances.members(t.Context(), w.nodes, at)
 		require.NoError(t, err)
-		found := w.loadBalancers.reconciler.waitFindings(requestOf(s), m)
+		found := w.instances.waitFindings(requestOf(s), m)
 		require.Len(t, found, 1)
 		assert.Empty(t, found[0].Reason, "the Node says what is wrong")
 		w.look()

@@ -405,9 +405,7 @@ func (c creation) otherFamily(route *compute.Route) bool {
 func (r *routes) createRoute(ctx context.Context, route *compute.Route, at place) error {
 	what := fmt.Sprintf("making route %s of %s to %s", route.Name, route.DestRange, route.NextHopInstance)
 	klog.InfoS("Making route", "route", route.Name, "destination", route.DestRange, "nextHop", route.NextHopInstance)
-	err := r.api.change(ctx, at.route(route.Name), what, func(id string) (*compute.Operation, error) {
-		return r.api.sdk.Routes.Insert(at.networkProject, route).RequestId(id).Context(ctx).Do()
-	})
+	err := r.api.change(ctx, at.route(route.Name), what, request(r.api.sdk.Routes.Insert(at.networkProject, route)))
 	if err != nil {
 		r.all.Doubt(route.Name) // it may exist nevertheless
 		return cloudapi.NotAbsence(err)
@@ -428,9 +426,8 @@ func (r *routes) remove(ctx context.Context, at place, name string) error {
 		return nil
 	}
 	klog.InfoS("Deleting route", "route", name)
-	err = deleteOne(ctx, r.api, r.all, at.route(name), "deleting route "+name, func(id string) (*compute.Operation, error) {
-		return r.api.sdk.Routes.Delete(at.networkProject, name).RequestId(id).Context(ctx).Do()
-	})
+	err = deleteOne(ctx, r.api, r.all, at.route(name), "deleting route "+name,
+		request(r.api.sdk.Routes.Delete(at.networkProject, name)))
 	if err == nil {
 		r.onceOurs.Delete(name)
 	}

@@ -31,7 +31,7 @@ func TestPoolsOfManyInstancesAreListed(t *testing.T) {
 			require.True(t, w.sim.Edit("targetPools", name, func(pool map[string]any) { pool["instances"] = links }))
 		}
 		w.server.ResetCalls()
-		all, err := w.loadBalancers.reconciler.api.stores.pools.All(t.Context(), inventory.Query{})
+		all, err := w.api.stores.pools.All(t.Context(), inventory.Query{})
 		require.NoError(t, err)
 		require.Len(t, all, pools)
 		assert.Equal(t, 3, w.server.Calls().ByOperation["GET targetPools"])

@@ -52,7 +52,7 @@ func scopeOf(sim *gcesim.Sim) conformance.Scope {
 				sim.Edit("firewalls", fmt.Sprint(f["name"]), nil)
 			}
 		},
-		Overflow:    gcelimits.SourceRanges.Max + 1, Full: "takes at most 5000",
+		Overflow: gcelimits.SourceRanges.Max + 1, Full: "takes at most 5000",
 		NoSubnet:    "who may connect does not depend on subnets",
 		Unprotected: "nothing of a load balancer can be protected",
 		Widen: func(network string) {

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
 // networkMaxAge is long, because a cluster's network rarely changes.
@@ -21,78 +21,59 @@ func isAutoMode(cidr string) bool {
 	return err == nil && netip.MustParsePrefix("10.128.0.0/9").Contains(p.Addr())
 }
 
-// networkView holds the properties of the network that matter to internal load balancers.
-type networkView struct {
+// network holds the properties of the cluster's network that matter to internal load balancers.
+type network struct {
 	legacy bool
-	// name is the network's; subnets are the paths of those in the region.
-	name    string
+	name   string
+	// subnets are the paths of the subnets in the region; in an auto mode network those that the cloud made.
 	subnets []string
-	auto    bool
 }
 
-// networks caches the network for all Services. Failed reads are not cached.
-type networks struct {
-	mu   sync.Mutex
-	read time.Time
-	view networkView
+func newNetworks(a *api) *store[network] {
+	return inventory.New(inventory.Source[string, network]{Kind: "network", ID: func(n network) string { return n.name }, Get: a.network})
 }
 
-func (n *networks) get(ctx context.Context, a *api, at place) (networkView, error) {
-	n.mu.Lock()
-	view, known := n.view, !n.read.IsZero() && time.Since(n.read) < networkMaxAge
-	n.mu.Unlock()
-	if known {
-		return view, nil
-	}
-	began := time.Now()
-	view, err := a.network(ctx, at)
+func (a *api) network(ctx context.Context, name string) (n network, err error) {
+	at, err := a.places.get(ctx)
 	if err != nil {
-		return view, cloudapi.NotAbsence(err)
+		return n, err
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.view, n.read = view, began
-	return view, nil
-}
-
-func (a *api) network(ctx context.Context, at place) (v networkView, err error) {
-	what := "reading network " + lastPart(at.network)
-	found, err := a.sdk.Networks.Get(at.networkProject, lastPart(at.network)).Context(ctx).
+	found, err := a.sdk.Networks.Get(at.networkProject, name).Context(ctx).
 		Fields("name", "subnetworks", "IPv4Range", "autoCreateSubnetworks").Do()
-	if err == nil && found.Name != lastPart(at.network) {
+	if err == nil && found.Name != name {
 		err = errWrongAnswer
 	}
 	if err != nil {
-		return v, apiError(err, what)
+		return n, cloudapi.NotAbsence(apiError(err, "reading network "+name))
 	}
-	v = networkView{legacy: found.IPv4Range != "", name: found.Name, auto: found.AutoCreateSubnetworks}
+	n = network{legacy: found.IPv4Range != "", name: found.Name}
 	for _, link := range found.Subnetworks {
 		if strings.Contains(link, "/regions/"+at.region+"/") {
-			v.subnets = append(v.subnets, resource(link))
+			n.subnets = append(n.subnets, resource(link))
 		}
 	}
-	if !v.auto || len(v.subnets) < 2 {
-		return v, nil
+	if !found.AutoCreateSubnetworks || len(n.subnets) < 2 {
+		return n, nil
 	}
 	var made []string
-	for _, path := range v.subnets {
+	for _, path := range n.subnets {
 		subnet, err := a.sdk.Subnetworks.Get(at.networkProject, at.region, lastPart(path)).Context(ctx).Fields("name", "ipCidrRange").Do()
 		if err == nil && subnet.Name != lastPart(path) {
 			err = errWrongAnswer
 		}
 		if err != nil {
-			return v, apiError(err, "reading subnet "+lastPart(path))
+			return n, cloudapi.NotAbsence(apiError(err, "reading subnet "+lastPart(path)))
 		}
 		if isAutoMode(subnet.IpCidrRange) {
 			made = append(made, path)
 		}
 	}
-	v.subnets = made
-	return v, nil
+	n.subnets = made
+	return n, nil
 }
 
 // subnetOf returns the path of the requested subnet, or else the cluster's. A legacy network has none.
-func (b *reconciler) subnetOf(ctx context.Context, name string, at place) (subnet string, legacy bool, err error) {
+func (a *api) subnetOf(ctx context.Context, name string, at place) (subnet string, legacy bool, err error) {
 	asked := ""
 	if name != "" {
 		asked = "projects/" + at.networkProject + "/regions/" + at.region + "/subnetworks/" + name
@@ -100,17 +81,17 @@ func (b *reconciler) subnetOf(ctx context.Context, name string, at place) (subne
 	if at.subnet != "" { // so the network has subnets
 		return cmp.Or(asked, at.subnet), false, nil
 	}
-	network, err := b.networks.get(ctx, b.api, at)
+	n, err := a.stores.networks.Get(ctx, lastPart(at.network), inventory.Query{MaxAge: networkMaxAge})
 	switch {
 	case err != nil:
 		return "", false, err
-	case network.legacy:
+	case n.legacy:
 		return "", true, nil
 	case asked != "":
 		return asked, false, nil
-	case len(network.subnets) != 1:
+	case len(n.subnets) != 1:
 		return "", false, fmt.Errorf("network %s has %d subnets in region %s of which one could be the cluster's; name it by subnetwork-name in "+
-			"the cloud config", network.name, len(network.subnets), at.region)
+			"the cloud config", n.name, len(n.subnets), at.region)
 	}
-	return network.subnets[0], false, nil
+	return n.subnets[0], false, nil
 }

@@ -16,8 +16,8 @@ func TestUglyNames(t *testing.T) {
 		assert.Equal(t, ugly[:min(len(ugly), 26)]+"-"+uid, routeName(ugly, uid))
 		assert.Equal(t, "k8s-ig--"+ugly, groupName(ugly))
 		assert.Equal(t, "k8s-"+ugly+"-node", sharedCheckName(ugly))
-		assert.Equal(t, "k8s-"+ugly+"-node-http-hc", sharedFirewallName(ugly))
-		assert.Equal(t, "k8s-"+ugly+"-node-hc", nodeCheckFirewallName(ugly))
+		assert.Equal(t, "k8s-"+ugly+"-node-http-hc", sharedCheckFirewallName(ugly, false))
+		assert.Equal(t, "k8s-"+ugly+"-node-hc", sharedCheckFirewallName(ugly, true))
 		assert.Equal(t, "k8s-"+ugly+"-internal-udp-nmv1-6eef6648406c333a", sharedBackendName(ugly, "UDP", affinityNone))
 		assert.Equal(t, "k8s-"+ugly+"-internal-tcp-nmv1-1668fd70f588116e", sharedBackendName(ugly, "TCP", affinityClient))
 	}

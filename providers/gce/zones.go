@@ -45,13 +45,13 @@ func (c *coverage) add(page *compute.InstanceAggregatedList) error {
 	}
 	for name, scope := range page.Items {
 		zone, ok := zoneOf(name)
-		told := scope.Warning == nil || scope.Warning.Code == noResults
+		answered := scope.Warning == nil || scope.Warning.Code == noResults
 		switch {
-		case ok && told:
+		case ok && answered:
 			c.shown[zone]++
 		case ok:
 			c.lacking[zone] = strings.TrimSpace(scope.Warning.Code + " " + scope.Warning.Message)
-		case !told:
+		case !answered:
 			return partial(name, scope.Warning.Code+" "+scope.Warning.Message)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	compute "google.golang.org/api/compute/v1"
 	"google.golang.org/api/googleapi"
@@ -18,6 +19,7 @@ import (
 const (
 	indexIP    = "ip"
 	indexCheck = "check"
+	indexGroup = "group"
 )
 
 // store is the shared view of a collection, by name.
@@ -26,14 +28,30 @@ type store[T any] = inventory.Inventory[string, T]
 // stores are the collections of objects that make up load balancers.
 type stores struct {
 	rules     *store[*compute.ForwardingRule]
-	pools     *store[*compute.TargetPool]
-	checks    *store[*compute.HttpHealthCheck]
 	firewalls *store[*compute.Firewall]
 	addresses *store[*compute.Address]
+	networks  *store[network]
+	// External load balancers only.
+	pools      *store[*compute.TargetPool]
+	httpChecks *store[*compute.HealthCheck]
 	// Internal load balancers only.
-	backends   *store[*compute.BackendService]
-	nodeChecks *store[*compute.HealthCheck]
-	groups     *inventory.Inventory[groupID, *group]
+	backends *store[*compute.BackendService]
+	checks   *store[*compute.HealthCheck]
+	groups   *inventory.Inventory[groupID, *group]
+}
+
+// forget has the objects of a load balancer read again.
+func (s *stores) forget(name string) {
+	s.rules.Invalidate(name)
+	s.addresses.Invalidate(name)
+	s.pools.Invalidate(name)
+	s.pools.Invalidate(nextPoolName(name))
+	s.httpChecks.Invalidate(name)
+	s.backends.Invalidate(name)
+	s.checks.Invalidate(name)
+	for _, firewall := range ownFirewallNames(name) {
+		s.firewalls.Invalidate(firewall)
+	}
 }
 
 // page is one page of a listing.
@@ -99,19 +117,14 @@ func listAll[T, L any, LC listCall[LC, L], GC getCall[GC, T]](
 	if err != nil {
 		return nil, 0, err
 	}
-	watch := cloudapi.WatchListing
-	if c.perPage != 0 {
-		watch = cloudapi.WatchLargeListing
-	}
-	ctx, listing := watch(ctx)
-	for token := ""; ; {
-		pages++
-		p, err := onePage(ctx, at, c, token)
-		if err == nil {
-			err = listing.Add(len(p.items))
-		}
-		if err != nil {
-			return nil, pages, apiError(err, "listing "+c.many)
+	call := func() LC { return c.list(at).MaxResults(cmp.Or(c.perPage, pageSize)) }
+	pages, err = readPages(ctx, "listing "+c.many, c.perPage != 0, call, func(l L) (int, string, error) {
+		p := c.page(l)
+		switch {
+		case p.kind != c.kind:
+			return 0, "", errWrongAnswer
+		case p.warning != "" && p.warning != noResults:
+			return 0, "", &cloudapi.Error{Class: cloudapi.ErrTransient, Message: "a partial listing: " + p.warning}
 		}
 		for _, v := range p.items {
 			if c.keep != nil { // share equal content early, to save memory
@@ -119,34 +132,46 @@ func listAll[T, L any, LC listCall[LC, L], GC getCall[GC, T]](
 			}
 			all = append(all, v)
 		}
-		if token = p.next; token == "" {
-			return all, pages, nil
-		}
-		if err := listing.Turn(token); err != nil {
-			return nil, pages, err
-		}
+		return len(p.items), p.next, nil
+	})
+	if err != nil {
+		return nil, pages, err
 	}
+	return all, pages, nil
 }
 
-func onePage[T, L any, LC listCall[LC, L], GC getCall[GC, T]](
-	ctx context.Context, at place, c collection[T, L, LC, GC], token string,
-) (p page[T], err error) {
-	call := c.list(at).MaxResults(cmp.Or(c.perPage, pageSize)).Context(ctx)
-	if token != "" {
-		call = call.PageToken(token)
+// readPages reads the pages of a listing. take takes one, and returns its number of objects and the token of the next page.
+func readPages[C listCall[C, L], L any](
+	ctx context.Context, what string, large bool, newCall func() C, take func(L) (objects int, next string, err error),
+) (pages int, err error) {
+	watch := cloudapi.WatchListing
+	if large {
+		watch = cloudapi.WatchLargeListing
 	}
-	l, err := call.Do()
-	if err != nil {
-		return p, err //nolint:wrapcheck // named by listAll
+	ctx, listing := watch(ctx)
+	for token := ""; ; {
+		pages++
+		call, objects := newCall().Context(ctx), 0
+		if token != "" {
+			call = call.PageToken(token)
+		}
+		l, err := call.Do()
+		if err == nil {
+			objects, token, err = take(l)
+		}
+		if err == nil {
+			err = listing.Add(objects)
+		}
+		if err != nil {
+			return pages, apiError(err, what)
+		}
+		if token == "" {
+			return pages, nil
+		}
+		if err := listing.Turn(token); err != nil {
+			return pages, err
+		}
 	}
-	p = c.page(l)
-	switch {
-	case p.kind != c.kind:
-		return p, errWrongAnswer
-	case p.warning != "" && p.warning != noResults:
-		return p, &cloudapi.Error{Class: cloudapi.ErrTransient, Message: "a partial listing: " + p.warning}
-	}
-	return p, nil
 }
 
 // readOne reads one object, and fails if the response holds another one.
@@ -170,8 +195,9 @@ func readOne[T, L any, LC listCall[LC, L], GC getCall[GC, T]](
 
 func newStores(a *api) *stores {
 	return &stores{
-		rules: newRules(a), pools: newPools(a), checks: newChecks(a), firewalls: newFirewalls(a), addresses: newAddresses(a),
-		backends: newBackends(a), nodeChecks: newNodeChecks(a), groups: newGroups(a),
+		rules: newRules(a), firewalls: newFirewalls(a), addresses: newAddresses(a), networks: newNetworks(a),
+		pools: newPools(a), httpChecks: newHTTPChecks(a),
+		backends: newBackends(a), checks: newChecks(a), groups: newGroups(a),
 	}
 }
 
@@ -230,19 +256,38 @@ func newPools(a *api) *store[*compute.TargetPool] {
 	})
 }
 
-func newChecks(a *api) *store[*compute.HttpHealthCheck] {
-	return newStore(a, collection[
-		*compute.HttpHealthCheck, *compute.HttpHealthCheckList, *compute.HttpHealthChecksListCall, *compute.HttpHealthChecksGetCall,
-	]{
+// httpCheckGet reads an HTTP health check as one of the newer kind.
+type httpCheckGet struct {
+	*compute.HttpHealthChecksGetCall
+}
+
+func (c httpCheckGet) Context(ctx context.Context) httpCheckGet {
+	return httpCheckGet{c.HttpHealthChecksGetCall.Context(ctx)}
+}
+
+func (c httpCheckGet) Do(options ...googleapi.CallOption) (*compute.HealthCheck, error) {
+	v, err := c.HttpHealthChecksGetCall.Do(options...)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // named by readOne
+	}
+	return fromHTTPCheck(v), nil
+}
+
+func newHTTPChecks(a *api) *store[*compute.HealthCheck] {
+	return newStore(a, collection[*compute.HealthCheck, *compute.HttpHealthCheckList, *compute.HttpHealthChecksListCall, httpCheckGet]{
 		one: "HTTP health check", many: "HTTP health checks", kind: "compute#httpHealthCheckList",
 		list: func(at place) *compute.HttpHealthChecksListCall { return a.sdk.HttpHealthChecks.List(at.project) },
-		get: func(at place, name string) *compute.HttpHealthChecksGetCall {
-			return a.sdk.HttpHealthChecks.Get(at.project, name)
+		get: func(at place, name string) httpCheckGet {
+			return httpCheckGet{a.sdk.HttpHealthChecks.Get(at.project, name)}
 		},
-		page: func(l *compute.HttpHealthCheckList) page[*compute.HttpHealthCheck] {
-			return newPage(l.Items, l.NextPageToken, l.Kind, l.Warning)
+		page: func(l *compute.HttpHealthCheckList) page[*compute.HealthCheck] {
+			items := make([]*compute.HealthCheck, len(l.Items))
+			for i, v := range l.Items {
+				items[i] = fromHTTPCheck(v)
+			}
+			return newPage(items, l.NextPageToken, l.Kind, l.Warning)
 		},
-		name: func(v *compute.HttpHealthCheck) string { return v.Name },
+		name: func(v *compute.HealthCheck) string { return v.Name },
 	})
 }
 
@@ -279,6 +324,115 @@ func newAddresses(a *api) *store[*compute.Address] {
 	})
 }
 
+func newBackends(a *api) *store[*compute.BackendService] {
+	return newStore(a, collection[
+		*compute.BackendService, *compute.BackendServiceList, *compute.RegionBackendServicesListCall, *compute.RegionBackendServicesGetCall,
+	]{
+		one: "backend service", many: "backend services", kind: "compute#backendServiceList",
+		list: func(at place) *compute.RegionBackendServicesListCall {
+			return a.sdk.RegionBackendServices.List(at.project, at.region)
+		},
+		get: func(at place, name string) *compute.RegionBackendServicesGetCall {
+			return a.sdk.RegionBackendServices.Get(at.project, at.region, name)
+		},
+		page: func(l *compute.BackendServiceList) page[*compute.BackendService] {
+			return newPage(l.Items, l.NextPageToken, l.Kind, l.Warning)
+		},
+		name: func(v *compute.BackendService) string { return v.Name },
+		indexes: map[string]func(*compute.BackendService) []string{
+			indexCheck: func(v *compute.BackendService) []string { return lastParts(v.HealthChecks) },
+			indexGroup: func(v *compute.BackendService) (paths []string) {
+				for _, b := range v.Backends {
+					paths = append(paths, resource(b.Group))
+				}
+				return paths
+			},
+		},
+	})
+}
+
+func newChecks(a *api) *store[*compute.HealthCheck] {
+	return newStore(a, collection[
+		*compute.HealthCheck, *compute.HealthCheckList, *compute.HealthChecksListCall, *compute.HealthChecksGetCall,
+	]{
+		one: "health check", many: "health checks", kind: "compute#healthCheckList",
+		list: func(at place) *compute.HealthChecksListCall { return a.sdk.HealthChecks.List(at.project) },
+		get: func(at place, name string) *compute.HealthChecksGetCall {
+			return a.sdk.HealthChecks.Get(at.project, name)
+		},
+		page: func(l *compute.HealthCheckList) page[*compute.HealthCheck] {
+			return newPage(l.Items, l.NextPageToken, l.Kind, l.Warning)
+		},
+		name: func(v *compute.HealthCheck) string { return v.Name },
+	})
+}
+
+// newGroups reads instance groups and their members one by one: each zone has one for all internal load balancers.
+func newGroups(a *api) *inventory.Inventory[groupID, *group] {
+	return inventory.New(inventory.Source[groupID, *group]{
+		Kind: "instance group", ID: func(g *group) groupID { return g.id }, GetCalls: 2, Get: a.group,
+	})
+}
+
+func (a *api) group(ctx context.Context, id groupID) (*group, error) {
+	at, err := a.places.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.sdk.InstanceGroups.Get(at.project, id.zone, id.name).Context(ctx).Do()
+	if err == nil && found.Name != id.name {
+		err = errWrongAnswer
+	}
+	if err != nil {
+		return nil, apiError(err, "reading instance group "+id.name)
+	}
+	members, err := a.members(ctx, at, id)
+	if err != nil {
+		return nil, err
+	}
+	return &group{id: id, members: members}, nil
+}
+
+// members returns the instances of a group.
+func (a *api) members(ctx context.Context, at place, id groupID) (all []string, err error) {
+	_, err = readPages(ctx, "listing the instances of group "+id.name, false, func() *compute.InstanceGroupsListInstancesCall {
+		state := &compute.InstanceGroupsListInstancesRequest{InstanceState: "ALL"}
+		return a.sdk.InstanceGroups.ListInstances(at.project, id.zone, id.name, state).MaxResults(pageSize)
+	}, func(l *compute.InstanceGroupsListInstances) (int, string, error) {
+		if l.Kind != "compute#instanceGroupsListInstances" || (l.Warning != nil && l.Warning.Code != noResults) {
+			return 0, "", errWrongAnswer
+		}
+		for _, i := range l.Items {
+			all = append(all, resource(i.Instance))
+		}
+		return len(l.Items), l.NextPageToken, nil
+	})
+	return all, cloudapi.NotAbsence(err)
+}
+
+// groupsNamed returns the zones of the region that have an instance group of this name.
+func (a *api) groupsNamed(ctx context.Context, at place, name string) (zones []string, err error) {
+	_, err = readPages(ctx, "listing the instance groups "+name, false, func() *compute.InstanceGroupsAggregatedListCall {
+		return a.sdk.InstanceGroups.AggregatedList(at.project).Filter("name eq " + name).MaxResults(pageSize)
+	}, func(l *compute.InstanceGroupAggregatedList) (objects int, next string, err error) {
+		if l.Kind != "compute#instanceGroupAggregatedList" || len(l.Unreachables) > 0 {
+			return 0, "", errWrongAnswer
+		}
+		for scope, list := range l.Items {
+			objects += len(list.InstanceGroups)
+			if zone := lastPart(scope); len(list.InstanceGroups) > 0 && regionOf(zone) == at.region {
+				zones = append(zones, zone)
+			}
+		}
+		return objects, l.NextPageToken, nil
+	})
+	if err != nil {
+		return nil, cloudapi.NotAbsence(err)
+	}
+	slices.Sort(zones)
+	return slices.Compact(zones), nil
+}
+
 func lastParts(links []string) []string {
 	names := make([]string, len(links))
 	for i, l := range links {
@@ -298,10 +452,8 @@ func find[T any](ctx context.Context, s *store[T], name string, q inventory.Quer
 
 // putOne creates or changes an object, and returns the result. After a failure the object is in doubt, because the call may have taken
 // effect.
-func putOne[T any](
-	ctx context.Context, a *api, s *store[T], like T, path, what string, make func(request string) (*compute.Operation, error),
-) (v T, err error) {
-	err = a.change(ctx, path, what, make)
+func putOne[T any](ctx context.Context, a *api, s *store[T], like T, path, what string, call requestFunc) (v T, err error) {
+	err = a.change(ctx, path, what, call)
 	s.Put(like)
 	if err != nil {
 		s.Doubt(lastPart(path))
@@ -312,15 +464,19 @@ func putOne[T any](
 }
 
 // deleteOne deletes an object; a missing one counts as deleted.
-func deleteOne[T any](
-	ctx context.Context, a *api, s *store[T], path, what string, make func(request string) (*compute.Operation, error),
-) error {
+func deleteOne[T any](ctx context.Context, a *api, s *store[T], path, what string, call requestFunc) error {
 	name := lastPart(path)
-	err := a.change(ctx, path, what, make)
+	err := a.change(ctx, path, what, call)
 	if err == nil || errors.Is(err, cloudapi.ErrNotFound) {
 		s.Forget(name)
 		return nil
 	}
 	s.Doubt(name)
 	return err
+}
+
+// inUse reports whether the cloud refused a deletion because another object refers to it.
+func inUse(err error) bool {
+	said, ok := errors.AsType[*cloudapi.Error](err)
+	return ok && errors.Is(err, cloudapi.ErrConflict) && strings.Contains(said.Message, "being used by")
 }

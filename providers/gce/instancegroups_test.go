@@ -65,6 +65,24 @@ func TestMembersOfOthersStay(t *testing.T) {
 	})
 }
 
+// TestNodeDeletedBeforeARestart: a process that never knew the Node takes its instance for another cluster's, leaves it, and says so.
+func TestNodeDeletedBeforeARestart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		for _, name := range []string{"n1", "n2"} {
+			w.addNode(gcesim.Spec{Name: name})
+			time.Sleep(2 * time.Minute)
+		}
+		s, _ := w.ensure(w.apply(internalService("web")))
+		w.Unregister(w.nodes[1])
+		w.nodes = w.nodes[:1]
+		w.restart()
+		w.ensure(s)
+		assert.Equal(t, []string{"n1", "n2"}, w.members())
+		assert.Contains(t, strings.Join(w.Events(), "\n"), "that are no nodes of this cluster, and that stay: n2;")
+	})
+}
+
 // TestMoreThanAGroupHolds: a zone's last nodes by name get no traffic, and an event says so.
 func TestMoreThanAGroupHolds(t *testing.T) {
 	t.Parallel()

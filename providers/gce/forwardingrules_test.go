@@ -1,7 +1,6 @@
 package gce
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 )
 
 // TestForwardingRulesShowTheirCluster: the API takes labels only in a separate call. Objects of Google's own controller, and those of an
@@ -20,7 +20,8 @@ func TestForwardingRulesShowTheirCluster(t *testing.T) {
 		w.addNode(gcesim.Spec{Name: "n1"})
 		mark, err := w.loadBalancers.reconciler.identity.Mark(t.Context())
 		require.NoError(t, err)
-		labels := map[string]any{labelCluster: strings.TrimPrefix(mark, markPrefix)}
+		uid, _ := ownership.Marked([]string{mark})
+		labels := map[string]any{labelCluster: uid}
 		for _, s := range []*v1.Service{testService("web", conformance.Port("a", 80, 30080)), internalService("within")} {
 			s, _ = w.ensure(w.apply(s))
 			assert.Equal(t, labels, w.rule()["labels"])
