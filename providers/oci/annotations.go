@@ -603,18 +603,7 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 
 // groups are the network security groups, each once, in an order of their own.
 func (s settings) groups() []string {
-	all := slices.Clone(s.Groups)
+	all := append([]string{}, s.Groups...)
 	slices.Sort(all)
-	all = slices.Compact(all)
-	if all == nil {
-		all = []string{}
-	}
-	return all
-}
-
-func orUsual(value, usual int) int {
-	if value == 0 {
-		return usual
-	}
-	return value
+	return slices.Compact(all)
 }

@@ -7,190 +7,25 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
-	"time"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// workPatience is how long a call waits for the cloud's work, which takes a minute or two as a rule.
-const workPatience = 10 * time.Minute
-
-// retryLater is the answer where the cloud is still at work when patience ends, which is no failure.
-func retryLater(err error, name string) error {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return cloudproviderapi.NewRetryError("the cloud still works on load balancer "+name, lookAgain)
-	}
-	return err
-}
-
-// write makes one change, and returns the load balancer as it is afterwards. The cloud makes one at a time: while it works for somebody
-// else it refuses, and all is looked at again when it has ended.
-func (r *balancers) write(ctx context.Context, q *services.Request, o observation, ask write) (observation, error) {
-	prepare := r.prepareWork
-	if r.kind.statesWork {
-		prepare = r.prepareState
-	}
-	o, err := prepare(ctx, o, &ask)
-	if err != nil {
-		return o, err
-	}
-	if ask.outdated(o.lb) {
-		return o, services.ErrGone // somebody has changed it meanwhile
-	}
-	ask.path = r.pathOf(o.lb.ID) + ask.path
-	id, err := r.start(ctx, ask)
-	r.known.Invalidate(o.lb.ID)
-	if err != nil {
-		return o, r.judgeRefusal(ctx, o.lb, err)
-	}
-	if _, err := r.finish(ctx, q, id, o.lb.Name); err != nil {
-		r.known.Invalidate(o.lb.ID)
-		return o, err
-	}
-	r.settle(o.lb.ID, true)
-	// The work request may end a moment before the load balancer can be changed again.
-	lb, err := r.readUntilIdle(ctx, o.lb)
-	if err == nil {
-		o.lb, o.fresh = lb, true
-	}
-	return o, lookAgainIfGone(err)
-}
-
-// lookAgainIfGone is services.ErrGone where a load balancer is not found that was there.
-func lookAgainIfGone(err error) error {
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return services.ErrGone
-	}
-	return err
-}
-
-// prepareWork waits until no work request is under way: the load balancer is written under the ETag that it has then.
-func (r *balancers) prepareWork(ctx context.Context, o observation, ask *write) (observation, error) {
-	if err := r.ready(ctx, o.lb); err != nil {
-		return o, err
-	}
-	if o.lb.etag == "" { // what is known comes from a listing
-		lb, err := r.known.Get(ctx, o.lb.ID, inventory.Query{})
-		if err != nil {
-			return o, lookAgainIfGone(err)
-		}
-		if !lb.sameAs(o.lb) {
-			return o, services.ErrGone // somebody has changed it meanwhile
-		}
-		o.lb = lb
-	}
-	ask.etag = o.lb.etag
-	return o, nil
-}
-
-// prepareState reads the load balancer where part of it is written back: what is known may be some seconds old, and writes of parts are
-// under no ETag.
-func (r *balancers) prepareState(ctx context.Context, o observation, ask *write) (observation, error) {
-	fresh := o.fresh
-	if o.fresh = false; fresh || ask.have == nil {
-		return o, nil
-	}
-	r.known.Invalidate(o.lb.ID)
-	lb, err := r.known.Get(ctx, o.lb.ID, inventory.Query{})
-	if err == nil {
-		o.lb = lb
-	}
-	return o, lookAgainIfGone(err)
-}
-
-// judgeRefusal is why a write was refused: services.ErrGone where all is to be looked at again, as somebody else changed something.
-func (r *balancers) judgeRefusal(ctx context.Context, lb *loadBalancer, err error) error {
-	switch {
-	case errors.Is(err, cloudapi.ErrConflict):
-		return r.awaitOthers(ctx, lb, err)
-	case errors.Is(err, cloudapi.ErrNotFound):
-		if _, err := r.known.Get(ctx, lb.ID, inventory.Query{}); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
-			return err
-		}
-		return services.ErrGone // somebody has taken it away, or the part of it
-	}
-	return err
-}
-
-// ready asks whether the cloud still works on what a process before this one began, or what was not answered. It is nil where a change can
-// be asked for; after it, that is not known until the change has ended.
-func (r *balancers) ready(ctx context.Context, lb *loadBalancer) error {
-	if r.settle(lb.ID, false) {
-		return nil
-	}
-	idle, err := r.isIdle(ctx, lb.ID)
-	switch {
-	case errors.Is(err, cloudapi.ErrNotFound):
-		r.known.Invalidate(lb.ID)
-		return services.ErrGone
-	case err != nil:
-		return err
-	case idle:
-		return nil
-	}
-	err = r.awaitOthers(ctx, lb, nil)
-	if errors.Is(err, services.ErrGone) {
-		r.settle(lb.ID, true)
-	}
-	return err
-}
-
-// settle notes whether the cloud has ended what was begun on a load balancer, and returns what was known before.
-func (r *balancers) settle(id string, ended bool) (before bool) {
-	r.settledMu.Lock()
-	defer r.settledMu.Unlock()
-	before = r.settled[id]
-	delete(r.settled, id)
-	if ended && !r.kind.statesWork {
-		r.settled[id] = true
-	}
-	return before
-}
-
-// awaitOthers waits until the cloud works for somebody else no longer. What was to be written is old then.
-func (r *balancers) awaitOthers(ctx context.Context, lb *loadBalancer, conflict error) error {
-	await := r.awaitWork
-	if r.kind.statesWork {
-		await = r.readUntilIdle
-	}
-	now, err := await(ctx, lb)
-	switch {
-	case err != nil && !errors.Is(err, cloudapi.ErrNotFound):
-		return err
-	case err == nil && now.State != stateActive && conflict != nil:
-		return conflict
-	}
-	return services.ErrGone
-}
-
-// awaitWork waits until no work request is under way.
-func (r *balancers) awaitWork(ctx context.Context, lb *loadBalancer) (*loadBalancer, error) {
-	r.known.Invalidate(lb.ID)
-	waiting, cancel := context.WithTimeout(ctx, workPatience)
-	defer cancel()
-	if _, err := r.idle.Until(waiting, lb.ID, "other work on load balancer "+lb.Name, func(idle bool) bool { return idle }); err != nil {
-		return nil, retryLater(err, lb.Name)
-	}
-	return r.known.Get(ctx, lb.ID, inventory.Query{})
-}
-
 // waiting stands before changes of a load balancer on which the cloud works for somebody else: what is to be changed shows then.
-func (r *balancers) waiting(lb *loadBalancer) change {
+func (r *loadBalancers) waiting(lb *loadBalancer) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: r.kind.title + " " + lb.Name}, Wait: true, Replan: true,
-		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+		Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
 			now, err := r.readUntilIdle(ctx, lb)
 			if err == nil {
 				o.lb = now
@@ -201,7 +36,7 @@ func (r *balancers) waiting(lb *loadBalancer) change {
 }
 
 // whenIdle are changes, after a wait where the cloud works for somebody else.
-func (r *balancers) whenIdle(lb *loadBalancer, all []change) []change {
+func (r *loadBalancers) whenIdle(lb *loadBalancer, all []change) []change {
 	if lb.State == stateUpdating && len(all) > 0 {
 		return append([]change{r.waiting(lb)}, all...)
 	}
@@ -209,43 +44,46 @@ func (r *balancers) whenIdle(lb *loadBalancer, all []change) []change {
 }
 
 // change writes a part of the load balancer, and reads the load balancer again.
-func (r *balancers) change(action, object, detail string, compare func() (before, after any), ask write) change {
+func (r *loadBalancers) change(action, object, detail string, compare func() (before, after any), ask write) change {
 	return change{
 		Planned: contract.Planned{Action: action, Object: object, Detail: detail}, Compare: compare,
-		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
-			return r.write(ctx, q, o, ask)
+		Make: func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+			return r.write(ctx, req, o, ask)
 		},
 	}
 }
 
 // Changes are those between what is there and what should be. What nothing refers to any more goes last, and each closing is tried; a
 // version of IP comes before what has it, and goes after it.
-func (r *reconciler) Changes(q services.Request, o observation, d spec) ([]change, error) {
+func (r *reconciler) Changes(req services.Request, o observed, d desired) ([]change, error) {
 	if o.lb == nil {
-		all := r.recording(q.Service, d.record)
+		all := r.recording(req.Service, d.record)
 		if o.group == nil && d.group.create != nil {
-			all = append(all, r.creatingGroup(q.Service, d)) // what follows is computed again, with it
+			all = append(all, r.groups.creating(req.Service, d)) // what follows is computed again, with it
 		}
-		return append(append(all, r.groupOpenings(d)...), r.creating(q.Service, d)), nil
+		return append(append(all, r.groups.openings(d.group.edits)...), r.creating(req.Service, d)), nil
 	}
 	if o.group == nil && d.group.create != nil {
-		return []change{r.creatingGroup(q.Service, d)}, nil
+		return []change{r.groups.creating(req.Service, d)}, nil
 	}
-	first, last := ruleChanges(r.book, q.Service, early(d.lists, d.former)), ruleChanges(r.book, q.Service, late(d.lists, d.former))
+	first, last := r.lists.changes(req.Service, early(d.lists, d.former)), r.lists.changes(req.Service, late(d.lists, d.former))
 	if d.group.create != nil { // lists have no rules any more, and let clients in until the group does
 		first, last = nil, append(first, last...)
 	}
-	all := slices.Concat(r.recording(q.Service, d.record), first, r.groupOpenings(d))
+	all := slices.Concat(r.recording(req.Service, d.record), first, r.groups.openings(d.group.edits))
 	wider, narrower := r.versionChanges(o.lb, d.version)
 	certificates, oldCertificates := r.certificateChanges(o.lb, d)
 	ruleSets, oldRuleSets := r.ruleSetChanges(o.lb, d)
 	all = slices.Concat(all, wider, certificates, ruleSets, r.changesOfParts(o.lb, d), oldRuleSets, oldCertificates, r.changesOfWhole(o.lb, d),
-		narrower, services.EachTried(last), r.groupClosings(d))
+		narrower, services.EachTried(last), r.groups.closings(d.group.edits))
+	if d.group.obsolete != nil {
+		all = append(all, r.groups.deleting(d.group.obsolete))
+	}
 	return r.whenIdle(o.lb, all), nil
 }
 
 // versionChanges change the version of IP: first to more, or last to less.
-func (r *balancers) versionChanges(lb *loadBalancer, version string) (first, last []change) {
+func (r *loadBalancers) versionChanges(lb *loadBalancer, version string) (first, last []change) {
 	if version == lb.Version {
 		return nil, nil
 	}
@@ -259,7 +97,7 @@ func (r *balancers) versionChanges(lb *loadBalancer, version string) (first, las
 }
 
 // changesOfParts are those of listeners and backend sets.
-func (r *balancers) changesOfParts(lb *loadBalancer, d spec) (all []change) {
+func (r *loadBalancers) changesOfParts(lb *loadBalancer, d desired) (all []change) {
 	listeners, extra := matchListeners(lb.Listeners, d.listeners)
 	for _, name := range extra {
 		all = append(all, r.deletingPart("listener", "/listeners/", name, lb.Listeners[name]))
@@ -295,7 +133,7 @@ func (r *balancers) changesOfParts(lb *loadBalancer, d spec) (all []change) {
 }
 
 // ruleSetChanges make and change rule sets, and remove those that are not wanted, which goes last.
-func (r *balancers) ruleSetChanges(lb *loadBalancer, d spec) (first, last []change) {
+func (r *loadBalancers) ruleSetChanges(lb *loadBalancer, d desired) (first, last []change) {
 	if d.ruleSets == nil {
 		return nil, nil
 	}
@@ -317,14 +155,14 @@ func (r *balancers) ruleSetChanges(lb *loadBalancer, d spec) (first, last []chan
 	return first, last
 }
 
-func (r *balancers) updatingListener(name string, have, after document) change {
+func (r *loadBalancers) updatingListener(name string, have, after document) change {
 	return r.change(contract.PlanChange, "listener "+name, "", func() (any, any) { return withoutShown(have), after }, write{
 		what: "changing listener " + name, method: http.MethodPut, path: "/listeners/" + url.PathEscape(name), in: after, listener: name, have: have,
 	})
 }
 
 // changesOfWhole are those of the load balancer itself.
-func (r *balancers) changesOfWhole(lb *loadBalancer, d spec) (all []change) {
+func (r *loadBalancers) changesOfWhole(lb *loadBalancer, d desired) (all []change) {
 	if !services.SameSet(lb.Groups, d.groups) {
 		after := document{"networkSecurityGroupIds": d.groups}
 		all = append(all, r.change(contract.PlanChange, r.kind.title+" "+lb.Name, "network security groups",
@@ -344,7 +182,7 @@ func (r *balancers) changesOfWhole(lb *loadBalancer, d spec) (all []change) {
 	return all
 }
 
-func (r *balancers) updatingSet(name string, have, after document, what []string) change {
+func (r *loadBalancers) updatingSet(name string, have, after document, what []string) change {
 	before := withoutShown(have)
 	before["backends"], _ = mergeBackends(listOf(have["backends"]), listOf(have["backends"])) // without what the cloud fills in
 	return r.change(contract.PlanChange, "backend set "+name, strings.Join(what, ", "), func() (any, any) { return before, after }, write{
@@ -353,37 +191,37 @@ func (r *balancers) updatingSet(name string, have, after document, what []string
 }
 
 // addingPart makes a part: whether one was made that was not answered shows in what is there, since names are unique in a load balancer.
-func (r *balancers) addingPart(kind, path, name string, want document) change {
+func (r *loadBalancers) addingPart(kind, path, name string, want document) change {
 	asked := withoutShown(want)
 	asked["name"] = name
 	return r.change(contract.PlanCreate, kind+" "+name, "", func() (any, any) { return nil, asked },
 		write{what: "creating " + kind + " " + name, method: http.MethodPost, path: path, in: asked})
 }
 
-func (r *balancers) deletingPart(kind, path, name string, have document) change {
+func (r *loadBalancers) deletingPart(kind, path, name string, have document) change {
 	return r.change(contract.PlanDelete, kind+" "+name, "", func() (any, any) { return have, nil },
 		write{what: "deleting " + kind + " " + name, method: http.MethodDelete, path: path + url.PathEscape(name)})
 }
 
 // creating makes a load balancer with all that belongs to it.
-func (r *balancers) creating(service *v1.Service, d spec) change {
+func (r *loadBalancers) creating(service *v1.Service, d desired) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanCreate, Object: r.kind.title + " " + d.name}, Creates: true, Replan: true,
 		Compare: func() (before, after any) { return nil, d.shownCreation() },
-		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
-			token, err := r.tokenFor(service.UID, d.create)
+		Make: func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+			token, err := r.tokens.tokenFor(service.UID, d.create)
 			if err != nil {
 				return o, err
 			}
 			id, work, err := r.create(ctx, d.name, d.create, token)
 			r.known.InvalidateAll() // it may have been made
 			if err == nil || cloudapi.Refused(err) {
-				r.forget(service.UID)
+				r.tokens.forget(service.UID)
 			}
 			if err != nil {
 				return o, cloudapi.NotAbsence(err)
 			}
-			done, err := r.finish(ctx, q, work, d.name)
+			done, err := r.finish(ctx, req, work, d.name)
 			r.known.InvalidateAll()
 			if err != nil {
 				return o, err
@@ -399,113 +237,59 @@ func (r *balancers) creating(service *v1.Service, d spec) change {
 				return o, cloudapi.NotAbsence(err)
 			}
 			r.settle(lb.ID, true)
-			return observation{lb: lb, deletable: true, group: o.group}, nil
+			o.lb, o.deletable = lb, true
+			return o, nil
 		},
 	}
 }
 
-// tokenFor is the retry token of a creation: that of before while nobody knows what became of the same request, and else a new one.
-func (r *sharedParts) tokenFor(uid types.UID, asked document) (string, error) {
+// retryTokens holds the retry tokens of creations whose answers are not known.
+type retryTokens struct {
+	mu       sync.Mutex
+	attempts map[types.UID]attempt
+}
+
+// attempt is a creation: as long as nobody knows what became of it, the same request has the same token.
+type attempt struct{ sum, token string }
+
+// tokenFor returns the retry token of a creation: the former one while nobody knows what became of the same request, else a new one.
+func (t *retryTokens) tokenFor(uid types.UID, asked document) (string, error) {
 	body, err := json.Marshal(asked)
 	if err != nil {
 		return "", err
 	}
 	digest := sha256.Sum256(body)
 	sum := hex.EncodeToString(digest[:])
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if before, known := r.attempts[uid]; known && before.sum == sum {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if before, known := t.attempts[uid]; known && before.sum == sum {
 		return before.token, nil
 	}
 	token := rand.Text()
-	r.attempts[uid] = attempt{sum: sum, token: token}
+	t.attempts[uid] = attempt{sum: sum, token: token}
 	return token, nil
 }
 
 // forget ends an attempt: its outcome is known.
-func (r *sharedParts) forget(uid types.UID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.attempts, uid)
+func (t *retryTokens) forget(uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.attempts, uid)
 }
 
 // deleting removes a load balancer, with all that belongs to it.
-func (r *balancers) deleting(lb *loadBalancer) change {
+func (r *loadBalancers) deleting(lb *loadBalancer) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanDelete, Object: r.kind.title + " " + lb.Name},
 		Compare: func() (before, after any) { return lb, nil },
-		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
-			r.forget(q.Service.UID)
-			err := r.remove(ctx, q, lb)
+		Make: func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+			r.tokens.forget(req.Service.UID)
+			err := r.remove(ctx, req, lb)
 			if err == nil {
-				r.forgetSecrets(q.Service.UID)
+				r.forgetSecrets(req.Service.UID)
 			}
-			return observation{group: o.group}, err
+			o.lb = nil
+			return o, err
 		},
 	}
 }
-
-// remove deletes a load balancer and waits until it is gone: the request is only accepted, and can still fail.
-func (r *balancers) remove(ctx context.Context, q *services.Request, lb *loadBalancer) error {
-	var refused error
-	title := r.kind.title + " " + lb.Name
-	for range maxConflicts {
-		switch err := r.awaitTurn(ctx, lb); {
-		case errors.Is(err, cloudapi.ErrNotFound):
-			r.known.Forget(lb.ID)
-			return nil
-		case err != nil:
-			return err
-		}
-		id, err := r.start(ctx, write{what: "deleting " + title, method: http.MethodDelete, path: r.pathOf(lb.ID)})
-		r.known.Invalidate(lb.ID)
-		switch {
-		case errors.Is(err, cloudapi.ErrConflict) && r.kind.statesWork:
-			continue
-		case errors.Is(err, cloudapi.ErrConflict):
-			if refused != nil && err.Error() == refused.Error() {
-				return err // nobody works on it: it is protected, for one
-			}
-			refused = err
-			if err := r.awaitOthers(ctx, lb, err); !errors.Is(err, services.ErrGone) {
-				return err
-			}
-			continue
-		case err == nil:
-			_, err = r.finish(ctx, q, id, lb.Name)
-		case errors.Is(err, cloudapi.ErrNotFound):
-			err = nil // or not shown to us, which is found out below
-		}
-		if err != nil {
-			return err
-		}
-		now, err := r.readUntilIdle(ctx, lb)
-		switch {
-		case errors.Is(err, cloudapi.ErrNotFound):
-			r.known.Forget(lb.ID)
-			return nil
-		case err != nil:
-			return err
-		}
-		return cloudproviderapi.NewRetryError(title+" is "+now.State+" after its deletion", lookAgain)
-	}
-	return cloudproviderapi.NewRetryError("others keep working on "+title, lookAgain)
-}
-
-// awaitTurn waits until the deletion of a load balancer can be asked for. It is not found where it is gone.
-func (r *balancers) awaitTurn(ctx context.Context, lb *loadBalancer) error {
-	if r.kind.statesWork {
-		_, err := r.readUntilIdle(ctx, lb)
-		return err
-	}
-	err := r.ready(ctx, lb)
-	if errors.Is(err, services.ErrGone) {
-		if _, err = r.known.Get(ctx, lb.ID, inventory.Query{}); !errors.Is(err, cloudapi.ErrNotFound) {
-			err = nil
-		}
-	}
-	return err
-}
-
-// maxConflicts is how often a deletion is asked for again that was refused because the cloud worked for somebody else.
-const maxConflicts = 5

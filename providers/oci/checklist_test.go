@@ -131,11 +131,11 @@ func newSubject(t *testing.T) conformance.Subject {
 	in := inputs(sim.CloudConfig(server.Start(t)))
 	c, err := maker().New(in)
 	require.NoError(t, err)
-	c.reconciler.cluster.SetClient(b.Kube)
-	c.reconciler.kube = b.Kube
-	c.reconciler.works = waiting.New(waiting.Each(c.reconciler.work), waiting.Pace{Least: time.Millisecond})
+	c.loadBalancers.cluster.SetClient(b.Kube)
+	c.loadBalancers.kube = b.Kube
+	c.loadBalancers.lb.works = waiting.New(waiting.Each(c.loadBalancers.lb.work), waiting.Pace{Least: time.Millisecond})
 	c.loadBalancers.setEvents(b.Recorder)
-	c.reconciler.cluster.SetServices(b.Services())
+	c.loadBalancers.cluster.SetServices(b.Services())
 	c.instances.nodes.SetLister(b.Nodes())
 	node := conformance.InitializedNode("node-1", providerIDPrefix+sim.AddInstance("node-1"))
 	node.Labels = map[string]string{v1.LabelHostname: "node-1"}
@@ -173,15 +173,15 @@ func TestOrderOfStatus(t *testing.T) {
 	lb := &loadBalancer{Addresses: []address{{IP: "140.238.0.1"}, {IP: "2603:c020::1"}}}
 	s := conformance.Service("web", nil, web())
 	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "2603:c020::1"}, {IP: "140.238.0.1"}}
-	r := &reconciler{balancers: &balancers{kind: balancerKind(Config{})}}
-	status, err := r.Status(services.Request{Service: s}, observation{lb: lb}, spec{})
+	r := &reconciler{}
+	status, err := r.Status(services.Request{Service: s}, observed{lb: lb}, desired{})
 	require.NoError(t, err)
 	require.Equal(t, s.Status.LoadBalancer, *status)
-	status, _, err = r.Exists(t.Context(), services.Request{Service: s}, observation{lb: lb})
+	status, _, err = r.Exists(t.Context(), services.Request{Service: s}, observed{lb: lb})
 	require.NoError(t, err)
 	require.Equal(t, s.Status.LoadBalancer, *status)
 	s.Status.LoadBalancer.Ingress[0].IP = "192.0.2.1"
-	status, err = r.Status(services.Request{Service: s}, observation{lb: lb}, spec{})
+	status, err = r.Status(services.Request{Service: s}, observed{lb: lb}, desired{})
 	require.NoError(t, err)
 	require.Equal(t, *statusOf(lb, ""), *status)
 }

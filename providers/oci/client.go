@@ -2,6 +2,7 @@ package oci
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
@@ -35,22 +37,14 @@ type api struct {
 	config Config
 	// location says where the cluster is.
 	location func(context.Context) (location, error)
-	// compartments are those that hold instances of nodes, and mayBeIn reports whether an instance may be in any of some; wantsIPv6
-	// reports whether a node is to have IPv6 addresses; members are the instances of the cluster's nodes.
-	compartments func(configured string) []string
-	mayBeIn      func(id string, compartments []string) bool
-	wantsIPv6    func() bool
-	members      func() []string
+	// nodes are those of the cluster. They say in which compartments instances are, and which addresses matter.
+	nodes *nodecount.Counter
 }
 
 func newAPI(c Config, in registry.Inputs) (*api, error) {
 	m := newMetadata(c, in)
 	l := &locator{config: c, metadata: m}
-	a := &api{config: c, location: l.locate}
-	a.compartments = func(configured string) []string { return []string{configured} }
-	a.mayBeIn = func(string, []string) bool { return true }
-	a.wantsIPv6 = func() bool { return false }
-	a.members = func() []string { return nil }
+	a := &api{config: c, location: l.locate, nodes: &nodecount.Counter{}}
 	a.http = cloudapi.NewClient(cloudapi.Config{
 		Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, LimitsOf: c.limits, Repeatable: repeatable,
 		Transport: &signer{credential: credentials(c, newIssuer(c, in, m, l.locate)), next: cloudapi.NewTransport(in.Dial)},
@@ -133,14 +127,7 @@ func (c *Config) limits(r *http.Request) (string, []cloudapi.Limit) {
 
 // limit is a limit of the options, where 0 means the usual.
 func limit(perSecond float64, burst int) cloudapi.Limit {
-	l := cloudapi.Limit{PerSecond: perSecond, Burst: burst, Floor: slowest}
-	if perSecond == 0 {
-		l.PerSecond = 20
-	}
-	if burst == 0 {
-		l.Burst = 5
-	}
-	return l
+	return cloudapi.Limit{PerSecond: cmp.Or(perSecond, 20), Burst: cmp.Or(burst, 5), Floor: slowest}
 }
 
 var resource = regexp.MustCompile(`^/[0-9]{8}/(instances|vnicAttachments|vnics|subnets|vcns|privateIps|ipv6|publicIps|loadBalancers|loadBalancerWorkRequests|` +

@@ -60,16 +60,12 @@ type instances struct {
 }
 
 func newInstances(a *api) *instances {
-	i := &instances{api: a, nodes: &nodecount.Counter{}}
+	i := &instances{api: a, nodes: a.nodes}
 	i.inventory = inventory.New(inventory.Source[string, instance]{
 		Kind: "instance", ID: func(i instance) string { return i.ID }, List: a.instances, Get: i.get,
 		Indexes: map[string]func(instance) []string{indexName: func(i instance) []string { return []string{i.Name} }},
 	})
 	i.networks = newNetworks(a, i.inventory)
-	a.compartments = func(configured string) []string { return compartmentsOf(configured, i.nodes.Nodes()) }
-	a.mayBeIn = i.mayBeIn
-	a.members = func() []string { return membersOf(i.nodes.Nodes()) }
-	a.wantsIPv6 = func() bool { return slices.ContainsFunc(i.nodes.Nodes(), tellsIPv6) }
 	i.Instances = nodes.New(nodes.Cloud[string, instance]{
 		Kind: "instance", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
 		Form: providerIDPrefix + "<OCID of the instance>", Parse: parseProviderID, Print: func(i instance) string { return providerIDPrefix + i.ID },
@@ -109,6 +105,9 @@ func wantsIPv6(node *v1.Node) bool {
 	return wants
 }
 
+// wantsIPv6 reports whether addresses of IPv6 matter of any Node's instance.
+func (a *api) wantsIPv6() bool { return slices.ContainsFunc(a.nodes.Nodes(), tellsIPv6) }
+
 // tellsIPv6 reports whether addresses of IPv6 matter of a Node's instance.
 func tellsIPv6(node *v1.Node) bool { return wantsIPv6(node) || sixOf(node) != "" }
 
@@ -127,7 +126,7 @@ func inCompartments[T any](ctx context.Context, a *api, what, path string) (all 
 	}
 	var failed []error
 	var unread []string
-	for n, c := range a.compartments(where.compartment) {
+	for n, c := range compartmentsOf(where.compartment, a.nodes.Nodes()) {
 		some, calls, err := list[T](ctx, a, what+" of compartment "+c, path, url.Values{"compartmentId": {c}})
 		pages += calls
 		switch {
@@ -146,8 +145,8 @@ func inCompartments[T any](ctx context.Context, a *api, what, path string) (all 
 }
 
 // mayBeIn reports whether an instance may be in one of some compartments: those of Nodes that say otherwise are not.
-func (i *instances) mayBeIn(id string, compartments []string) bool {
-	for _, n := range i.nodes.Nodes() {
+func (a *api) mayBeIn(id string, compartments []string) bool {
+	for _, n := range a.nodes.Nodes() {
 		if instanceKey(n.Spec.ProviderID) == id {
 			return slices.Contains(compartments, n.Annotations[annotationCompartment])
 		}
@@ -175,7 +174,7 @@ func (i *instances) get(ctx context.Context, id string) (found instance, err err
 // doubt says why a listing that lacks an instance does not prove that it is gone: an empty one, or one without any other node of the
 // cluster, may be all that the user is allowed to see.
 func (i *instances) doubt(id string, all []instance) error {
-	members := i.api.members()
+	members := membersOf(i.nodes.Nodes())
 	if slices.ContainsFunc(all, func(o instance) bool { return o.ID != id && slices.Contains(members, o.ID) }) {
 		return nil
 	}
@@ -369,16 +368,9 @@ func sameAddress(text string, ip netip.Addr) bool {
 // backendAddresses are the addresses of a load balancer's backends; lb may be nil.
 func backendAddresses(lb *loadBalancer) map[string]bool {
 	all := map[string]bool{}
-	if lb == nil {
-		return all
-	}
-	for _, set := range lb.BackendSets {
-		for _, b := range listOf(set["backends"]) {
-			d, _ := b.(document)
-			text, _ := d["ipAddress"].(string)
-			if ip, err := netip.ParseAddr(text); err == nil {
-				all[ip.String()] = true
-			}
+	for _, b := range lb.backends() {
+		if ip, err := netip.ParseAddr(b.ip); err == nil {
+			all[ip.String()] = true
 		}
 	}
 	return all

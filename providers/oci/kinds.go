@@ -71,7 +71,7 @@ func networkKind() kind {
 
 // servedKind is one of the two kinds of load balancers as it serves Services.
 type servedKind struct {
-	*services.LoadBalancer[observation, spec]
+	*services.LoadBalancer[observed, desired]
 	*reconciler
 	// listed is set once all of this kind was made known.
 	listed atomic.Bool
@@ -82,10 +82,8 @@ type servedKind struct {
 // kinds implements cloudprovider.LoadBalancer: it picks the kind of load balancer that a Service asks for, and sees to it that the
 // Service has none of the other kind.
 type kinds struct {
-	api     *api
+	*common
 	lb, nlb *servedKind
-	// events is set before any call of the framework.
-	events record.EventRecorder
 }
 
 var (
@@ -95,37 +93,44 @@ var (
 )
 
 // newKinds returns both kinds.
-func newKinds(a *api, lb, nlb *reconciler) *kinds {
-	return &kinds{api: a, lb: newServedKind(lb), nlb: newServedKind(nlb)}
+func newKinds(c *common) *kinds {
+	k := &kinds{common: c, lb: newServedKind(c, balancerKind(c.api.config)), nlb: newServedKind(c, networkKind())}
+	c.lists.kinds = k
+	return k
 }
 
-func newServedKind(r *reconciler) *servedKind {
-	return &servedKind{LoadBalancer: newLoadBalancers(r), reconciler: r}
+// newServedKind returns a kind. Names are not unique in the cloud, so that creations without an answer are searched for.
+func newServedKind(c *common, k kind) *servedKind {
+	r := &reconciler{newLoadBalancers(c, k)}
+	return &servedKind{reconciler: r, LoadBalancer: &services.LoadBalancer[observed, desired]{
+		Reconciler: r, Name: func(_ string, s *v1.Service) string { return k.name(s) },
+		Creations: services.Creations{Shows: creationShows}, Identify: r.instances.Identify,
+	}}
 }
 
-// peekBalancer is the load balancer of a Service, of whichever kind, as far as it is known; nil is none. hidden is set where one may be
-// in a compartment that could not be read.
-func (k *kinds) peekBalancer(service *v1.Service) (lb *loadBalancer, hidden bool) {
+// peek returns the load balancer of a Service, of whichever kind, as far as it is known; nil is none. hidden is set where one may be in a
+// compartment that could not be read.
+func (k *kinds) peek(service *v1.Service) (lb *loadBalancer, hidden bool) {
 	own, other := k.kindsOf(service)
 	for _, of := range []*servedKind{own, other} {
 		for _, lb := range of.known.PeekIndex(indexName, of.kind.name(service)) {
 			return lb, false
 		}
-		hidden = hidden || of.places.doubt(service, true) != nil
+		hidden = hidden || of.compartments.doubt(service, true) != nil
 	}
 	return nil, hidden
 }
 
-// look makes the load balancers of Services known that a process before this one left. Those that are made later are known anyway. One
-// that was served, and has none of its kind, may have one of the other kind.
-func (k *kinds) look(ctx context.Context, list []*v1.Service) error {
+// listOnce makes the load balancers of Services known that a process before this one left. Those that are made later are known anyway. A
+// Service that was served, and has none of its kind, may have one of the other kind.
+func (k *kinds) listOnce(ctx context.Context, list []*v1.Service) error {
 	for _, changed := range []bool{false, true} {
 		for _, of := range []*servedKind{k.lb, k.nlb} {
 			if of.listed.Load() || !slices.ContainsFunc(list, func(s *v1.Service) bool {
 				if own, _ := k.kindsOf(s); !changed {
 					return own == of
 				}
-				lb, _ := k.peekBalancer(s)
+				lb, _ := k.peek(s)
 				return lb == nil && isServed(s) && s.Spec.LoadBalancerClass == nil
 			}) {
 				continue
@@ -140,8 +145,8 @@ func (k *kinds) look(ctx context.Context, list []*v1.Service) error {
 	return nil
 }
 
-// otherBalancers returns the load balancers of both kinds that are none of some Services'.
-func (k *kinds) otherBalancers(ctx context.Context, list []*v1.Service) (all []*loadBalancer, err error) {
+// listOthers returns the load balancers of both kinds that are none of some Services'.
+func (k *kinds) listOthers(ctx context.Context, list []*v1.Service) (all []*loadBalancer, err error) {
 	for _, of := range []*servedKind{k.lb, k.nlb} {
 		found, err := of.known.All(ctx, inventory.Query{MaxAge: observedMaxAge})
 		if err := k.unlessUnserved(ctx, of, err); err != nil {
@@ -155,10 +160,10 @@ func (k *kinds) otherBalancers(ctx context.Context, list []*v1.Service) (all []*
 }
 
 func (k *kinds) setEvents(events record.EventRecorder) {
-	k.events, k.lb.Events, k.nlb.Events = events, events, events
+	k.lb.Events, k.nlb.Events = events, events
 }
 
-// kindsOf are the kind that a Service asks for, and the other one.
+// kindsOf returns the kind that a Service asks for, and the other one.
 func (k *kinds) kindsOf(service *v1.Service) (own, other *servedKind) {
 	if isNetworkService(service) {
 		return k.nlb, k.lb
@@ -166,7 +171,7 @@ func (k *kinds) kindsOf(service *v1.Service) (own, other *servedKind) {
 	return k.lb, k.nlb
 }
 
-// findOther is the load balancer of the other kind that a Service has; nil is none. It is looked for where there is none of its own
+// findOther returns the load balancer of the other kind that a Service has; nil is none. It is looked for where there is none of its own
 // kind. creates is set where one is made then: it is an error where the other one may show still, because the answer to its creation was
 // lost.
 func (k *kinds) findOther(ctx context.Context, service *v1.Service, creates bool) (*loadBalancer, error) {
@@ -206,24 +211,23 @@ func (k *kinds) unlessUnserved(ctx context.Context, of *servedKind, err error) e
 	return err
 }
 
-// invalid reports whether something is wrong with a Service itself.
-func (k *kinds) invalid(service *v1.Service) bool {
-	own, _ := k.kindsOf(service)
-	_, _, err := own.kind.parse(service)
+// isInvalid reports whether something is wrong with a Service itself.
+func (s *servedKind) isInvalid(service *v1.Service) bool {
+	_, err := s.Validate(services.Request{Service: service})
 	return err != nil
 }
 
-// refuse is an error where a Service has a load balancer of the other kind. To take that away would take the address away, too.
+// refuse returns an error where a Service has a load balancer of the other kind. To take that away would take the address away, too.
 // What is wrong with the Service itself is said before anything is read, by its own kind.
 func (k *kinds) refuse(ctx context.Context, service *v1.Service) (string, error) {
-	if k.invalid(service) {
+	own, other := k.kindsOf(service)
+	if own.isInvalid(service) {
 		return "", nil
 	}
 	has, err := k.findOther(ctx, service, true)
 	if err != nil || has == nil {
 		return "", err
 	}
-	own, other := k.kindsOf(service)
 	why := fmt.Sprintf("the Service has %s %s (%s), and annotation %s asks for type %s: the type of a load balancer cannot be changed, and a Service has "+
 		"one alone. Set the annotation to %q again, or make the Service again for one of the other type, which has another address",
 		other.kind.title, has.Name, has.ID, annotationType, own.kind.word, other.kind.word)
@@ -263,8 +267,8 @@ func (k *kinds) ensure(ctx context.Context, cluster string, service *v1.Service,
 	own, other := k.kindsOf(service)
 	k.begin()
 	if why, err := k.refuse(ctx, service); err != nil {
-		if why != "" && k.events != nil {
-			k.events.Event(service, v1.EventTypeWarning, eventOtherKind, why)
+		if why != "" && own.Events != nil {
+			own.Events.Event(service, v1.EventTypeWarning, eventOtherKind, why)
 		}
 		if why != "" {
 			err = errors.Join(err, k.narrow(ctx, cluster, service, other))
@@ -275,7 +279,7 @@ func (k *kinds) ensure(ctx context.Context, cluster string, service *v1.Service,
 	switch {
 	case err == nil:
 		other.Served(service)
-	case k.invalid(service): // what asks for its kind as well, perhaps
+	case own.isInvalid(service): // what asks for its kind as well, perhaps
 		err = errors.Join(err, k.narrow(ctx, cluster, service, other))
 	}
 	return status, err

@@ -121,7 +121,7 @@ func TestLimitsOfWhatIsThere(t *testing.T) {
 // cloud is not asked for it.
 func TestFullListHoldsUpNoOtherEdit(t *testing.T) {
 	marking(t, []string{"a"}, func(w *testWorld, _ []*v1.Node, _ *record.FakeRecorder) {
-		book := w.cloud.reconciler.book
+		book := w.cloud.loadBalancers.lists
 		add := func(first, n int) error {
 			edit := func(_ context.Context, l securityList) (securityList, error) {
 				l.doc = maps.Clone(l.doc)

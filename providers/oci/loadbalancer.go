@@ -34,8 +34,11 @@ const (
 	tokenHeader = "Opc-Retry-Token" //nolint:gosec // the name of a header
 )
 
-// observation holds the cloud's objects of a Service.
-type observation struct {
+// observed holds the cloud's objects of a Service.
+type observed struct {
+	// settings are those of the Service, and fault is why they are refused.
+	settings settings
+	fault    error
 	// lb is nil where there is no load balancer.
 	lb *loadBalancer
 	// deletable is set where the load balancer was made for the Service.
@@ -48,97 +51,64 @@ type observation struct {
 	fresh bool
 }
 
-type change = services.Change[observation]
+type change = services.Change[observed]
 
 // reconciler implements services.Reconciler, for one kind of load balancers.
-type reconciler struct{ *balancers }
-
-// attempt is the creation of a load balancer: as long as nobody knows what became of it, the same request has the same token.
-type attempt struct{ sum, token string }
-
-func newReconciler(parts *sharedParts, k kind) *reconciler {
-	return &reconciler{newBalancers(parts, k)}
-}
+type reconciler struct{ *loadBalancers }
 
 var (
-	_ services.Reconciler[observation, spec] = (*reconciler)(nil)
-	_ services.Asynchronous[observation]     = (*reconciler)(nil)
+	_ services.Reconciler[observed, desired] = (*reconciler)(nil)
+	_ services.Asynchronous[observed]        = (*reconciler)(nil)
+	_ services.Narrower[observed]            = (*reconciler)(nil)
 )
 
-// newLoadBalancers returns those of a reconciler. Names are not unique in the cloud.
-func newLoadBalancers(r *reconciler) *services.LoadBalancer[observation, spec] {
-	return &services.LoadBalancer[observation, spec]{
-		Reconciler: r, Name: func(_ string, s *v1.Service) string { return r.kind.name(s) },
-		Creations: services.Creations{Shows: creationShows}, Identify: r.instances.Identify,
-	}
-}
-
 // Validate judges the Service by itself.
-func (r *reconciler) Validate(q services.Request) (findings []services.Finding, err error) {
-	_, warnings, err := r.kind.parse(q.Service)
+func (r *reconciler) Validate(req services.Request) (findings []services.Finding, err error) {
+	_, warnings, err := r.kind.parse(req.Service)
 	return services.Judged(warnings, err), err
 }
 
-// settings are those of a Service of which nobody asks whether something is wrong with them, or somebody has asked before.
-func (r *reconciler) settings(service *v1.Service) settings {
-	s, _, _ := r.kind.parse(service)
-	return s
-}
-
 // Observe finds the load balancer by its name. That there is none is believed only of a user who still sees the network.
-func (r *reconciler) Observe(ctx context.Context, q services.Request) (o observation, err error) {
-	goes := q.Purpose == services.Delete || q.Purpose == services.Lookup
-	if o.lb, err = r.find(ctx, q.Service, goes); err != nil {
+func (r *reconciler) Observe(ctx context.Context, req services.Request) (o observed, err error) {
+	o.settings, _, o.fault = r.kind.parse(req.Service) // its warnings are told by Validate
+	goes := isLeaving(req)
+	if o.lb, err = r.find(ctx, req.Service, goes); err != nil {
 		return o, err
 	}
-	if o.group, err = r.observeGroup(ctx, q, o.lb); err != nil || o.lb != nil {
+	if o.group, err = r.observeGroup(ctx, req, o); err != nil || o.lb != nil {
 		return o, err
 	}
-	age := observedMaxAge
-	if goes {
-		age = 0
+	if !goes {
+		return o, r.networks.checkSight(ctx, observedMaxAge)
 	}
-	if err := r.sees(ctx, age); err != nil || age != 0 {
+	if err := r.networks.checkSight(ctx, 0); err != nil {
 		return o, err
 	}
-	o.left, err = r.leftRules(ctx, q.Service)
+	o.left, err = r.leftRules(ctx, req.Service, o.settings)
 	return o, err
 }
 
-// find is the load balancer of a Service's name; nil where there is none. One that works counts before those that failed.
-func (r *balancers) find(ctx context.Context, service *v1.Service, goes bool) (*loadBalancer, error) {
-	name := r.kind.name(service)
-	found, err := r.known.Find(ctx, indexName, name, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
-	if err != nil {
-		return nil, err
-	}
-	live := slices.DeleteFunc(slices.Clone(found), func(lb *loadBalancer) bool { return lb.State == stateFailed })
-	if len(live) > 1 {
-		return nil, fmt.Errorf("%d %ss have the name %s (%s, %s); delete those that nobody needs", len(live), r.kind.title, name, live[0].ID, live[1].ID)
-	}
-	if live = append(live, found...); len(live) > 0 {
-		return live[0], nil
-	}
-	return nil, r.places.doubt(service, goes)
+// isLeaving reports whether the Service may be deleted.
+func isLeaving(req services.Request) bool {
+	return req.Purpose == services.Delete || req.Purpose == services.Lookup
 }
 
 // observeGroup finds the network security group that was made for the Service, where it has one by its mode, may have one of before,
 // or goes.
-func (r *reconciler) observeGroup(ctx context.Context, q services.Request, lb *loadBalancer) (*securityGroup, error) {
-	s := r.settings(q.Service)
+func (r *reconciler) observeGroup(ctx context.Context, req services.Request, o observed) (*securityGroup, error) {
 	var attached []string
-	if lb != nil {
-		attached = lb.Groups
+	if o.lb != nil {
+		attached = o.lb.Groups
 	}
-	foreign := slices.ContainsFunc(attached, func(id string) bool { return !slices.Contains(s.Groups, id) })
+	foreign := slices.ContainsFunc(attached, func(id string) bool { return !slices.Contains(o.settings.Groups, id) })
+	goes := isLeaving(req)
 	switch {
-	case q.Purpose == services.UpdateNodes:
+	case req.Purpose == services.UpdateNodes:
 		return nil, nil //nolint:nilnil // nobody asks
-	case s.mode != modeGroups && !foreign && q.Purpose != services.Delete && q.Purpose != services.Lookup:
+	case o.settings.mode != modeGroups && !foreign && !goes:
 		return nil, nil //nolint:nilnil // there was none
 	}
-	goes := q.Purpose == services.Delete || q.Purpose == services.Lookup
-	return r.groups.managed(ctx, q.Service, attached, goes, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
+	return r.groups.managed(ctx, req.Service, attached, goes, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
 }
 
 // rules decide whose a load balancer is: by the tag that we give it, and by its name, which has the UID of the Service. Oracle's own
@@ -161,24 +131,24 @@ func (r *reconciler) objectOf(lb *loadBalancer) ownership.Object {
 }
 
 // CheckOwner decides whose the load balancer is.
-func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o observation) (observation, []services.Finding, error) {
+func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o observed) (observed, []services.Finding, error) {
 	if o.lb == nil {
 		return o, nil, nil
 	}
-	decision, err := r.cluster.Judge(ctx, q.Service, r.objectOf(o.lb), r.rules(), func(ctx context.Context) (ownership.Targets, error) {
+	decision, err := r.cluster.Judge(ctx, req.Service, r.objectOf(o.lb), r.rules(), func(ctx context.Context) (ownership.Targets, error) {
 		return r.targets(ctx, o.lb)
 	})
 	if err != nil {
-		return observation{}, nil, err
+		return observed{}, nil, err
 	}
 	o.deletable = decision.Deletable
 	refused := decision.Verdict == ownership.Refused
-	wants := q.Purpose == services.Ensure || q.Purpose == services.Plan
+	wants := req.Purpose == services.Ensure || req.Purpose == services.Plan
 	switch {
 	case refused && wants:
-		return observation{}, services.Refused(q.Service, decision), decision.Err()
+		return observed{}, services.Refused(req.Service, decision), decision.Err()
 	case refused:
-		return observation{}, nil, nil
+		return observed{settings: o.settings, fault: o.fault}, nil, nil
 	}
 	return o, nil, nil
 }
@@ -195,24 +165,18 @@ func (r *reconciler) targets(ctx context.Context, lb *loadBalancer) (t ownership
 		ours[addressOf(n)], ours[sixOf(n)], ours[id] = true, true, true
 	}
 	delete(ours, "")
-	for _, set := range lb.BackendSets {
-		for _, b := range listOf(set["backends"]) {
-			d, _ := b.(document)
-			ip, _ := d["ipAddress"].(string)
-			id, _ := d["targetId"].(string)
-			port, _ := d["port"].(float64)
-			t.All++
-			if ours[ip] || ours[id] {
-				t.Ours++
-			}
-			t.Ports = append(t.Ports, int32(port))
+	for _, b := range lb.backends() {
+		t.All++
+		if ours[b.ip] || ours[b.instance] {
+			t.Ours++
 		}
+		t.Ports = append(t.Ports, b.port)
 	}
 	return t, nil
 }
 
 // Key implements services.Asynchronous.
-func (*reconciler) Key(_ services.Request, o observation) string {
+func (*reconciler) Key(_ services.Request, o observed) string {
 	if o.lb == nil {
 		return ""
 	}
@@ -221,7 +185,7 @@ func (*reconciler) Key(_ services.Request, o observation) string {
 
 // Settle implements services.Asynchronous: it waits for a load balancer that is being made, or deleted. Other work is waited for only
 // where there is something to change.
-func (r *reconciler) Settle(ctx context.Context, q *services.Request, o observation) (observation, error) {
+func (r *reconciler) Settle(ctx context.Context, req *services.Request, o observed) (observed, error) {
 	if o.lb == nil {
 		return o, nil
 	}
@@ -230,10 +194,10 @@ func (r *reconciler) Settle(ctx context.Context, q *services.Request, o observat
 		lb, err = r.waitUntilIdle(ctx, lb)
 	}
 	switch {
-	case errors.Is(err, cloudapi.ErrNotFound) && q.Purpose == services.Ensure:
-		return observation{}, services.ErrGone
+	case errors.Is(err, cloudapi.ErrNotFound) && req.Purpose == services.Ensure:
+		return observed{}, services.ErrGone
 	case errors.Is(err, cloudapi.ErrNotFound):
-		return observation{}, nil
+		return observed{settings: o.settings, fault: o.fault}, nil
 	case err != nil:
 		return o, err
 	}
@@ -242,53 +206,52 @@ func (r *reconciler) Settle(ctx context.Context, q *services.Request, o observat
 }
 
 // Desire computes what should be there.
-func (r *reconciler) Desire(ctx context.Context, q services.Request, o observation) (d spec, findings []services.Finding, err error) {
-	s, _, err := r.kind.parse(q.Service)
-	if err != nil {
-		return d, nil, err
+func (r *reconciler) Desire(ctx context.Context, req services.Request, o observed) (d desired, findings []services.Finding, err error) {
+	s := o.settings
+	if o.fault != nil {
+		return d, nil, o.fault
 	}
 	if o.lb != nil && o.lb.State == stateFailed {
 		return d, []services.Finding{services.Warning(eventFailed, "%s %s (%s) has failed", r.kind.title, o.lb.Name, o.lb.ID)},
 			fmt.Errorf("%s %s has failed; it is made again when it, or the Service, is deleted", r.kind.title, o.lb.Name)
 	}
-	refuse := func(err error) (spec, []services.Finding, error) {
+	refuse := func(err error) (desired, []services.Finding, error) {
 		return d, append(findings, services.Warning(eventConfigError, "%v", err)), err
 	}
-	if s, err = r.chooseVersions(ctx, q.Service, s, o.lb); err != nil {
+	if s, err = r.chooseVersions(ctx, req.Service, s, o.lb); err != nil {
 		return refuse(err)
 	}
-	if q.Nodes, findings, err = r.instances.reached(ctx, q.Nodes, backendAddresses(o.lb)); err != nil {
+	if req.Nodes, findings, err = r.instances.reached(ctx, req.Nodes, backendAddresses(o.lb)); err != nil {
 		return d, findings, err
 	}
-	d = spec{
-		name: r.kind.name(q.Service), version: s.version(), listeners: s.desiredListeners(q.Service), sets: s.desiredSets(q.Service, q.Nodes),
+	d = desired{
+		name: r.kind.name(req.Service), version: s.version(), listeners: s.desiredListeners(req.Service), sets: s.desiredSets(req.Service, req.Nodes),
 		groups: s.groups(), ruleSets: s.ruleSets,
 	}
 	if d.noNodes = reachNobody(d.sets); d.noNodes {
 		findings = append(findings, r.withoutNodes(d.name))
 	}
-	more, err := r.desireOfKind(ctx, q.Service, s, o.lb, &d)
+	more, err := r.desireOfKind(ctx, req.Service, s, o.lb, &d)
 	if findings = append(findings, more...); err != nil {
 		return refuse(err)
 	}
-	place, err := r.placeFor(ctx, q.Service, s, o.lb)
+	place, err := r.placeFor(ctx, req.Service, s, o.lb)
 	switch {
 	case errors.Is(err, errPlace):
 		return refuse(err)
 	case err != nil:
 		return d, findings, err
 	}
-	findings = append(findings, singleStack(q.Service, place.six || d.version == versionBoth)...)
-	d.fixed = s.fixed(o.lb)
+	findings = append(findings, singleStack(req.Service, place.six || d.version == versionBoth)...)
 	if d.record = place.record(o.lb); o.lb == nil {
-		if err := place.lostSight(q.Service, r.places.saw(d.name)); err != nil {
+		if err := place.lostSight(req.Service, r.compartments.saw(d.name)); err != nil {
 			return refuse(err)
 		}
 	}
-	if err = r.checkGroups(ctx, q.Service, s, o.lb); err != nil {
+	if err = r.groups.checkNamed(ctx, req.Service, s, o.lb); err != nil {
 		return refuse(err)
 	}
-	more, err = r.desireRules(ctx, q, s, o, place, &d)
+	more, err = r.desireRules(ctx, req, s, o, place, &d)
 	if findings = append(findings, more...); err != nil {
 		return d, findings, err
 	}
@@ -300,18 +263,18 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 }
 
 // desireCreation adds the request for a load balancer that does not exist.
-func (r *reconciler) desireCreation(s settings, lb *loadBalancer, place placement, d *spec) ([]services.Finding, error) {
+func (r *reconciler) desireCreation(s settings, lb *loadBalancer, place placement, d *desired) ([]services.Finding, error) {
 	if lb != nil {
 		return nil, nil
 	}
-	t, findings, err := s.creationTags(r.config.tags, place.mark)
+	t, findings, err := s.creationTags(r.api.config.tags, place.mark)
 	d.create = d.creation(s, place, t)
 	return findings, err
 }
 
 // desireOfKind adds what one kind alone has, and judges what a load balancer keeps from its creation.
 func (r *reconciler) desireOfKind(
-	ctx context.Context, service *v1.Service, s settings, lb *loadBalancer, d *spec,
+	ctx context.Context, service *v1.Service, s settings, lb *loadBalancer, d *desired,
 ) ([]services.Finding, error) {
 	if !s.network {
 		if err := r.desireBalancer(ctx, service, s, lb, d); err != nil {
@@ -331,26 +294,27 @@ func (r *reconciler) withoutNodes(name string) services.Finding {
 }
 
 // Fixed implements services.Fixer.
-func (r *reconciler) Fixed(ctx context.Context, q services.Request, o observation, d spec) ([]services.Fixed, error) {
-	s := r.settings(q.Service)
+func (r *reconciler) Fixed(ctx context.Context, _ services.Request, o observed, _ desired) ([]services.Fixed, error) {
+	s := o.settings
+	all := s.fixed(o.lb)
 	if o.lb == nil || s.Subnet1 == "" || s.Subnet2 == "" {
-		return d.fixed, nil
+		return all, nil
 	}
 	chosen, err := r.subnetsOf(ctx, s) // of two that are regional one alone counts
 	if err != nil || !services.SameSet(chosen, o.lb.Subnets) {
-		return d.fixed, err
+		return all, err
 	}
-	return slices.DeleteFunc(d.fixed, func(f services.Fixed) bool { return f.Place == annotationSubnet1 || f.Place == annotationSubnet2 }), nil
+	return slices.DeleteFunc(all, func(f services.Fixed) bool { return f.Place == annotationSubnet1 || f.Place == annotationSubnet2 }), nil
 }
 
 // Complete has nothing to do: each change waits for its own work.
-func (*reconciler) Complete(_ context.Context, _ *services.Request, o observation, _ spec) (observation, error) {
+func (*reconciler) Complete(_ context.Context, _ *services.Request, o observed, _ desired) (observed, error) {
 	return o, nil
 }
 
 // Status is that of the Service.
-func (r *reconciler) Status(q services.Request, o observation, _ spec) (*v1.LoadBalancerStatus, error) {
-	status := r.settings(q.Service).status(q.Service, o.lb)
+func (*reconciler) Status(req services.Request, o observed, _ desired) (*v1.LoadBalancerStatus, error) {
+	status := o.settings.status(req.Service, o.lb)
 	if len(status.Ingress) == 0 {
 		return nil, cloudproviderapi.NewRetryError(fmt.Sprintf("no ip addresses found for load balancer %q", o.lb.Name), lookAgain)
 	}
@@ -404,25 +368,25 @@ func statusOf(lb *loadBalancer, mode string) *v1.LoadBalancerStatus {
 }
 
 // Exists implements services.Reconciler. No fault in an annotation keeps a load balancer from being deleted.
-func (r *reconciler) Exists(_ context.Context, q services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
+func (*reconciler) Exists(_ context.Context, req services.Request, o observed) (*v1.LoadBalancerStatus, bool, error) {
 	if o.lb == nil {
 		return &v1.LoadBalancerStatus{}, o.group != nil || len(o.left) > 0, nil
 	}
-	return r.settings(q.Service).status(q.Service, o.lb), true, nil
+	return o.settings.status(req.Service, o.lb), true, nil
 }
 
 // NodeChanges are those that follow from the nodes alone: other backends of the backend sets that there are. A fault in an annotation keeps
 // no node from joining or leaving.
-func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o observation) ([]change, []services.Finding, error) {
+func (r *reconciler) NodeChanges(ctx context.Context, req services.Request, o observed) ([]change, []services.Finding, error) {
 	if o.lb == nil || o.lb.State != stateActive && o.lb.State != stateUpdating {
 		return nil, nil, nil
 	}
-	s := r.settings(q.Service)
-	reached, findings, err := r.instances.reached(ctx, q.Nodes, backendAddresses(o.lb))
+	s := o.settings
+	reached, findings, err := r.instances.reached(ctx, req.Nodes, backendAddresses(o.lb))
 	if err != nil {
 		return nil, nil, err
 	}
-	want := s.inVersions(true, true).desiredSets(q.Service, reached)
+	want := s.inVersions(true, true).desiredSets(req.Service, reached)
 	if reachNobody(want) {
 		return nil, append(findings, r.withoutNodes(o.lb.Name)), nil
 	}
@@ -437,29 +401,28 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o obse
 			all = append(all, r.updatingSet(name, have, after, what))
 		}
 	}
-	rules := r.nodeRules(ctx, q.Service, s.inVersion(o.lb.Version), o.lb, reached)
+	rules := r.nodeRules(ctx, req.Service, s.inVersion(o.lb.Version), o.lb, reached)
 	return between(rules, r.whenIdle(o.lb, all)), findings, nil
 }
 
 // Deletions returns the changes that delete a Service's objects. Neither unreachable rules, such as those of a deleted subnet, nor faults
 // in annotations delay it.
 func (r *reconciler) Deletions(
-	ctx context.Context, q services.Request, o observation,
+	ctx context.Context, req services.Request, o observed,
 ) (all []change, findings []services.Finding, err error) {
 	if o.lb != nil && !o.deletable {
 		return nil, []services.Finding{services.Notice(eventLeft, "%s %s stays: it was not made for this Service", r.kind.title, o.lb.Name)}, nil
 	}
-	s := r.settings(q.Service)
-	all, missed, err := r.leaveLists(ctx, q.Service, s, o)
+	all, missed, err := r.leaveLists(ctx, req.Service, o)
 	if err != nil {
 		return nil, nil, err
 	}
 	if o.group != nil {
-		more, unseen, err := r.emptying(ctx, q.Service, o.group, s.BackGroups)
+		edits, unseen, err := r.groups.removals(ctx, req.Service, o.group, o.settings.BackGroups)
 		if err != nil {
 			return nil, nil, err
 		}
-		all, missed = append(all, more...), append(missed, unseen...)
+		all, missed = append(all, r.groups.closings(edits)...), append(missed, unseen...)
 	}
 	for _, err := range missed {
 		findings = append(findings, services.Warning(eventRulesLeft, "rules that were made for the Service may be left: %v", err))
@@ -474,7 +437,7 @@ func (r *reconciler) Deletions(
 		all = append(all, r.deleting(o.lb))
 	}
 	if o.group != nil {
-		all = append(all, r.deletingGroup(o.group))
+		all = append(all, r.groups.deleting(o.group))
 	}
 	return all, findings, nil
 }

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -71,21 +72,14 @@ func (l *locator) locate(ctx context.Context) (location, error) {
 		return where, nil
 	}
 	told, err := l.ask(ctx)
-	if where.region == "" {
-		where.region = told.region
-	}
-	if where.compartment == "" {
-		where.compartment = told.compartment
-	}
+	where = location{cmp.Or(where.region, told.region), cmp.Or(where.compartment, told.compartment)}
 	switch {
 	case where.region == "":
-		err = missingKey("auth.region", err)
+		return where, missingKey("auth.region", err)
 	case where.compartment == "":
-		err = missingKey("compartment", err)
-	default:
-		err = nil
+		return where, missingKey("compartment", err)
 	}
-	return where, err
+	return where, nil
 }
 
 // missingKey is the error about a setting that the instance did not tell.

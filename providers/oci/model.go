@@ -37,8 +37,8 @@ func ownName(prefix string, service *v1.Service) string {
 	return ocilimits.Title.Cut(name)
 }
 
-// spec is the desired state of a load balancer.
-type spec struct {
+// desired is the desired state of a load balancer.
+type desired struct {
 	name      string
 	listeners map[string]document
 	sets      map[string]document
@@ -60,27 +60,18 @@ type spec struct {
 	group  groupPlan
 	// record is the compartment that the Service's record is to name.
 	record string
-	// fixed lists settings that count only at creation, for an existing load balancer.
-	fixed []services.Fixed
 	// create is the request that creates a load balancer.
 	create document
 }
 
 // protocol is that of the listeners, in the words of the API.
 func (s settings) protocol() string {
-	if s.Protocol == "" {
-		return protocolTCP
-	}
-	return strings.ToUpper(s.Protocol)
+	return strings.ToUpper(cmp.Or(s.Protocol, protocolTCP))
 }
 
 // listenerName is the name of a port's listener: it has the annotation's protocol as the user wrote it.
 func (s settings) listenerName(p v1.ServicePort) string {
-	word := s.Protocol
-	if word == "" {
-		word = protocolTCP
-	}
-	return word + "-" + strconv.Itoa(int(p.Port))
+	return cmp.Or(s.Protocol, protocolTCP) + "-" + strconv.Itoa(int(p.Port))
 }
 
 func setName(p v1.ServicePort) string { return protocolTCP + "-" + strconv.Itoa(int(p.Port)) }
@@ -210,8 +201,8 @@ func reachNobody(sets map[string]document) bool {
 // checker is the health check of all ports: it asks kube-proxy.
 func (s settings) checker(service *v1.Service) document {
 	d := document{
-		"protocol": protocolHTTP, "urlPath": healthPath, "port": healthPort(service), "returnCode": okay, "retries": orUsual(s.Retries, usualRetries),
-		"timeoutInMillis": orUsual(s.Timeout, usualTimeout), "intervalInMillis": orUsual(s.Interval, usualInterval),
+		"protocol": protocolHTTP, "urlPath": healthPath, "port": healthPort(service), "returnCode": okay, "retries": cmp.Or(s.Retries, usualRetries),
+		"timeoutInMillis": cmp.Or(s.Timeout, usualTimeout), "intervalInMillis": cmp.Or(s.Interval, usualInterval),
 	}
 	if !s.network {
 		d["isForcePlainText"] = s.BackSecret != ""
@@ -285,7 +276,7 @@ func (s settings) shapeFor(lb *loadBalancer) (string, *shapeDetails, error) {
 }
 
 // creation is the request for the whole load balancer, as Oracle's own controller makes it.
-func (d spec) creation(s settings, p placement, t tags) document {
+func (d desired) creation(s settings, p placement, t tags) document {
 	more := d.balancerCreation(p)
 	if s.network {
 		more = d.networkCreation(s, p)
@@ -309,7 +300,7 @@ func (d spec) creation(s settings, p placement, t tags) document {
 }
 
 // balancerCreation returns the further fields of the request that creates a load balancer.
-func (d spec) balancerCreation(p placement) document {
+func (d desired) balancerCreation(p placement) document {
 	all := document{"shapeName": d.shape, "subnetIds": p.subnets, "certificates": d.certificates, "ipMode": versionIPv4}
 	if d.details != nil {
 		all["shapeDetails"] = d.details
@@ -683,7 +674,7 @@ func inOrder(v any) any {
 }
 
 // shownCreation is the request for the load balancer without secrets.
-func (d spec) shownCreation() document {
+func (d desired) shownCreation() document {
 	all := jsondoc.Clone(d.create)
 	certificates, _ := all["certificates"].(document)
 	for name, c := range certificates {

@@ -18,8 +18,6 @@ import (
 
 // This file closes what a Service no longer asks for, before anything else of it is changed.
 
-var _ services.Narrower[observation] = (*reconciler)(nil)
-
 // clients are the sources that may connect.
 type clients struct {
 	asked sources.Set
@@ -28,9 +26,9 @@ type clients struct {
 }
 
 // clientsOf are the clients of a Service; some is false where everybody may connect, or where nobody can tell who may.
-func clientsOf(q services.Request) (c clients, some bool) {
-	c.asked, _ = sources.ForService(q.Service, v1.AnnotationLoadBalancerSourceRangesKey)
-	c.whole = q.Purpose != services.Narrow
+func clientsOf(req services.Request) (c clients, some bool) {
+	c.asked, _ = sources.ForService(req.Service, v1.AnnotationLoadBalancerSourceRangesKey)
+	c.whole = req.Purpose != services.Narrow
 	if c.asked.Partial() {
 		return c, len(c.asked.Networks()) > 0
 	}
@@ -76,65 +74,58 @@ func (c clients) narrow(have openings) (add, remove openings) {
 
 // Narrowing implements services.Narrower: in the network security group of the Service, and in security lists. What else is wrong with the
 // Service does not matter here.
-func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observation) (all []change, err error) {
+func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o observed) (all []change, err error) {
 	if o.lb == nil || len(o.lb.Addresses) == 0 {
 		return nil, nil
 	}
-	s := r.settings(q.Service).inVersion(o.lb.Version)
+	s := o.settings.inVersion(o.lb.Version)
 	attached := o.group != nil && slices.Contains(o.lb.Groups, o.group.ID)
-	byGroup := !s.managesLists() && !r.book.holds(q.Service.UID) && (s.mode != modeGroups || attached)
-	if byGroup && attached {
-		all, err = r.sweepRefused(ctx, q, s, o.lb)
+	byGroup := !s.managesLists() && !r.lists.holds(req.Service.UID) && (s.mode != modeGroups || attached)
+	if byGroup && attached && req.Purpose == services.Narrow && s.mode == modeGroups {
+		var left []listPlan // otherwise lists close once the group has its rules
+		left, err = r.lists.sweep(ctx, req.Service, o.lb)
+		all = r.lists.changes(req.Service, left)
 	}
-	lets, some := clientsOf(q)
+	lets, some := clientsOf(req)
 	if !some {
 		return all, err
 	}
 	if o.group != nil {
-		more, failed := r.narrowGroups(ctx, q.Service, o.group, lets)
+		more, failed := r.groups.narrow(ctx, req.Service, o.group, lets)
 		all, err = append(all, more...), errors.Join(err, failed)
 	}
 	if byGroup {
 		return all, err
 	}
-	nodes := q.Nodes
+	nodes := req.Nodes
 	if len(nodes) == 0 {
 		nodes = r.instances.nodes.Nodes()
 	}
 	request := ruleRequest{
-		service: q.Service, access: access{ports: portsOf(q.Service), health: healthPort(q.Service), preserve: s.preserve},
+		service: req.Service, access: access{ports: portsOf(req.Service), health: healthPort(req.Service), preserve: s.preserve},
 		former: accessThere(o.lb, lets.asked.Texts(everybody)), frontend: s.mode == modeFrontend, balancers: o.lb.Subnets,
 		nodes: s.eligible(nodes), four: !s.sixAlone, six: s.six, unmarked: unmarked(o.lb), narrows: true,
 	}
-	plans, failed := r.book.narrowings(ctx, request, lets)
-	if q.Purpose == services.Narrow { // nobody else tells of what stays
-		stays, unread := r.book.unproved(ctx, request, plans)
+	plans, failed := r.lists.narrowings(ctx, request, lets)
+	if req.Purpose == services.Narrow { // nobody else tells of what stays
+		stays, unread := r.lists.unproved(ctx, request, plans)
 		for failed = errors.Join(failed, unread); len(stays) > 0; stays = stays[1:] {
 			failed = errors.Join(failed, errors.New(stays[0].Message))
 		}
 	}
-	return append(all, r.narrowingChanges(q.Service, plans)...), errors.Join(err, failed)
+	return append(all, r.lists.narrowingChanges(req.Service, plans)...), errors.Join(err, failed)
 }
 
-// sweepRefused is a sweep where nothing else is done for a Service. Otherwise lists close once the group has its rules.
-func (r *sharedParts) sweepRefused(ctx context.Context, q services.Request, s settings, lb *loadBalancer) ([]change, error) {
-	if q.Purpose != services.Narrow || s.mode != modeGroups {
-		return nil, nil
-	}
-	left, err := r.sweep(ctx, q.Service, lb)
-	return ruleChanges(r.book, q.Service, left), err
-}
-
-// narrowGroups narrows the group of a load balancer, and those of the nodes.
-func (r *sharedParts) narrowGroups(ctx context.Context, service *v1.Service, group *securityGroup, lets clients) ([]change, error) {
-	front, err := r.groups.rules.Get(ctx, group.ID, inventory.Query{MaxAge: observedMaxAge})
+// narrow narrows the group of a load balancer, and those of the nodes.
+func (g *securityGroups) narrow(ctx context.Context, service *v1.Service, group *securityGroup, lets clients) ([]change, error) {
+	front, err := g.rules.Get(ctx, group.ID, inventory.Query{MaxAge: observedMaxAge})
 	if err != nil {
 		return nil, cloudapi.NotAbsence(err)
 	}
 	var opens, closes []change
 	var failed []error
 	for _, id := range append([]string{group.ID}, backsOf(front.Rules, service)...) {
-		there, err := r.groups.rules.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
+		there, err := g.rules.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound): // its rules are gone with it
 		case err != nil:
@@ -142,9 +133,8 @@ func (r *sharedParts) narrowGroups(ctx context.Context, service *v1.Service, gro
 		default:
 			e := groupEdit{id: id}
 			e.add, e.remove = lets.narrowGroup(there.Rules, service)
-			d := spec{group: groupPlan{edits: []groupEdit{e}}}
-			open, shut := r.groupOpenings(d), r.groupClosings(d)
-			r.fillRoom(e, open, shut)
+			open, shut := g.openings([]groupEdit{e}), g.closings([]groupEdit{e})
+			g.fillRoom(e, open, shut)
 			opens, closes = append(opens, open...), append(closes, shut...)
 		}
 	}
@@ -152,14 +142,14 @@ func (r *sharedParts) narrowGroups(ctx context.Context, service *v1.Service, gro
 }
 
 // fillRoom has rules of a group that are refused for want of room added when closings have made some: as many as fit.
-func (r *sharedParts) fillRoom(e groupEdit, opens, closes []change) {
+func (g *securityGroups) fillRoom(e groupEdit, opens, closes []change) {
 	if len(closes) == 0 {
 		return
 	}
 	var refused []document
 	for i, c := range opens {
-		opens[i].Make = func(ctx context.Context, q *services.Request, o observation) (observation, error) {
-			after, err := c.Make(ctx, q, o)
+		opens[i].Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+			after, err := c.Make(ctx, req, o)
 			if errors.Is(err, cloudapi.ErrQuota) {
 				refused = append(refused, e.add[i*ocilimits.RulesAtOnce.Max:min((i+1)*ocilimits.RulesAtOnce.Max, len(e.add))]...)
 				return o, nil
@@ -169,11 +159,11 @@ func (r *sharedParts) fillRoom(e groupEdit, opens, closes []change) {
 	}
 	last := &closes[len(closes)-1]
 	shut := last.Make
-	last.Make = func(ctx context.Context, q *services.Request, o observation) (observation, error) {
-		o, err := shut(ctx, q, o)
+	last.Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+		o, err := shut(ctx, req, o)
 		for some := range slices.Chunk(refused, ocilimits.RulesAtOnce.Max) {
 			_, full := services.AddWhatFits(some, func(some []document) error {
-				_, err := r.addingRules(e.id, some).Make(ctx, q, o)
+				_, err := g.adding(e.id, some).Make(ctx, req, o)
 				return err
 			})
 			err = errors.Join(err, full)
@@ -217,24 +207,24 @@ func (c claim) addPorts(r ruleRequest, networks []string, seen bool) {
 }
 
 // narrowings plans the removal of rules for clients that a Service no longer allows. The plans are valid even if an error is returned too.
-func (b *ruleBook) narrowings(ctx context.Context, r ruleRequest, lets clients) (plans []listPlan, err error) {
+func (b *securityLists) narrowings(ctx context.Context, r ruleRequest, lets clients) (plans []listPlan, err error) {
 	all, at, err := b.beginClaims(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	front, missed, err := b.placesOf(ctx, r, r.balancers)
+	front, missed, err := b.listsOf(ctx, r, r.balancers)
 	if err != nil {
 		return nil, err
 	}
 	// Nodes that see the addresses of clients let them in, too. Where a subnet of the load balancer is not known, nor is its own way in.
 	seen := (r.access.preserve || r.former.preserve) && !r.frontend && len(missed) == 0
-	places, nodes := front, []place{}
+	places, nodes := front, []subnetList{}
 	if seen {
 		ids, unseen, err := b.subnetsOf(ctx, r)
 		if err != nil {
 			return nil, err
 		}
-		back, more, err := b.placesOf(ctx, r, ids)
+		back, more, err := b.listsOf(ctx, r, ids)
 		if err != nil {
 			return nil, err
 		}
@@ -249,7 +239,7 @@ func (b *ruleBook) narrowings(ctx context.Context, r ruleRequest, lets clients) 
 	b.copyHeld(r.service.UID, at)
 	networks := networksOf(front, r.four, r.six)
 	for _, id := range sortedKeys(all) {
-		l, err := b.lists.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
+		l, err := b.known.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
 		if err != nil {
 			missed = append(missed, cloudapi.NotAbsence(err))
 			continue
@@ -299,17 +289,17 @@ func (c claim) addOnly(some []opening) claim {
 
 // narrowingChanges are the changes that narrowings ask for. Where what is to be opened has no room, the rest closes all the same, and as
 // much is opened as fits.
-func (r *sharedParts) narrowingChanges(service *v1.Service, plans []listPlan) []change {
-	all := ruleChanges(r.book, service, plans)
+func (b *securityLists) narrowingChanges(service *v1.Service, plans []listPlan) []change {
+	all := b.changes(service, plans)
 	for i, p := range plans {
-		all[i].Make = func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
-			err := r.book.edit(ctx, p.id, p.claim)
+		all[i].Make = func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
+			err := b.edit(ctx, p.id, p.claim)
 			if err != nil && !services.MayPass(err) && len(p.added) > 0 {
 				shut := p.claim
 				shut.closesOnly = true
-				closing := r.book.edit(ctx, p.id, shut)
+				closing := b.edit(ctx, p.id, shut)
 				if closing == nil && errors.Is(err, cloudapi.ErrQuota) {
-					_, err = services.AddWhatFits(p.added, func(some []opening) error { return r.book.edit(ctx, p.id, p.claim.addOnly(some)) })
+					_, err = services.AddWhatFits(p.added, func(some []opening) error { return b.edit(ctx, p.id, p.claim.addOnly(some)) })
 				}
 				return o, errors.Join(err, closing)
 			}
@@ -318,10 +308,75 @@ func (r *sharedParts) narrowingChanges(service *v1.Service, plans []listPlan) []
 				for _, a := range p.added {
 					now[a] = true
 				}
-				r.book.hold(service.UID, p.id, heldRules{now, p.claim.unmarked, p.claim.known})
+				b.hold(service.UID, p.id, heldRules{now, p.claim.unmarked, p.claim.known})
 			}
 			return o, err
 		}
 	}
 	return all
+}
+
+// unproved tells of rules that let others in than a Service asks for, that nothing shows to be anybody's, and that no plan removes.
+func (b *securityLists) unproved(ctx context.Context, r ruleRequest, plans []listPlan) (findings []services.Finding, err error) {
+	asked, some := clientsOf(services.Request{Service: r.service})
+	if !some {
+		return nil, nil
+	}
+	all, at, err := b.beginClaims(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	front, _, err := b.listsOf(ctx, r, r.balancers)
+	if err != nil {
+		return nil, err
+	}
+	// Nodes that see the addresses of clients let them in, too. Where it is not known which nodes there are, nothing is told of them.
+	var back []subnetList
+	if r.access.preserve && !r.frontend {
+		ids, _, _ := b.subnetsOf(ctx, r)
+		back, _, _ = b.listsOf(ctx, r, ids)
+	}
+	for _, p := range slices.Concat(front, back) {
+		if at(p.list).others, err = b.needsIn(ctx, at(p.list).neighbours, p.list); err != nil {
+			return nil, err
+		}
+	}
+	has := func(o opening) bool { return r.access.serves(o) || r.former.serves(o) }
+	findings = b.unprovedIn(front, asked, all, plans, has)
+	inside := r.access.backOpenings(networksOf(front, r.four, r.six))
+	has = func(o opening) bool { return (r.access.servesBy(o) || r.former.servesBy(o)) && !inside[o] }
+	return append(findings, b.unprovedIn(back, asked, all, plans, has)...), nil
+}
+
+// unprovedIn tells of rules in some places that have is true of, and that let in more than is asked for: those without a description, and
+// ours of which nobody can tell whether another Service needs them.
+func (b *securityLists) unprovedIn(
+	places []subnetList, asked clients, claims map[string]*claim, plans []listPlan, has func(opening) bool,
+) (findings []services.Finding) {
+	for _, p := range places {
+		l, _ := b.known.Peek(p.list)
+		c := claims[p.list]
+		goes := func(o opening) bool {
+			return slices.ContainsFunc(plans, func(plan listPlan) bool { return plan.id == p.list && slices.Contains(plan.removed, o) })
+		}
+		for _, v := range listOf(l.doc[ingressField]) {
+			rule, _ := v.(document)
+			o, single := openingOf(rule, false)
+			if !single || !has(o) || goes(o) {
+				continue
+			}
+			if _, more := asked.asked.NarrowTexts([]string{o.network}, false); !more {
+				continue
+			}
+			said, _ := rule["description"].(string)
+			switch {
+			case said == "" && !c.others.need(o):
+				findings = append(findings, services.Warning(services.EventRangesIgnored, "security list %s lets in %s by a rule without a description, "+
+					"which nothing shows to be the Service's, so that it stays: remove it, or describe it if it is to stay", p.list, o.text()))
+			case c.mark != "" && slices.Contains(c.marksIn(rule), c.mark) && c.others.doubt(o):
+				findings = append(findings, services.Warning(services.EventRangesIgnored, "%v", c.doubtAbout(p.list, o)))
+			}
+		}
+	}
+	return findings
 }

@@ -121,7 +121,7 @@ func narrowFullGroup(t *testing.T, ranges []string) {
 		add := func(n int) error {
 			rule := groupRule(s, false, sideNetwork, everybody, numberTCP, 20000+n)
 			rule["description"] = "by hand"
-			_, err := w.cloud.reconciler.groups.write(w.Context(), "filling it", groupPath(group.ID)+"/actions/addSecurityRules", document{"securityRules": []document{rule}})
+			_, err := w.cloud.loadBalancers.groups.write(w.Context(), "filling it", groupPath(group.ID)+"/actions/addSecurityRules", document{"securityRules": []document{rule}})
 			return err
 		}
 		for n := len(group.Rules); n < ocilimits.GroupRules.Max; n++ {
@@ -322,4 +322,85 @@ func TestNarrowingThatIsNone(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestNarrowingBesideWhatCannotBeRead: a node or a subnet that cannot be read for now holds up no narrowing elsewhere. Where it leaves a
+// doubt nothing closes, and nothing opens.
+func TestNarrowingBesideWhatCannotBeRead(t *testing.T) {
+	lists := []string{ocisim.BalancerList, ocisim.DefaultList, ocisim.NewerList}
+	first, second := ocisim.DomainSubnets()
+	subnet := func(id string) func(*testWorld, *v1.Node) {
+		return func(w *testWorld, _ *v1.Node) { w.failReading("GET /subnets/{id}", id) }
+	}
+	for name, c := range map[string]struct {
+		annotations map[string]string
+		hinder      func(w *testWorld, b *v1.Node)
+		narrowed    []string
+	}{
+		"an instance": {ofNetwork(annotationRuleMode, "SL-All"), func(w *testWorld, b *v1.Node) {
+			w.Fail(simkit.Fault{Kind: simkit.FaultUnlisted, Operation: "GET /instances$", Names: mustID(w, b)})
+			w.failReading("GET /instances/{id}", mustID(w, b))
+		}, lists[:2]},
+		"a subnet of nodes": {ofNetwork(annotationRuleMode, "SL-All"), func(w *testWorld, b *v1.Node) {
+			w.failReading("GET /subnets/{id}", w.subnetOf(b))
+		}, lists[:2]},
+		"the subnet of the load balancer": {ofNetwork(annotationRuleMode, "SL-All"), subnet(ocisim.BalancerSubnet()), nil},
+		"one of its subnets":              {map[string]string{annotationSubnet1: first, annotationSubnet2: second}, subnet(second), lists[:1]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			marking(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+				w.Config = strings.Replace(w.Config, "loadBalancer:\n", fmt.Sprintf("loadBalancer:\n  securityLists: {%s: %s}\n", second, ocisim.NewerList), 1)
+				w.start()
+				s := local(conformance.Service("web", maps.Clone(c.annotations), web()))
+				w.serving(s)
+				s.Status.LoadBalancer = *w.requireServed(s, nodes)
+				before := map[string][]string{}
+				for _, list := range lists {
+					before[list] = w.sim.SecurityRules(list)
+				}
+				w.start()
+				s = s.DeepCopy()
+				s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+				w.serving(s)
+				c.hinder(w, nodes[1])
+				_, err := w.ensure(s, nodes)
+				require.Error(w, err)
+				for _, list := range lists {
+					after := w.sim.SecurityRules(list)
+					if !slices.Contains(c.narrowed, list) {
+						assert.Equal(w, before[list], after, "%s is in doubt: %v", list, err)
+						continue
+					}
+					assert.NotContains(w, strings.Join(after, "\n"), "ingress 6 80 "+everybody, "%s is narrowed: %v", list, err)
+					assert.NotContains(w, strings.Join(after, "\n"), "ingress 6 30080 "+everybody, "%s is narrowed: %v", list, err)
+				}
+				w.Server.ClearFaults()
+				w.requireServed(s, nodes)
+				assert.NotContains(w, w.allRules(), everybody)
+			})
+		})
+	}
+}
+
+// failReading has reads of an object fail.
+func (w *testWorld) failReading(operation, id string) {
+	w.Helper()
+	w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable, Operation: operation, Names: id})
+}
+
+// TestNodeThatCannotBeReadClosesNothing: the rules for its subnet stay, which nobody knows then.
+func TestNodeThatCannotBeReadClosesNothing(t *testing.T) {
+	marking(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		s := conformance.Service("web", map[string]string{}, web())
+		w.serving(s)
+		w.requireServed(s, nodes)
+		before := w.allRules()
+		w.start()
+		w.serving(s)
+		id := mustID(w, nodes[1])
+		w.Fail(simkit.Fault{Kind: simkit.FaultUnlisted, Operation: "GET /instances$", Names: id})
+		w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: "GET /instances/{id}", Names: id})
+		w.requireServed(s, nodes)
+		assert.Equal(w, before, w.allRules(), "the node may still be where it was")
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,13 +21,13 @@ import (
 // This file is about the other Services of a cluster, which share openings of security lists: what one of them needs stays.
 
 // findNeighbours returns the other Services that need, or may need, something in security lists.
-func (b *ruleBook) findNeighbours(ctx context.Context, service *v1.Service) (all []neighbour, err error) {
+func (b *securityLists) findNeighbours(ctx context.Context, service *v1.Service) (all []neighbour, err error) {
 	list, err := b.cluster.Services(ctx)
 	if err != nil {
 		return nil, err
 	}
 	list = slices.DeleteFunc(slices.Clone(list), func(s *v1.Service) bool { return s.UID == service.UID || ownership.Leaves(s) })
-	if err := b.look(ctx, list); err != nil {
+	if err := b.kinds.listOnce(ctx, list); err != nil {
 		return nil, err
 	}
 	for _, s := range list {
@@ -39,12 +40,13 @@ func (b *ruleBook) findNeighbours(ctx context.Context, service *v1.Service) (all
 
 // neighbour returns a Service as one that shares openings. One without a load balancer needs some only where we are about to make it
 // one, or where it has an address: that a listing lacks its load balancer proves nothing then.
-func (b *ruleBook) neighbour(service *v1.Service) (n neighbour, needs bool) {
-	lb, hidden := b.there(service)
-	if b.needsNone(service, lb) {
+func (b *securityLists) neighbour(service *v1.Service) (n neighbour, needs bool) {
+	lb, hidden := b.kinds.peek(service)
+	s, _, fault := parseByType(service, b.api.config.SecurityListMode)
+	if fault == nil && b.needsNone(service, s, lb) {
 		return n, false
 	}
-	asked, err := accessOf(service, seesClients(service))
+	asked, err := accessOf(service, s.preserve)
 	n = neighbour{service: service, asked: asked, unread: err != nil, lb: lb}
 	switch {
 	case lb != nil:
@@ -56,16 +58,14 @@ func (b *ruleBook) neighbour(service *v1.Service) (n neighbour, needs bool) {
 		n.anywhere = true
 		return n, true
 	}
-	s, _, err := parseByType(service, b.api.config.SecurityListMode)
 	n.subnets = []string{cmp.Or(s.Subnet1, b.api.config.Subnet1), cmp.Or(s.Subnet2, b.api.config.Subnet2)}
-	return n, err == nil && s.managesLists() && !contract.IsDisowned(service)
+	return n, fault == nil && s.managesLists() && !contract.IsDisowned(service)
 }
 
 // needsNone reports whether nothing in security lists is there for a Service: its rules are in its network security group, which its load
 // balancer has. One that had some in lists a moment ago is asked once more when they are closed.
-func (b *ruleBook) needsNone(service *v1.Service, lb *loadBalancer) bool {
-	s, _, err := parseByType(service, b.api.config.SecurityListMode)
-	if err != nil || s.mode != modeGroups || b.holds(service.UID) {
+func (b *securityLists) needsNone(service *v1.Service, s settings, lb *loadBalancer) bool {
+	if s.mode != modeGroups || b.holds(service.UID) {
 		return false
 	}
 	if lb == nil {
@@ -78,7 +78,7 @@ func (b *ruleBook) needsNone(service *v1.Service, lb *loadBalancer) bool {
 func isServed(service *v1.Service) bool { return len(service.Status.LoadBalancer.Ingress) > 0 }
 
 // needsIn returns what neighbours need in a security list.
-func (b *ruleBook) needsIn(ctx context.Context, all []neighbour, list string) (others, error) {
+func (b *securityLists) needsIn(ctx context.Context, all []neighbour, list string) (others, error) {
 	o := others{openings{}, map[int]string{}, map[int]bool{}}
 	for _, n := range all {
 		in, err := b.comesIn(ctx, n, list)
@@ -92,7 +92,7 @@ func (b *ruleBook) needsIn(ctx context.Context, all []neighbour, list string) (o
 
 // comesIn reports whether a neighbour's clients come in by a list. They may come in by all of a subnet that cannot be read; where its load
 // balancer is to be counts as far as it can be read.
-func (b *ruleBook) comesIn(ctx context.Context, n neighbour, list string) (bool, error) {
+func (b *securityLists) comesIn(ctx context.Context, n neighbour, list string) (bool, error) {
 	if n.anywhere || n.lb != nil {
 		here, err := b.haveList(ctx, n.subnets, list)
 		if err != nil && ctx.Err() == nil {
@@ -110,7 +110,7 @@ func (b *ruleBook) comesIn(ctx context.Context, n neighbour, list string) (bool,
 }
 
 // subnetOf reads a subnet of others. That it may not be read is remembered, as it is of one that is missing.
-func (b *ruleBook) subnetOf(ctx context.Context, id string) (subnet, error) {
+func (b *securityLists) subnetOf(ctx context.Context, id string) (subnet, error) {
 	b.mu.Lock()
 	known := b.refused[id]
 	b.mu.Unlock()
@@ -123,7 +123,7 @@ func (b *ruleBook) subnetOf(ctx context.Context, id string) (subnet, error) {
 }
 
 // noteRefusal notes that a subnet may not be read, or could be.
-func (b *ruleBook) noteRefusal(id string, err error) {
+func (b *securityLists) noteRefusal(id string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err == nil {
@@ -134,7 +134,7 @@ func (b *ruleBook) noteRefusal(id string, err error) {
 }
 
 // allHeld are all openings that a Service has in a list; nil where this process does not know them.
-func (b *ruleBook) allHeld(uid types.UID, list string) openings {
+func (b *securityLists) allHeld(uid types.UID, list string) openings {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if held := b.held[uid][list]; held.known {
@@ -161,4 +161,91 @@ func (c claim) findDoubts(l securityList) (all []error) {
 		}
 	}
 	return all
+}
+
+// seeStrangers has a claim leave the rules without a description whose port others are seen to have, which it returns. Where nobody may
+// look, all of them stay.
+func (b *securityLists) seeStrangers(ctx context.Context, c *claim, l securityList) (left []opening, err error) {
+	if c.mark == "" || c.strangers != nil {
+		return nil, nil
+	}
+	if left = c.findUndescribed(l.doc); len(left) == 0 {
+		return nil, nil
+	}
+	switch c.strangers, err = b.strangersIn(ctx, *c, l.ID); {
+	case unreachable(err):
+		c.unmarked = false
+		return left, nil
+	case err != nil:
+		return nil, err
+	}
+	return slices.DeleteFunc(left, func(o opening) bool { return !c.strangers[rulePort{protocol: o.protocol, port: o.port}] }), nil
+}
+
+// strangersIn are the ports that others than the cluster's Services have where a security list counts: load balancers whose rules this
+// cluster does not manage, and instances that are no nodes, which may have any port at which clients come in.
+func (b *securityLists) strangersIn(ctx context.Context, c claim, list string) (map[rulePort]bool, error) {
+	ours, err := b.cluster.Services(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ours = slices.DeleteFunc(slices.Clone(ours), func(service *v1.Service) bool {
+		s, _, _ := parseByType(service, b.api.config.SecurityListMode)
+		return !s.managesLists()
+	})
+	beside, err := b.kinds.listOthers(ctx, append(ours, c.service))
+	if err != nil {
+		return nil, err
+	}
+	all := map[rulePort]bool{}
+	for _, lb := range beside {
+		here, err := b.haveList(ctx, lb.Subnets, list)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range accessThere(lb, nil).ports {
+			all[rulePort{protocol: p.protocol, port: p.node}] = true
+			if here {
+				all[rulePort{protocol: p.protocol, port: p.port}] = true
+			}
+		}
+	}
+	hosts, err := b.hostSubnets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	here, err := b.haveList(ctx, hosts, list)
+	if here {
+		maps.Copy(all, c.listeners)
+	}
+	return all, err
+}
+
+// hostSubnets are the subnets of instances that are no nodes.
+func (b *securityLists) hostSubnets(ctx context.Context) (subnets []string, err error) {
+	all, _, err := inCompartments[attachment](ctx, b.api, "attached network interfaces", "/vnicAttachments")
+	nodes := map[string]bool{}
+	for _, n := range b.instances.nodes.Nodes() {
+		nodes[instanceKey(n.Spec.ProviderID)] = true
+	}
+	for _, a := range all {
+		if a.State == stateAttached && !nodes[a.Instance] {
+			subnets = append(subnets, a.Subnet)
+		}
+	}
+	return subnets, err
+}
+
+// haveList reports whether one of some subnets has a security list. One that may not be read may have it.
+func (b *securityLists) haveList(ctx context.Context, subnets []string, list string) (bool, error) {
+	for _, id := range subnets {
+		s, err := b.subnetOf(ctx, id)
+		if unreachable(err) || slices.Contains(s.Lists, list) {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return false, nil
 }

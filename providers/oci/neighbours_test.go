@@ -51,6 +51,18 @@ func narrowBeside(
 	})
 }
 
+// editBalancer changes the load balancer of a Service, as somebody does by hand.
+func (w *testWorld) editBalancer(s *v1.Service, change func(*ocisim.LoadBalancer)) {
+	w.Helper()
+	require.NoError(w, w.sim.EditLoadBalancer(ownName("", s), change))
+}
+
+// moveTo has the cloud show the load balancer of a Service in another subnet.
+func (w *testWorld) moveTo(s *v1.Service, subnet string) {
+	w.Helper()
+	w.editBalancer(s, func(lb *ocisim.LoadBalancer) { lb.Doc["subnetIds"] = []any{subnet} })
+}
+
 func neighbourOf(annotations map[string]string, change func(*v1.Service)) *v1.Service {
 	s := other(annotations, conformance.Port("http", 80, 30090))
 	if change != nil {
@@ -97,26 +109,26 @@ func TestOpeningsThatNeighboursNeed(t *testing.T) {
 	notListed := func(key, value string) func(*testWorld, *v1.Service) {
 		return func(w *testWorld, s *v1.Service) {
 			s.Annotations[key] = value
-			w.cloud.reconciler.book.there = func(*v1.Service) (*loadBalancer, bool) { return nil, false }
+			w.editBalancer(s, func(lb *ocisim.LoadBalancer) { w.Fail(simkit.Fault{Kind: simkit.FaultUnlisted, Names: lb.ID}) })
 		}
 	}
 	for name, hinder := range map[string]func(*testWorld, *v1.Service){
 		"served": nil, "disowned": annotate(contract.AnnotationDisown, "true"), "refused": annotate(annotationPolicy, "no policy"),
 		"elsewhere from now on": annotate(annotationSubnet1, ocisim.SubnetID(1)), "of the other kind": annotate(annotationType, typeNetwork),
-		"of another class": func(_ *testWorld, s *v1.Service) { s.Spec.LoadBalancerClass = new("example.com/other") },
-		"in a subnet that is hidden": func(w *testWorld, _ *v1.Service) {
-			w.cloud.reconciler.book.subnets.InvalidateAll()
-			w.cloud.reconciler.book.there = func(*v1.Service) (*loadBalancer, bool) { return &loadBalancer{Subnets: []string{"hidden"}}, false }
-		},
-		"in a subnet whose reading fails": func(w *testWorld, _ *v1.Service) {
+		"of another class":           func(_ *testWorld, s *v1.Service) { s.Spec.LoadBalancerClass = new("example.com/other") },
+		"in a subnet that is hidden": func(w *testWorld, s *v1.Service) { w.moveTo(s, "hidden") },
+		"in a subnet whose reading fails": func(w *testWorld, s *v1.Service) {
 			w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable, Operation: "GET /subnets/{id}", Names: "broken"})
-			w.cloud.reconciler.book.there = func(*v1.Service) (*loadBalancer, bool) { return &loadBalancer{Subnets: []string{"broken"}}, false }
+			w.moveTo(s, "broken")
 		},
 		"not listed, and elsewhere from now on":  notListed(annotationSubnet1, ocisim.SubnetID(1)),
 		"not listed, and disowned":               notListed(contract.AnnotationDisown, "true"),
 		"not listed, and by a group from now on": notListed(annotationRuleMode, modeGroups),
-		"in a compartment that is hidden": func(w *testWorld, _ *v1.Service) {
-			w.cloud.reconciler.book.there = func(*v1.Service) (*loadBalancer, bool) { return nil, true }
+		"in a compartment that is hidden": func(w *testWorld, s *v1.Service) {
+			notListed(annotationSubnet1, ocisim.SubnetID(1))(w, s)
+			s.Status = v1.ServiceStatus{}
+			places := w.cloud.loadBalancers.lb.compartments
+			places.held, places.seen = map[string]string{ownName("", s): "ocid1.compartment.oc1..hidden"}, map[string]bool{}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,8 +152,11 @@ func TestNeighbourInAHiddenSubnet(t *testing.T) {
 			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				a, b := conformance.Service("web", map[string]string{}, web()), neighbourOf(map[string]string{}, nil)
 				w.serving(a, b)
+				b.Status.LoadBalancer = *w.requireServed(b, nodes)
+				w.moveTo(b, "hidden")
+				w.start()
+				w.serving(a, b)
 				w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: status, Operation: "GET /subnets/{id}", Names: "hidden"})
-				w.cloud.reconciler.book.there = func(*v1.Service) (*loadBalancer, bool) { return &loadBalancer{Subnets: []string{"hidden"}}, false }
 				w.requireServed(a, nodes)
 				w.Server.ResetCalls()
 				time.Sleep(time.Minute)
@@ -160,11 +175,11 @@ func TestNeighbourInAHiddenSubnet(t *testing.T) {
 // TestRefusalThatEnded: a subnet that could be read meanwhile is known at once.
 func TestRefusalThatEnded(t *testing.T) {
 	marking(t, nil, func(w *testWorld, _ []*v1.Node, _ *record.FakeRecorder) {
-		book := w.cloud.reconciler.book
+		book := w.cloud.loadBalancers.lists
 		book.refused[ocisim.SubnetID(1)] = refusal{time.Now(), cloudapi.ErrUnauthorized}
 		_, err := book.subnetOf(w.Context(), ocisim.SubnetID(1))
 		require.ErrorIs(w, err, cloudapi.ErrUnauthorized)
-		_, _, err = book.placesOf(w.Context(), ruleRequest{}, []string{ocisim.SubnetID(1)})
+		_, _, err = book.listsOf(w.Context(), ruleRequest{}, []string{ocisim.SubnetID(1)})
 		require.NoError(w, err)
 		_, err = book.subnetOf(w.Context(), ocisim.SubnetID(1))
 		require.NoError(w, err)
@@ -214,11 +229,11 @@ func TestNeighbourWithUnreadableRanges(t *testing.T) {
 // TestFailedEditLeavesADoubt: after an edit that failed, perhaps in its answer alone, nothing is certain of what a Service has in a list.
 func TestFailedEditLeavesADoubt(t *testing.T) {
 	marking(t, []string{"a"}, func(w *testWorld, _ []*v1.Node, _ *record.FakeRecorder) {
-		book, service, list := w.cloud.reconciler.book, neighbourOf(map[string]string{}, nil), "unknown"
+		book, service, list := w.cloud.loadBalancers.lists, neighbourOf(map[string]string{}, nil), "unknown"
 		have := openings{{port: 80}: true}
 		book.hold(service.UID, list, heldRules{openings: have, known: true})
 		require.Equal(w, have, book.allHeld(service.UID, list))
-		_, err := ruleChanges(book, service, []listPlan{{id: list}})[0].Make(w.Context(), nil, observation{})
+		_, err := book.changes(service, []listPlan{{id: list}})[0].Make(w.Context(), nil, observed{})
 		require.Error(w, err)
 		assert.Nil(w, book.allHeld(service.UID, list))
 		assert.True(w, book.holds(service.UID), "it is looked for all the same")

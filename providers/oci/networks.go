@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
@@ -84,6 +85,11 @@ type network struct {
 	withoutIPv6 bool
 }
 
+// vcn is the cloud network of the cluster.
+type vcn struct {
+	ID string `json:"id"`
+}
+
 // networks are the network interfaces of the instances. In bulk they cost a listing of attachments, one of private addresses for each
 // subnet, and those of public addresses, so that the price is in subnets and pages, not in nodes.
 type networks struct {
@@ -91,6 +97,7 @@ type networks struct {
 	instances *inventory.Inventory[string, instance]
 	all       *inventory.Inventory[string, network]
 	subnets   *inventory.Inventory[string, subnet]
+	vcns      *inventory.Inventory[string, vcn]
 
 	// primaries remembers which network interfaces are the primary ones of their instances, which never changes. hidden are the subnets of
 	// which the latest listing could not read the addresses.
@@ -116,7 +123,27 @@ func newNetworks(a *api, known *inventory.Inventory[string, instance]) *networks
 			return s, nil
 		},
 	})
+	n.vcns = inventory.New(inventory.Source[string, vcn]{
+		Kind: "virtual cloud network", ID: func(v vcn) string { return v.ID },
+		Get: func(ctx context.Context, id string) (v vcn, err error) {
+			return v, a.get(ctx, "virtual cloud network "+id, "/vcns/"+url.PathEscape(id), &v)
+		},
+	})
 	return n
+}
+
+// checkSight returns an error where the user does not see the cluster's network any more: what is not found may exist then.
+func (n *networks) checkSight(ctx context.Context, maxAge time.Duration) (err error) {
+	q := inventory.Query{MaxAge: maxAge}
+	switch {
+	case n.api.config.VCN != "":
+		_, err = n.vcns.Get(ctx, n.api.config.VCN, q)
+	case n.api.config.Subnet1 != "":
+		_, err = n.subnets.Get(ctx, n.api.config.Subnet1, q)
+	default:
+		err = errors.New("neither vcn nor loadBalancer.subnet1 is in the cloud config, by which it could be told whether the user sees anything")
+	}
+	return cloudapi.NotAbsence(err)
 }
 
 // networkOf are the network interfaces of an instance, with its addresses of IPv6 where these matter.
@@ -338,11 +365,16 @@ func (n *networks) addresses(
 	for _, id := range sortedKeys(subnets) {
 		private, pages, err := list[privateIP](ctx, n.api, "private addresses", "/privateIps", url.Values{"subnetId": {id}})
 		calls += pages
-		if hides(err) {
+		var six []privateIP
+		if err == nil && n.api.wantsIPv6() {
+			six, pages, err = list[privateIP](ctx, n.api, "addresses of IPv6", "/ipv6", url.Values{"subnetId": {id}})
+			calls += pages
+		}
+		switch {
+		case hides(err):
 			hidden[id] = true
 			continue
-		}
-		if err != nil {
+		case err != nil:
 			return nil, nil, calls, err
 		}
 		for _, p := range private {
@@ -350,18 +382,6 @@ func (n *networks) addresses(
 				v.PrivateIP, v.Hostname = p.Address, p.Hostname
 				behind[p.ID] = v
 			}
-		}
-		if !n.api.wantsIPv6() {
-			continue
-		}
-		six, pages, err := list[privateIP](ctx, n.api, "addresses of IPv6", "/ipv6", url.Values{"subnetId": {id}})
-		calls += pages
-		if hides(err) {
-			hidden[id] = true
-			continue
-		}
-		if err != nil {
-			return nil, nil, calls, err
 		}
 		for _, p := range six {
 			if v := cards[p.VNIC]; v != nil {

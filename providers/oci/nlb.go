@@ -62,17 +62,8 @@ func (s settings) networkPorts(service *v1.Service) (all []servedPort) {
 	return all
 }
 
-// seesClients reports whether the nodes of a Service see the addresses of clients.
-func seesClients(service *v1.Service) bool {
-	if !isNetworkService(service) {
-		return false
-	}
-	s, _, _ := parseNetwork(service) // what else is wrong does not matter here
-	return s.preserve
-}
-
 // networkCreation returns the further fields of the request that creates a network load balancer.
-func (d spec) networkCreation(s settings, p placement) document {
+func (d desired) networkCreation(s settings, p placement) document {
 	all := document{"subnetId": p.subnets[0], "nlbIpVersion": d.version}
 	if s.PrivateIPv4 != "" && d.version != versionIPv6 {
 		all["assignedPrivateIpv4"] = s.PrivateIPv4
@@ -92,7 +83,7 @@ func (r *reconciler) chooseVersions(ctx context.Context, service *v1.Service, s 
 		return s, nil
 	}
 	four, six := families(service)
-	id := cmp.Or(s.Subnet1, r.config.Subnet1)
+	id := cmp.Or(s.Subnet1, r.api.config.Subnet1)
 	if lb != nil {
 		id = lb.subnet()
 	}
@@ -102,7 +93,7 @@ func (r *reconciler) chooseVersions(ctx context.Context, service *v1.Service, s 
 	if !six {
 		return s, nil
 	}
-	found, err := r.subnets.Get(ctx, id, inventory.Query{MaxAge: subnetMaxAge})
+	found, err := r.networks.subnets.Get(ctx, id, inventory.Query{MaxAge: subnetMaxAge})
 	if err != nil {
 		return s, cloudapi.NotAbsence(err)
 	}

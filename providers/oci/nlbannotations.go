@@ -158,7 +158,7 @@ func parseNetwork(service *v1.Service) (s settings, warnings, err error) {
 	problems := append(tooLong(service, Annotations.Rows()), err)
 	for _, key := range sortedKeys(service.Annotations) {
 		value := service.Annotations[key]
-		if ofOther := strings.HasPrefix(key, annotationPrefix) || slices.Contains(otherKindOnly(), key); ofOther {
+		if strings.HasPrefix(key, annotationPrefix) || isOfBalancers(key) {
 			warnings = errors.Join(warnings, &schema.Problem{
 				Place: "annotation " + key, Value: value, Reason: "has no effect: network load balancers have no such setting", Warning: true,
 			})
@@ -207,12 +207,10 @@ func (s settings) inVersion(version string) settings {
 	return s.inVersions(version != versionIPv6, version == versionIPv6 || version == versionBoth)
 }
 
-// otherKindOnly are annotations with Oracle's common prefix that network load balancers do not have.
-func otherKindOnly() []string {
-	return []string{
-		annotationGroups, annotationPolicy, annotationFreeform, annotationDefined, annotationSelector,
-		oraclePrefix + "oci-load-balancer-listener-ssl-config", oraclePrefix + "oci-load-balancer-backendset-ssl-config",
-	}
+// isOfBalancers reports whether load balancers alone have an annotation, and network load balancers do not.
+func isOfBalancers(key string) bool {
+	has := func(a schema.Annotation[settings]) bool { return a.Key == key }
+	return slices.ContainsFunc(Annotations, has) && !slices.Contains(bothKinds(), key)
 }
 
 // judgeNetwork is about what annotations and fields mean together.

@@ -75,9 +75,9 @@ func TestNetworkChecklist(t *testing.T) {
 			c, err := maker().New(inputs(sim.CloudConfig(server.Start(t))))
 			require.NoError(t, err)
 			c.begin(cloudbase.Begun{Kube: bench.Kube, Events: bench.Recorder})
-			c.network.works = waiting.New(waiting.Each(c.network.work), waiting.Pace{Least: time.Millisecond})
+			c.loadBalancers.nlb.works = waiting.New(waiting.Each(c.loadBalancers.nlb.work), waiting.Pace{Least: time.Millisecond})
 			c.instances.nodes.SetLister(bench.Nodes())
-			c.reconciler.cluster.SetServices(bench.Services())
+			c.loadBalancers.cluster.SetServices(bench.Services())
 			node := conformance.InitializedNode("a", providerIDPrefix+sim.AddInstance("a"))
 			node.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.64.3"}}
 			bench.Register(node)

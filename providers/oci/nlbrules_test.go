@@ -162,7 +162,7 @@ func TestNetworkInAnotherCompartment(t *testing.T) {
 		s := conformance.Service("web", ofNetwork(annotationCompartment, elsewhere), web())
 		services := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 		require.NoError(w, services.Add(s))
-		w.cloud.reconciler.cluster.SetServices(listers.NewServiceLister(services))
+		w.cloud.loadBalancers.cluster.SetServices(listers.NewServiceLister(services))
 		status := w.requireServed(s, nodes)
 		assert.Equal(w, elsewhere, w.nlb().Doc["compartmentId"])
 		time.Sleep(time.Minute)

@@ -62,6 +62,6 @@ func (c *cloud) annotateNode(ctx context.Context, node *v1.Node) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	_, err = c.loadBalancers.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	return err
 }

@@ -53,18 +53,22 @@ type groupRules struct {
 
 // securityGroups are the network security groups of the compartment, and their rules.
 type securityGroups struct {
-	api   *api
+	api      *api
+	networks *networks
+	cluster  *ownership.Cluster
+	tokens   *retryTokens
+
 	known *inventory.Inventory[string, *securityGroup]
 	rules *inventory.Inventory[string, groupRules]
 	// mu is held while what was written is noted.
 	mu sync.Mutex
 
-	places *compartments[*securityGroup]
+	compartments *compartments[*securityGroup]
 }
 
-func newSecurityGroups(a *api, c *ownership.Cluster) *securityGroups {
-	g := &securityGroups{api: a}
-	g.places = &compartments[*securityGroup]{
+func newSecurityGroups(a *api, n *networks, c *ownership.Cluster, t *retryTokens) *securityGroups {
+	g := &securityGroups{api: a, networks: n, cluster: c, tokens: t}
+	g.compartments = &compartments[*securityGroup]{
 		api: a, cluster: c, what: "network security groups", path: "/networkSecurityGroups", known: func() []*securityGroup { return g.known.PeekAll() },
 		name: groupName,
 	}
@@ -91,7 +95,7 @@ func (g *securityGroup) ended() bool { return g.State == "TERMINATED" || g.State
 func (g *securityGroup) at() (name, compartment string) { return g.Name, g.Compartment }
 
 func (g *securityGroups) list(ctx context.Context) ([]*securityGroup, int, error) {
-	all, pages, err := g.places.list(ctx)
+	all, pages, err := g.compartments.list(ctx)
 	return slices.DeleteFunc(all, (*securityGroup).ended), pages, err
 }
 
@@ -114,9 +118,9 @@ func groupName(service *v1.Service) string {
 	return ocilimits.GroupName.Cut(name)
 }
 
-// checkGroups refuses a group that was made for another Service, which could not be deleted with that one then. What a load balancer has
+// checkNamed refuses a group that was made for another Service, which could not be deleted with that one then. What a load balancer has
 // stays, and Oracle judges what the credential may not see. One whose Service is gone hinders nobody.
-func (r *sharedParts) checkGroups(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer) error {
+func (g *securityGroups) checkNamed(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer) error {
 	key := annotationGroups
 	if isNetworkService(service) {
 		key = networkGroups
@@ -125,17 +129,17 @@ func (r *sharedParts) checkGroups(ctx context.Context, service *v1.Service, s se
 		if lb != nil && slices.Contains(lb.Groups, id) {
 			continue
 		}
-		g, err := r.groups.known.Get(ctx, id, inventory.Query{MaxAge: namedGroupMaxAge})
+		named, err := g.known.Get(ctx, id, inventory.Query{MaxAge: namedGroupMaxAge})
 		switch {
 		case unreachable(err):
 		case err != nil:
 			return err
-		case g.Tags[tagCreatedBy] == createdBy && g.Tags[tagService] != string(service.UID):
-			left, err := r.isLeft(ctx, g)
+		case named.Tags[tagCreatedBy] == createdBy && named.Tags[tagService] != string(service.UID):
+			orphaned, err := g.isOrphaned(ctx, named)
 			if err != nil {
 				return err
 			}
-			if !left {
+			if !orphaned {
 				return refuseFor(key, id, "was made for another Service, with which it goes; name a group of your own")
 			}
 		}
@@ -143,14 +147,14 @@ func (r *sharedParts) checkGroups(ctx context.Context, service *v1.Service, s se
 	return nil
 }
 
-// isLeft reports whether a group was made for a Service of this cluster that is gone.
-func (r *sharedParts) isLeft(ctx context.Context, g *securityGroup) (bool, error) {
-	mark, err := r.cluster.Mark(ctx)
-	if err != nil || mark == "" || g.Tags[tagCluster] != mark {
+// isOrphaned reports whether a group was made for a Service of this cluster that is gone.
+func (g *securityGroups) isOrphaned(ctx context.Context, group *securityGroup) (bool, error) {
+	mark, err := g.cluster.Mark(ctx)
+	if err != nil || mark == "" || group.Tags[tagCluster] != mark {
 		return false, err
 	}
-	list, err := r.cluster.Services(ctx)
-	has := func(s *v1.Service) bool { return string(s.UID) == g.Tags[tagService] }
+	list, err := g.cluster.Services(ctx)
+	has := func(s *v1.Service) bool { return string(s.UID) == group.Tags[tagService] }
 	return len(list) > 0 && !slices.ContainsFunc(list, has), err
 }
 
@@ -176,7 +180,7 @@ func (g *securityGroups) managed(
 		return strings.Compare(at(b)+b.ID, at(a)+a.ID)
 	})
 	if len(found) == 0 {
-		return nil, g.places.doubt(service, goes)
+		return nil, g.compartments.doubt(service, goes)
 	}
 	return found[0], nil
 }
@@ -250,7 +254,7 @@ func desiredGroupRules(service *v1.Service, a access, group string, backs []stri
 	return all
 }
 
-// planGroups computes what is to become of network security groups. group is that of the load balancer; nil where there is none yet.
+// plan computes what is to become of network security groups. group is that of the load balancer; nil where there is none yet.
 func (g *securityGroups) plan(
 	ctx context.Context, service *v1.Service, a access, create document, group *securityGroup, backs []string,
 ) (groupPlan, error) {
@@ -264,7 +268,7 @@ func (g *securityGroups) plan(
 	}
 	all := append([]string{group.ID}, backs...)
 	former := backsOf(front.Rules, service)
-	desired := desiredGroupRules(service, a, group.ID, backs)
+	wanted := desiredGroupRules(service, a, group.ID, backs)
 	for _, id := range former { // those that are named no more
 		if !slices.Contains(all, id) {
 			all = append(all, id)
@@ -273,14 +277,14 @@ func (g *securityGroups) plan(
 	for n, id := range all {
 		e := groupEdit{id: id}
 		there, err := g.rules.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
-		if errors.Is(err, cloudapi.ErrNotFound) && len(desired[id]) == 0 {
+		if errors.Is(err, cloudapi.ErrNotFound) && len(wanted[id]) == 0 {
 			continue // the group of nodes is gone, and its rules with it
 		}
 		if err != nil {
 			return p, cloudapi.NotAbsence(err)
 		}
-		e.add, e.remove = ruleDifference(there.Rules, desired[id], service)
-		if n > 0 && len(desired[id]) > 0 {
+		e.add, e.remove = ruleDifference(there.Rules, wanted[id], service)
+		if n > 0 && len(wanted[id]) > 0 {
 			back, err := g.known.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
 			if err != nil {
 				return p, cloudapi.NotAbsence(err)
@@ -331,84 +335,80 @@ func ruleDifference(have, want []document, service *v1.Service) (add []document,
 	return add, remove
 }
 
-// creatingGroup makes the group of a load balancer. A token makes it safe to ask again.
-func (r *sharedParts) creatingGroup(service *v1.Service, d spec) change {
+// creating makes the group of a load balancer. A token makes it safe to ask again.
+func (g *securityGroups) creating(service *v1.Service, d desired) change {
 	name, _ := d.group.create["displayName"].(string)
 	what := "network security group " + name
 	return change{
 		Planned: contract.Planned{Action: contract.PlanCreate, Object: what}, Creates: true, Replan: true,
 		Compare: func() (before, after any) { return nil, d.group.create },
-		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+		Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
 			key := service.UID + "/nsg"
-			token, err := r.tokenFor(key, d.group.create)
+			token, err := g.tokens.tokenFor(key, d.group.create)
 			if err != nil {
 				return o, err
 			}
 			made := &securityGroup{}
-			_, err = r.api.call(ctx, "creating "+what, http.MethodPost, "/networkSecurityGroups", d.group.create, made, token)
+			_, err = g.api.call(ctx, "creating "+what, http.MethodPost, "/networkSecurityGroups", d.group.create, made, token)
 			if err == nil && made.ID == "" {
 				err = cloudapi.Unclear("creating "+what, "the answer names no group")
 			}
 			if err == nil || cloudapi.Refused(err) {
-				r.forget(key)
+				g.tokens.forget(key)
 			}
 			if err != nil {
-				r.groups.known.InvalidateAll() // it may have been made
+				g.known.InvalidateAll() // it may have been made
 				return o, cloudapi.NotAbsence(err)
 			}
-			r.groups.known.Put(made)
+			g.known.Put(made)
 			o.group = made
 			return o, nil
 		},
 	}
 }
 
-// groupOpenings are the changes that let traffic in: before the load balancer is changed.
-func (r *sharedParts) groupOpenings(d spec) (all []change) {
-	for _, e := range d.group.edits {
+// openings returns the changes that let traffic in: before the load balancer is changed.
+func (g *securityGroups) openings(edits []groupEdit) (all []change) {
+	for _, e := range edits {
 		for some := range slices.Chunk(e.add, ocilimits.RulesAtOnce.Max) {
-			all = append(all, r.addingRules(e.id, some))
+			all = append(all, g.adding(e.id, some))
 		}
 		if e.tag {
-			all = append(all, r.taggingGroup(e))
+			all = append(all, g.tagging(e))
 		}
 	}
 	return all
 }
 
-func (r *sharedParts) addingRules(id string, rules []document) change {
-	c := r.groupCall(id, fmt.Sprintf("adding %d rules", len(rules)), "addSecurityRules", document{"securityRules": rules})
+func (g *securityGroups) adding(id string, rules []document) change {
+	c := g.changing(id, fmt.Sprintf("adding %d rules", len(rules)), "addSecurityRules", document{"securityRules": rules})
 	c.Opens = id
 	return c
 }
 
-// groupClosings are those that end what is not wanted any more.
-func (r *sharedParts) groupClosings(d spec) (all []change) {
-	for _, e := range d.group.edits {
+// closings returns the changes that end what is not wanted any more.
+func (g *securityGroups) closings(edits []groupEdit) (all []change) {
+	for _, e := range edits {
 		for some := range slices.Chunk(e.remove, ocilimits.RulesAtOnce.Max) {
-			c := r.groupCall(e.id, fmt.Sprintf("removing %d rules", len(some)), "removeSecurityRules", document{"securityRuleIds": some})
+			c := g.changing(e.id, fmt.Sprintf("removing %d rules", len(some)), "removeSecurityRules", document{"securityRuleIds": some})
 			c.Closes = e.id
 			all = append(all, c)
 		}
 	}
-	all = services.EachTried(all)
-	if d.group.obsolete != nil {
-		all = append(all, r.deletingGroup(d.group.obsolete))
-	}
-	return all
+	return services.EachTried(all)
 }
 
-// groupCall adds or removes rules.
-func (r *sharedParts) groupCall(id, detail, action string, body document) change {
+// changing adds or removes rules.
+func (g *securityGroups) changing(id, detail, action string, body document) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "network security group " + id, Detail: detail},
 		Compare: func() (before, after any) { return nil, body },
-		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
-			made, err := r.groups.write(ctx, detail+" of network security group "+id, groupPath(id)+"/actions/"+action, body)
+		Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
+			made, err := g.write(ctx, detail+" of network security group "+id, groupPath(id)+"/actions/"+action, body)
 			if errors.Is(err, cloudapi.ErrNotFound) || errors.Is(err, cloudapi.ErrConflict) {
 				err = services.ErrGone // it was changed meanwhile, or an answer was lost: all is looked at again
 			}
-			r.groups.wrote(id, body, made, err)
+			g.note(id, body, made, err)
 			return o, err
 		},
 	}
@@ -427,8 +427,8 @@ func (g *securityGroups) write(ctx context.Context, what, path string, body docu
 	return made.Rules, err
 }
 
-// wrote notes what a group has by a write of ours: listings may show it later.
-func (g *securityGroups) wrote(id string, body document, made []document, err error) {
+// note notes what a group has by a write of ours: listings may show it later.
+func (g *securityGroups) note(id string, body document, made []document, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	known, ok := g.rules.Peek(id)
@@ -445,27 +445,25 @@ func (g *securityGroups) wrote(id string, body document, made []document, err er
 	g.rules.Put(groupRules{id, append(left, made...)})
 }
 
-// taggingGroup says of a group of nodes that rules in it are managed. Under its ETag: other tags stay as they are.
-func (r *sharedParts) taggingGroup(e groupEdit) change {
+// tagging says of a group of nodes that rules in it are managed. Under its ETag: other tags stay as they are.
+func (g *securityGroups) tagging(e groupEdit) change {
 	what := "network security group " + e.id
 	return change{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: what, Detail: "tag " + tagManagedBy},
 		Compare: func() (before, after any) { return e.tags, document{tagManagedBy: createdBy} },
-		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+		Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
 			var doc document
-			header, err := r.api.call(ctx, "reading "+what, http.MethodGet, groupPath(e.id), nil, &doc, "")
+			header, err := g.api.call(ctx, "reading "+what, http.MethodGet, groupPath(e.id), nil, &doc, "")
 			if err != nil {
 				return o, cloudapi.NotAbsence(err)
 			}
-			tags, _ := doc["freeformTags"].(document)
-			tags = maps.Clone(tags)
-			if tags == nil {
-				tags = document{}
-			}
+			has, _ := doc["freeformTags"].(document)
+			tags := document{}
+			maps.Copy(tags, has)
 			tags[tagManagedBy] = createdBy
 			body, under := document{"freeformTags": jsondoc.Clone(tags)}, http.Header{ifMatch: {header.Get("Etag")}}
-			_, err = r.api.send(ctx, "tagging "+what, http.MethodPut, groupPath(e.id), body, nil, under)
-			r.groups.known.Invalidate(e.id)
+			_, err = g.api.send(ctx, "tagging "+what, http.MethodPut, groupPath(e.id), body, nil, under)
+			g.known.Invalidate(e.id)
 			if errors.Is(err, cloudapi.ErrConflict) {
 				return o, services.ErrGone
 			}
@@ -474,56 +472,56 @@ func (r *sharedParts) taggingGroup(e groupEdit) change {
 	}
 }
 
-// deletingGroup removes the group of a load balancer, which must be attached no more.
-func (r *sharedParts) deletingGroup(g *securityGroup) change {
-	what := "network security group " + g.Name
+// deleting removes the group of a load balancer, which must be attached no more.
+func (g *securityGroups) deleting(group *securityGroup) change {
+	what := "network security group " + group.Name
 	return change{
-		Planned: contract.Planned{Action: contract.PlanDelete, Object: what}, Compare: func() (before, after any) { return g, nil },
-		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
-			if err := r.removeGroup(ctx, g); err != nil {
+		Planned: contract.Planned{Action: contract.PlanDelete, Object: what}, Compare: func() (before, after any) { return group, nil },
+		Make: func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+			if err := g.remove(ctx, group); err != nil {
 				return o, err
 			}
-			r.forget(q.Service.UID + "/nsg")
+			g.tokens.forget(req.Service.UID + "/nsg")
 			o.group = nil
 			return o, nil
 		},
 	}
 }
 
-// removeGroup deletes a group under the ETag that it has now.
-func (r *sharedParts) removeGroup(ctx context.Context, g *securityGroup) error {
-	what := "network security group " + g.Name
-	header, err := r.api.call(ctx, "reading "+what, http.MethodGet, groupPath(g.ID), nil, &document{}, "")
+// remove deletes a group under the ETag that it has now.
+func (g *securityGroups) remove(ctx context.Context, group *securityGroup) error {
+	what := "network security group " + group.Name
+	header, err := g.api.call(ctx, "reading "+what, http.MethodGet, groupPath(group.ID), nil, &document{}, "")
 	if err == nil {
-		_, err = r.api.send(ctx, "deleting "+what, http.MethodDelete, groupPath(g.ID), nil, nil, http.Header{ifMatch: {header.Get("Etag")}})
+		_, err = g.api.send(ctx, "deleting "+what, http.MethodDelete, groupPath(group.ID), nil, nil, http.Header{ifMatch: {header.Get("Etag")}})
 	}
-	r.groups.known.Invalidate(g.ID)
+	g.known.Invalidate(group.ID)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		err = nil
-		if doubt := r.sees(ctx, proofMaxAge); doubt != nil {
+		if doubt := g.networks.checkSight(ctx, proofMaxAge); doubt != nil {
 			return cloudapi.Unclear("deleting "+what, "it is not found, which does not prove that it is gone: %s", doubt)
 		}
 	}
 	if err == nil {
-		r.groups.known.Forget(g.ID)
+		g.known.Forget(group.ID)
 	}
 	return err
 }
 
-// emptying are the changes that take a Service's rules out of the groups of nodes, however it names them now.
-func (r *sharedParts) emptying(
+// removals takes a Service's rules out of the groups of nodes, also of those that it names now. missed are errors of groups that are not
+// shown.
+func (g *securityGroups) removals(
 	ctx context.Context, service *v1.Service, group *securityGroup, named []string,
-) (all []change, missed []error, err error) {
-	front, err := r.groups.rules.Get(ctx, group.ID, inventory.Query{MaxAge: observedMaxAge})
+) (all []groupEdit, missed []error, err error) {
+	front, err := g.rules.Get(ctx, group.ID, inventory.Query{MaxAge: observedMaxAge})
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		return nil, nil, err
 	}
-	d := spec{}
 	for _, id := range append(backsOf(front.Rules, service), named...) {
-		if slices.ContainsFunc(d.group.edits, func(e groupEdit) bool { return e.id == id }) || !ocid.MatchString(id) {
+		if slices.ContainsFunc(all, func(e groupEdit) bool { return e.id == id }) || !ocid.MatchString(id) {
 			continue
 		}
-		there, err := r.groups.rules.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
+		there, err := g.rules.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
 		switch {
 		case unreachable(err):
 			missed = append(missed, err)
@@ -533,9 +531,9 @@ func (r *sharedParts) emptying(
 		}
 		e := groupEdit{id: id}
 		_, e.remove = ruleDifference(there.Rules, nil, service)
-		d.group.edits = append(d.group.edits, e)
+		all = append(all, e)
 	}
-	return r.groupClosings(d), missed, nil
+	return all, missed, nil
 }
 
 // creationOfGroup is the request for the group of a load balancer.

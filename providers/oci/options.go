@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"cmp"
 	"crypto/rsa"
 	"encoding/json"
 	"errors"
@@ -216,9 +217,7 @@ func (c *Config) complete() error {
 	refuse := func(e *field.Error) {
 		problems = append(problems, schema.BlameKey("", "", e.Error()))
 	}
-	if c.Compartment == "" {
-		c.Compartment = c.OldCompartment
-	}
+	c.Compartment = cmp.Or(c.Compartment, c.OldCompartment)
 	c.InstancePrincipals = c.InstancePrincipals || c.OldPrincipals
 	switch identity := field.NewPath("useWorkloadIdentity"); {
 	case c.InstancePrincipals && c.WorkloadIdentity:

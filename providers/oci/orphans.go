@@ -20,19 +20,20 @@ var _ contract.OrphanFinder = (*cloud)(nil)
 // Orphans implements contract.OrphanFinder: load balancers with the mark of the cluster and names as its Services' have, of which no
 // Service is left. What Oracle's own controller made has no mark, and cannot be told from another cluster's.
 func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
-	mark, err := c.reconciler.cluster.KnownMark(ctx)
+	k := c.loadBalancers
+	mark, err := k.cluster.KnownMark(ctx)
 	if err != nil {
 		return nil, err
 	}
-	orphans, err := c.reconciler.orphans(ctx, list, mark)
+	orphans, err := k.lb.orphans(ctx, list, mark)
 	if err != nil {
 		return nil, err
 	}
-	more, err := c.network.orphans(ctx, list, mark)
-	if err := c.loadBalancers.unlessUnserved(ctx, c.loadBalancers.nlb, err); err != nil {
+	more, err := k.nlb.orphans(ctx, list, mark)
+	if err := k.unlessUnserved(ctx, k.nlb, err); err != nil {
 		return nil, err
 	}
-	return c.groupOrphans(ctx, list, mark, append(orphans, more...))
+	return k.groups.addOrphans(ctx, list, mark, append(orphans, more...))
 }
 
 // orphans are those of one kind.
@@ -58,9 +59,11 @@ const (
 	uidLength = 36
 )
 
-// groupOrphans adds the network security groups that were made for Services which are gone.
-func (c *cloud) groupOrphans(ctx context.Context, list []*v1.Service, mark string, orphans []contract.Orphan) ([]contract.Orphan, error) {
-	groups, err := c.reconciler.groups.known.All(ctx, inventory.Query{})
+// addOrphans adds the network security groups that were made for Services which are gone.
+func (g *securityGroups) addOrphans(
+	ctx context.Context, list []*v1.Service, mark string, orphans []contract.Orphan,
+) ([]contract.Orphan, error) {
+	groups, err := g.known.All(ctx, inventory.Query{})
 	if unreachable(err) {
 		return orphans, nil // who may not see them has made none
 	}
@@ -79,12 +82,12 @@ func (c *cloud) groupOrphans(ctx context.Context, list []*v1.Service, mark strin
 // DeleteOrphan implements contract.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. Rules
 // go before what they were made for: what is left of them is found by that.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
-	if err := c.reconciler.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
+	if err := c.loadBalancers.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
 		return err
 	}
-	r, q := c.reconciler, &services.Request{}
+	r, req := c.loadBalancers.lb, &services.Request{}
 	if o.Kind == titleNetwork {
-		r = c.network
+		r = c.loadBalancers.nlb
 	}
 	var all []change
 	var last func() error
@@ -93,10 +96,13 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 		if err != nil {
 			return err
 		}
-		if all, _, err = r.emptying(ctx, &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: types.UID(g.Tags[tagService])}}, g, nil); err != nil {
+		gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: types.UID(g.Tags[tagService])}}
+		edits, _, err := r.groups.removals(ctx, gone, g, nil)
+		if err != nil {
 			return err
 		}
-		last = func() error { return r.removeGroup(ctx, g) }
+		all = r.groups.closings(edits)
+		last = func() error { return r.groups.remove(ctx, g) }
 	} else {
 		lb, err := r.known.Get(ctx, o.ID, inventory.Query{})
 		if err == nil {
@@ -107,16 +113,16 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 		}
 		gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: types.UID(lb.Name[len(lb.Name)-uidLength:])}}
 		everyone := access{sources: []string{everybody, everybodySix}}
-		plans, _, err := r.book.plan(ctx, r.leaving(gone, everyone, settings{mode: modeAll, six: true}, lb))
+		plans, _, err := r.lists.plan(ctx, r.lists.leaving(gone, everyone, settings{mode: modeAll, six: true}, lb))
 		if err != nil {
 			return err
 		}
-		all = ruleChanges(r.book, gone, plans)
-		last = func() error { return r.remove(ctx, q, lb) }
+		all = r.lists.changes(gone, plans)
+		last = func() error { return r.remove(ctx, req, lb) }
 	}
 	var failed []error
 	for _, c := range all {
-		_, err := c.Make(ctx, q, observation{})
+		_, err := c.Make(ctx, req, observed{})
 		failed = append(failed, err)
 	}
 	if err := errors.Join(failed...); err != nil {

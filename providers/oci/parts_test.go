@@ -77,7 +77,7 @@ func TestTLS(t *testing.T) {
 
 // release lets Services of every namespace name the Secrets of one.
 func (w *testWorld) release(namespace string) {
-	w.cloud.reconciler.config.SecretNamespaces = []string{namespace}
+	w.cloud.loadBalancers.api.config.SecretNamespaces = []string{namespace}
 }
 
 // TestSecretsOfOtherNamespaces: a Service gets no certificate of another namespace, unless the operator says so, and is told the way.
@@ -410,6 +410,22 @@ func TestForeignCertificate(t *testing.T) {
 		w.requireServed(s, nodes)
 		assert.Equal(w, "web-tls", certificateOf(w.part("listeners", "TCP-443")))
 		assert.NotNil(w, w.part("certificates", "mine"))
+	})
+}
+
+// TestCertificateOfAFormerProcess: a process that starts does not know which Secrets a Service named before. Their certificates stay, as
+// those do that somebody uploaded.
+func TestCertificateOfAFormerProcess(t *testing.T) {
+	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		w.keep("default", "web-tls")
+		s := secure()
+		w.requireServed(s, nodes)
+		w.start()
+		w.keep("default", "other")
+		s.Annotations[annotationTLSSecret] = "other"
+		w.requireServed(s, nodes)
+		assert.Equal(w, "other", certificateOf(w.part("listeners", "TCP-443")))
+		assert.Len(w, w.balancer().Doc["certificates"], 2)
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"context"
 	"strings"
 
-	"k8s.io/client-go/kubernetes"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
@@ -63,12 +62,8 @@ type cloud struct {
 	cloudbase.WithNodes
 	cloudbase.WithLoadBalancers
 
-	instances *instances
-	// reconciler has load balancers, and network has network load balancers.
-	reconciler    *reconciler
-	network       *reconciler
+	instances     *instances
 	loadBalancers *kinds
-	kube          kubernetes.Interface
 }
 
 func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
@@ -76,11 +71,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	c.Name, c.HTTP, c.Begin, c.Inform, c.EventSource = Name, a.http, c.begin, c.inform, "oci-cloud-provider"
 	c.instances = newInstances(a)
 	c.NodeAPI = c.instances
-	parts := newSharedParts(a, c.instances, in.Adopt)
-	c.reconciler, c.network = newReconciler(parts, balancerKind(config)), newReconciler(parts, networkKind())
-	c.loadBalancers = newKinds(a, c.reconciler, c.network)
-	parts.book.there, parts.book.look = c.loadBalancers.peekBalancer, c.loadBalancers.look
-	parts.book.otherBalancers = c.loadBalancers.otherBalancers
+	c.loadBalancers = newKinds(newCommon(a, c.instances, in.Adopt))
 	if !config.LoadBalancersOff {
 		c.ServiceAPI = c.loadBalancers
 	}
@@ -89,16 +80,15 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 
 // begin makes what the program leads known to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
-	c.kube = b.Kube
-	c.reconciler.cluster.SetClient(b.Kube)
-	c.reconciler.kube = b.Kube
+	c.loadBalancers.kube = b.Kube
+	c.loadBalancers.cluster.SetClient(b.Kube)
 	c.loadBalancers.setEvents(b.Events)
 }
 
 // inform hands the caches to the parts, and starts the controller that annotates Nodes.
 func (c *cloud) inform(in cloudbase.Informers) {
 	c.instances.nodes.SetLister(in.Nodes().Lister())
-	c.reconciler.cluster.SetServices(in.Services().Lister())
+	c.loadBalancers.cluster.SetServices(in.Services().Lister())
 	in.Run(c.rotating(), in.Services().Informer())
 	in.RunOnChanges(c.annotating(), in.Nodes().Informer(), c.unannotated)
 }

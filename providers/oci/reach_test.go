@@ -224,18 +224,18 @@ func TestNodesInDoubtComeBack(t *testing.T) {
 			q := services.Request{Purpose: services.UpdateNodes, Service: s, Nodes: nodes[:n]}
 			var findings, desired []services.Finding
 			if isNetworkService(s) {
-				o, err := w.cloud.network.Observe(w.Context(), q)
+				o, err := w.cloud.loadBalancers.nlb.Observe(w.Context(), q)
 				require.NoError(w, err)
-				_, findings, err = w.cloud.network.NodeChanges(w.Context(), q, o)
+				_, findings, err = w.cloud.loadBalancers.nlb.NodeChanges(w.Context(), q, o)
 				require.NoError(w, err)
-				_, desired, err = w.cloud.network.Desire(w.Context(), q, o)
+				_, desired, err = w.cloud.loadBalancers.nlb.Desire(w.Context(), q, o)
 				require.NoError(w, err)
 			} else {
-				o, err := w.cloud.reconciler.Observe(w.Context(), q)
+				o, err := w.cloud.loadBalancers.lb.Observe(w.Context(), q)
 				require.NoError(w, err)
-				_, findings, err = w.cloud.reconciler.NodeChanges(w.Context(), q, o)
+				_, findings, err = w.cloud.loadBalancers.lb.NodeChanges(w.Context(), q, o)
 				require.NoError(w, err)
-				_, desired, err = w.cloud.reconciler.Desire(w.Context(), q, o)
+				_, desired, err = w.cloud.loadBalancers.lb.Desire(w.Context(), q, o)
 				require.NoError(w, err)
 			}
 			require.Len(w, findings, want)

@@ -51,16 +51,9 @@ func (o opening) text() string {
 type openings map[opening]bool
 
 func (o openings) sorted() []opening {
+	side := map[bool]int{true: 1}
 	return slices.SortedFunc(maps.Keys(o), func(a, b opening) int {
-		switch {
-		case a.egress != b.egress:
-			return map[bool]int{true: 1, false: -1}[a.egress]
-		case a.port != b.port:
-			return a.port - b.port
-		case a.network != b.network:
-			return map[bool]int{true: -1, false: 1}[a.network < b.network]
-		}
-		return map[bool]int{true: -1, false: 1}[a.protocol < b.protocol]
+		return cmp.Or(side[a.egress]-side[b.egress], a.port-b.port, strings.Compare(a.network, b.network), strings.Compare(a.protocol, b.protocol))
 	})
 }
 
@@ -517,4 +510,76 @@ func (c claim) add(after document, have, foreign openings) (added []opening) {
 		added = append(added, o)
 	}
 	return added
+}
+
+// Rules without a description are made by Oracle's own controller, and by people. They go only where the cloud shows that a load balancer
+// which that controller made had them, and nobody else who has their port.
+
+// includes reports whether an opening lets in all whom another one lets in.
+func (o opening) includes(other opening) bool {
+	wide, err := netip.ParsePrefix(o.network)
+	narrow, bad := netip.ParsePrefix(other.network)
+	o.network = other.network
+	return err == nil && bad == nil && o == other && wide.Bits() <= narrow.Bits() && wide.Contains(narrow.Addr())
+}
+
+// withFormer adds the openings of a list that source ranges narrow: each includes one that is asked for and is not there. For source ranges
+// that Oracle's own controller has seen, all are there, so that a takeover closes nothing.
+func (c claim) withFormer(list document) claim {
+	if c.mark == "" || len(c.served) == 0 {
+		return c
+	}
+	there := openings{}
+	for _, v := range listOf(list[ingressField]) {
+		rule, _ := v.(document)
+		if o, single := openingOf(rule, false); single {
+			there[o] = true
+		}
+	}
+	c.former = maps.Clone(c.former)
+	for asked := range c.served {
+		for o := range there {
+			if !there[asked] && o.includes(asked) {
+				c.former[o] = true
+			}
+		}
+	}
+	return c
+}
+
+// serve has claims know what is asked for at the ports that a load balancer has now.
+func (r ruleRequest) serve(all map[string]*claim, front, back []subnetList) {
+	for _, p := range front {
+		maps.Copy(all[p.list].served, r.former.frontOpenings(nil))
+	}
+	for _, p := range back {
+		maps.Copy(all[p.list].served, r.former.backOpenings(nil))
+	}
+}
+
+// listeners are the ports at which clients come in, or did.
+func (r ruleRequest) listeners() map[rulePort]bool {
+	all := map[rulePort]bool{}
+	for _, p := range slices.Concat(r.access.ports, r.former.ports) {
+		all[rulePort{protocol: p.protocol, port: p.port}] = true
+	}
+	return all
+}
+
+// findUndescribed returns the rules without a description that a claim removes from a list.
+func (c claim) findUndescribed(list document) []opening {
+	_, _, all := c.apply(list)
+	c.unmarked = false
+	_, _, described := c.apply(list)
+	return subtractOpenings(all, described)
+}
+
+// subtractOpenings returns a list of openings without those of another one, each as often as it is there.
+func subtractOpenings(all, some []opening) []opening {
+	for _, o := range some {
+		if at := slices.Index(all, o); at >= 0 {
+			all = slices.Delete(all, at, at+1)
+		}
+	}
+	return all
 }

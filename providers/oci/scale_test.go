@@ -37,7 +37,7 @@ func TestBalancersOfManyBackendsAreListed(t *testing.T) {
 			w.sim.AddNetworkLoadBalancer(fmt.Sprintf("default/web-%d/uid", i), doc)
 		}
 		w.Server.ResetCalls()
-		found, pages, err := newReconciler(w.cloud.reconciler.sharedParts, networkKind()).places.list(w.Context())
+		found, pages, err := newLoadBalancers(w.cloud.loadBalancers.common, networkKind()).compartments.list(w.Context())
 		require.NoError(w, err)
 		assert.Len(w, found, balancers)
 		assert.Equal(w, 3, pages)

@@ -57,7 +57,7 @@ func (w *testWorld) serving(list ...*v1.Service) {
 	for _, s := range list {
 		require.NoError(w, store.Add(s))
 	}
-	w.cloud.reconciler.cluster.SetServices(listers.NewServiceLister(store))
+	w.cloud.loadBalancers.cluster.SetServices(listers.NewServiceLister(store))
 }
 
 func fronts(sources ...string) (all []string) {
@@ -429,7 +429,7 @@ func TestGroupOfAServiceThatIsGone(t *testing.T) {
 				if theirs {
 					tags := document{"freeformTags": document{tagCreatedBy: createdBy, tagService: testUID, tagCluster: "anyccm:another"}}
 					require.Equal(w, http.StatusOK, w.call(http.MethodPut, "/20160918"+groupPath(made.ID), tags).Code)
-					w.cloud.reconciler.groups.known.InvalidateAll()
+					w.cloud.loadBalancers.groups.known.InvalidateAll()
 				}
 				if _, err := w.ensure(again, nodes); theirs {
 					require.ErrorContains(w, err, "was made for another Service")

@@ -42,14 +42,16 @@ type securityList struct {
 	doc               document
 }
 
-// ruleBook changes security lists, which all Services, and people, share. Services that want a change of a list at the same time get it by
-// one write.
-type ruleBook struct {
+// securityLists changes security lists, which all Services, and people, share. Services that want a change of a list at the same time get
+// it by one write.
+type securityLists struct {
 	api       *api
 	subnets   *inventory.Inventory[string, subnet]
-	lists     *inventory.Inventory[string, securityList]
+	known     *inventory.Inventory[string, securityList]
 	instances *instances
 	cluster   *ownership.Cluster
+	// kinds has the load balancers of all Services, which share lists.
+	kinds *kinds
 
 	writer shared.Writer[securityList]
 	mu     sync.Mutex
@@ -57,16 +59,10 @@ type ruleBook struct {
 	held map[types.UID]map[string]heldRules
 	// swept are Services with a group of which this process knows that a process before it left nothing in lists.
 	swept map[types.UID]bool
-	// places are the subnets of instances, which never change.
-	places map[string]string
-	// there is the load balancer of a Service, as far as it is known; nil is none, and hidden is set where one may be that nobody may see.
-	// look makes those of Services known that a process before this one left.
-	there func(*v1.Service) (lb *loadBalancer, hidden bool)
-	look  func(context.Context, []*v1.Service) error
+	// nodeSubnets are the subnets of instances by ID and address. They never change.
+	nodeSubnets map[string]string
 	// refused are subnets that may not be read.
 	refused map[string]refusal
-	// otherBalancers returns the load balancers that are none of some Services'.
-	otherBalancers func(context.Context, []*v1.Service) ([]*loadBalancer, error)
 }
 
 // heldRules are a Service's rules in a list; unmarked is set if rules without a description are its own, and known if these are all.
@@ -75,20 +71,19 @@ type heldRules struct {
 	unmarked, known bool
 }
 
-func newRuleBook(a *api, i *instances, c *ownership.Cluster) *ruleBook {
-	b := &ruleBook{
+func newSecurityLists(a *api, i *instances, c *ownership.Cluster) *securityLists {
+	b := &securityLists{
 		api: a, subnets: i.networks.subnets, instances: i, cluster: c,
-		held: map[types.UID]map[string]heldRules{}, swept: map[types.UID]bool{}, places: map[string]string{}, refused: map[string]refusal{},
-		there: func(*v1.Service) (*loadBalancer, bool) { return nil, false },
+		held: map[types.UID]map[string]heldRules{}, swept: map[types.UID]bool{}, nodeSubnets: map[string]string{}, refused: map[string]refusal{},
 	}
-	b.lists = inventory.New(inventory.Source[string, securityList]{
+	b.known = inventory.New(inventory.Source[string, securityList]{
 		Kind: "security list", ID: func(l securityList) string { return l.ID }, Get: b.read,
 	})
 	return b
 }
 
 // read reads a security list.
-func (b *ruleBook) read(ctx context.Context, id string) (securityList, error) {
+func (b *securityLists) read(ctx context.Context, id string) (securityList, error) {
 	var doc document
 	what := "security list " + id
 	header, err := b.api.call(ctx, "reading "+what, http.MethodGet, "/securityLists/"+url.PathEscape(id), nil, &doc, "")
@@ -142,13 +137,13 @@ type listPlan struct {
 
 // plan returns the changes of security lists for a load balancer. missed are errors of lists that could not be read while the Service is
 // deleted.
-func (b *ruleBook) plan(ctx context.Context, r ruleRequest) (plans []listPlan, missed []error, err error) {
+func (b *securityLists) plan(ctx context.Context, r ruleRequest) (plans []listPlan, missed []error, err error) {
 	claims, missed, err := b.claims(ctx, r)
 	if err != nil {
 		return nil, missed, err
 	}
 	for _, id := range sortedKeys(claims) {
-		l, err := b.lists.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
+		l, err := b.known.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
 		switch {
 		case r.leaving && unreachable(err):
 			missed = append(missed, err)
@@ -227,7 +222,7 @@ func isLasting(err error) bool {
 }
 
 // hold notes what a Service has in a list.
-func (b *ruleBook) hold(uid types.UID, id string, all heldRules) {
+func (b *securityLists) hold(uid types.UID, id string, all heldRules) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(all.openings) == 0 {
@@ -244,7 +239,7 @@ func (b *ruleBook) hold(uid types.UID, id string, all heldRules) {
 }
 
 // doubtHeld notes that a Service may have other rules in a list than this process knows of.
-func (b *ruleBook) doubtHeld(uid types.UID, id string) {
+func (b *securityLists) doubtHeld(uid types.UID, id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if held, some := b.held[uid][id]; some {
@@ -263,21 +258,21 @@ func (c claim) heldAfter() heldRules {
 }
 
 // holds reports whether this process knows of rules of a Service.
-func (b *ruleBook) holds(uid types.UID) bool {
+func (b *securityLists) holds(uid types.UID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.held[uid]) > 0
 }
 
 // hasSwept reports whether nothing is left of a process before this one.
-func (b *ruleBook) hasSwept(uid types.UID) bool {
+func (b *securityLists) hasSwept(uid types.UID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.swept[uid]
 }
 
 // noteSweep notes whether that is so; a Service that goes needs no note.
-func (b *ruleBook) noteSweep(uid types.UID, done bool) {
+func (b *securityLists) noteSweep(uid types.UID, done bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if delete(b.swept, uid); done {
@@ -286,12 +281,12 @@ func (b *ruleBook) noteSweep(uid types.UID, done bool) {
 }
 
 // claims returns a load balancer's claim to each security list.
-func (b *ruleBook) claims(ctx context.Context, r ruleRequest) (all map[string]*claim, missed []error, err error) {
+func (b *securityLists) claims(ctx context.Context, r ruleRequest) (all map[string]*claim, missed []error, err error) {
 	all, at, err := b.beginClaims(ctx, r)
 	if err != nil {
 		return nil, nil, err
 	}
-	front, missed, err := b.placesOf(ctx, r, r.balancers)
+	front, missed, err := b.listsOf(ctx, r, r.balancers)
 	if err != nil {
 		return nil, missed, err
 	}
@@ -334,7 +329,7 @@ func (r ruleRequest) ends() []access {
 }
 
 // endPorts has claims end all rules of exactly some ports of a load balancer that Oracle's own controller made, as that does.
-func endPorts(all map[string]*claim, front, back []place, ends []access) {
+func endPorts(all map[string]*claim, front, back []subnetList, ends []access) {
 	for _, a := range ends {
 		a.sources, a.preserve = []string{""}, true
 		for _, p := range front {
@@ -357,7 +352,7 @@ func (c *claim) end(all openings, health int) {
 }
 
 // beginClaims returns no claims, and what begins one of a security list.
-func (b *ruleBook) beginClaims(ctx context.Context, r ruleRequest) (all map[string]*claim, at func(string) *claim, err error) {
+func (b *securityLists) beginClaims(ctx context.Context, r ruleRequest) (all map[string]*claim, at func(string) *claim, err error) {
 	mark, err := b.cluster.Mark(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -380,7 +375,7 @@ func (b *ruleBook) beginClaims(ctx context.Context, r ruleRequest) (all map[stri
 
 // backs are the subnets of nodes whose rules are managed. When the Service goes, what this cluster has marked goes where it was managed
 // before, too.
-func (b *ruleBook) backs(ctx context.Context, r ruleRequest, at func(string) *claim) (back []place, missed []error, err error) {
+func (b *securityLists) backs(ctx context.Context, r ruleRequest, at func(string) *claim) (back []subnetList, missed []error, err error) {
 	if r.frontend && !r.leaving {
 		return nil, nil, nil
 	}
@@ -389,7 +384,7 @@ func (b *ruleBook) backs(ctx context.Context, r ruleRequest, at func(string) *cl
 		return nil, missed, err
 	}
 	if r.leaving {
-		more, unseen, err := b.leavingPlaces(ctx, r, at)
+		more, unseen, err := b.leavingSubnets(ctx, r, at)
 		if missed = append(missed, unseen...); err != nil {
 			return nil, missed, err
 		}
@@ -397,7 +392,7 @@ func (b *ruleBook) backs(ctx context.Context, r ruleRequest, at func(string) *cl
 		slices.Sort(ids)
 		ids = slices.Compact(ids)
 	}
-	back, unseen, err := b.placesOf(ctx, r, ids)
+	back, unseen, err := b.listsOf(ctx, r, ids)
 	if r.frontend {
 		for _, p := range back {
 			at(p.list)
@@ -408,7 +403,7 @@ func (b *ruleBook) backs(ctx context.Context, r ruleRequest, at func(string) *cl
 }
 
 // copyHeld adds what a Service is known to have.
-func (b *ruleBook) copyHeld(uid types.UID, at func(string) *claim) {
+func (b *securityLists) copyHeld(uid types.UID, at func(string) *claim) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id, held := range b.held[uid] {
@@ -418,9 +413,9 @@ func (b *ruleBook) copyHeld(uid types.UID, at func(string) *claim) {
 	}
 }
 
-// leavingPlaces are the subnets of the backends of a load balancer that goes: those whose network interfaces have their addresses or, where
+// leavingSubnets are the subnets of the backends of a load balancer that goes: those whose network interfaces have their addresses or, where
 // these may not be read, whose networks do. Where else instances are, what this cluster has marked, and nobody needs, goes as well.
-func (b *ruleBook) leavingPlaces(ctx context.Context, r ruleRequest, at func(string) *claim) (ids []string, missed []error, err error) {
+func (b *securityLists) leavingSubnets(ctx context.Context, r ruleRequest, at func(string) *claim) (ids []string, missed []error, err error) {
 	all, err := b.instances.networks.all.All(ctx, inventory.Query{MaxAge: attachedMaxAge})
 	if err != nil {
 		return nil, nil, cloudapi.NotAbsence(err)
@@ -440,7 +435,7 @@ func (b *ruleBook) leavingPlaces(ctx context.Context, r ruleRequest, at func(str
 	for _, id := range hidden {
 		subnets[id] = true
 	}
-	others, unseen, err := b.placesOf(ctx, r, sortedKeys(subnets))
+	others, unseen, err := b.listsOf(ctx, r, sortedKeys(subnets))
 	for _, p := range others {
 		if vcn := b.api.config.VCN; vcn != "" && p.subnet.VCN != vcn {
 			continue
@@ -456,13 +451,13 @@ func (b *ruleBook) leavingPlaces(ctx context.Context, r ruleRequest, at func(str
 	return ids, missed, err
 }
 
-// place is a subnet with the security list that counts.
-type place struct {
+// subnetList is a subnet with the security list that counts.
+type subnetList struct {
 	subnet subnet
 	list   string
 }
 
-func networksOf(places []place, four, six bool) (all []string) {
+func networksOf(places []subnetList, four, six bool) (all []string) {
 	for _, p := range places {
 		all = append(all, p.subnet.networks(four, six)...)
 	}
@@ -470,8 +465,8 @@ func networksOf(places []place, four, six bool) (all []string) {
 	return slices.Compact(all)
 }
 
-// placesOf are subnets with their security lists.
-func (b *ruleBook) placesOf(ctx context.Context, r ruleRequest, ids []string) (all []place, missed []error, err error) {
+// listsOf are subnets with their security lists.
+func (b *securityLists) listsOf(ctx context.Context, r ruleRequest, ids []string) (all []subnetList, missed []error, err error) {
 	for _, id := range ids {
 		s, err := b.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
 		var list string
@@ -490,13 +485,13 @@ func (b *ruleBook) placesOf(ctx context.Context, r ruleRequest, ids []string) (a
 			b.subnets.Invalidate(id)
 			return nil, missed, cloudapi.NotAbsence(err)
 		}
-		all = append(all, place{s, list})
+		all = append(all, subnetList{s, list})
 	}
 	return all, missed, nil
 }
 
 // choose returns the security list of a subnet that counts: the one of the cloud config, or else the oldest.
-func (b *ruleBook) choose(ctx context.Context, s subnet) (string, error) {
+func (b *securityLists) choose(ctx context.Context, s subnet) (string, error) {
 	configured := b.api.config.securityLists[s.ID]
 	switch {
 	case slices.Contains(s.Lists, configured):
@@ -506,7 +501,7 @@ func (b *ruleBook) choose(ctx context.Context, s subnet) (string, error) {
 	}
 	var oldest securityList
 	for _, id := range s.Lists {
-		l, err := b.lists.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
+		l, err := b.known.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
 		if err != nil {
 			return "", err
 		}
@@ -524,14 +519,14 @@ func (b *ruleBook) choose(ctx context.Context, s subnet) (string, error) {
 
 // subnetsOf are the subnets of nodes. A node whose instance is gone has none. missed are nodes of which nobody can tell: while the
 // Service goes, or where the cloud shows the others.
-func (b *ruleBook) subnetsOf(ctx context.Context, r ruleRequest) (ids []string, missed []error, err error) {
+func (b *securityLists) subnetsOf(ctx context.Context, r ruleRequest) (ids []string, missed []error, err error) {
 	found := map[string]bool{}
 	for _, n := range r.nodes {
 		id, err := parseProviderID(n.Spec.ProviderID)
 		if err != nil {
 			continue
 		}
-		place, err := b.placeOf(ctx, id, addressOf(n), len(r.nodes))
+		subnet, err := b.subnetOfNode(ctx, id, addressOf(n), len(r.nodes))
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound):
 		case err != nil && ctx.Err() == nil && (r.leaving || aboutOne(err)):
@@ -540,17 +535,17 @@ func (b *ruleBook) subnetsOf(ctx context.Context, r ruleRequest) (ids []string, 
 			return sortedKeys(found), append(missed, fmt.Errorf("finding the subnet of node %s: %w", n.Name, err)), nil
 		case err != nil:
 			return nil, missed, fmt.Errorf("finding the subnet of node %s: %w", n.Name, err)
-		case place != "":
-			found[place] = true
+		case subnet != "":
+			found[subnet] = true
 		}
 	}
 	return sortedKeys(found), missed, nil
 }
 
-// placeOf is the subnet in which an instance has an address, or else its primary one.
-func (b *ruleBook) placeOf(ctx context.Context, id, address string, expected int) (string, error) {
+// subnetOfNode returns the subnet in which an instance has an address, or else its primary one.
+func (b *securityLists) subnetOfNode(ctx context.Context, id, address string, expected int) (string, error) {
 	b.mu.Lock()
-	known, ok := b.places[id+" "+address]
+	known, ok := b.nodeSubnets[id+" "+address]
 	b.mu.Unlock()
 	if ok {
 		return known, nil
@@ -575,19 +570,19 @@ func (b *ruleBook) placeOf(ctx context.Context, id, address string, expected int
 	if known != "" {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.places[id+" "+address] = known
+		b.nodeSubnets[id+" "+address] = known
 	}
 	return known, nil
 }
 
-// ruleChanges are the changes that plans ask for.
-func ruleChanges(b *ruleBook, service *v1.Service, plans []listPlan) (all []change) {
+// changes returns the changes that plans ask for.
+func (b *securityLists) changes(service *v1.Service, plans []listPlan) (all []change) {
 	for _, p := range plans {
 		detail := summary("adding", p.added) + "; " + summary("removing", p.removed)
 		all = append(all, change{
 			Planned: contract.Planned{Action: contract.PlanChange, Object: "security list " + p.id, Detail: strings.Trim(detail, "; ")},
 			Compare: func() (before, after any) { return p.before, p.after },
-			Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+			Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
 				if err := b.edit(ctx, p.id, p.claim); err != nil {
 					b.doubtHeld(service.UID, p.id) // the answer alone may be lost
 					return o, err
@@ -612,7 +607,7 @@ func summary(word string, list []opening) string {
 	return word + " " + strings.Join(texts, ", ")
 }
 
-func (b *ruleBook) target(id string) shared.Target[securityList] {
+func (b *securityLists) target(id string) shared.Target[securityList] {
 	return shared.Target[securityList]{
 		ID: id, Name: "security list " + id, Timeout: listTimeout, Gather: func() time.Duration { return gatherEdits },
 		Open: func() shared.Document[securityList] { return storedList{b, id} },
@@ -620,7 +615,7 @@ func (b *ruleBook) target(id string) shared.Target[securityList] {
 }
 
 // edit has a claim applied to a security list, together with those of other Services that wait.
-func (b *ruleBook) edit(ctx context.Context, id string, c claim) error {
+func (b *securityLists) edit(ctx context.Context, id string, c claim) error {
 	_, err := b.writer.Submit(ctx, b.target(id), func(ctx context.Context, l securityList) (securityList, error) {
 		neighbours, err := b.findNeighbours(ctx, c.service) // those of now: what was claimed may be minutes old
 		if err != nil {
@@ -645,12 +640,12 @@ func (b *ruleBook) edit(ctx context.Context, id string, c claim) error {
 
 // storedList is a security list as the cloud has it, which is written under its ETag.
 type storedList struct {
-	book *ruleBook
-	id   string
+	lists *securityLists
+	id    string
 }
 
 func (s storedList) Read(ctx context.Context, _ bool) (securityList, error) {
-	l, err := s.book.lists.Get(ctx, s.id, inventory.Query{})
+	l, err := s.lists.known.Get(ctx, s.id, inventory.Query{})
 	return l, cloudapi.NotAbsence(err)
 }
 
@@ -674,15 +669,15 @@ func (s storedList) Write(ctx context.Context, before, after securityList) (secu
 	}
 	body := document{ingressField: after.doc[ingressField], egressField: after.doc[egressField]}
 	var now document
-	header, err := s.book.api.send(ctx, what, http.MethodPut, "/securityLists/"+url.PathEscape(s.id), body, &now, http.Header{ifMatch: {before.etag}})
+	header, err := s.lists.api.send(ctx, what, http.MethodPut, "/securityLists/"+url.PathEscape(s.id), body, &now, http.Header{ifMatch: {before.etag}})
 	if err == nil {
 		after, err = listFrom(what, s.id, header, now)
 	}
 	if err == nil {
-		s.book.lists.Put(after)
+		s.lists.known.Put(after)
 		return after, nil
 	}
-	s.book.lists.Doubt(s.id)
+	s.lists.known.Doubt(s.id)
 	if errors.Is(err, cloudapi.ErrConflict) {
 		return after, shared.Outdated(err)
 	}

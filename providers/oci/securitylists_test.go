@@ -67,7 +67,7 @@ func TestRulesOfALaterService(t *testing.T) {
 func TestRulesOfTwoClusters(t *testing.T) {
 	const theirs = "anyccm:99999999-7a66-4b58-8b4b-0a61c1f9e0a1"
 	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-		mark, err := w.cloud.reconciler.cluster.Mark(w.Context())
+		mark, err := w.cloud.loadBalancers.cluster.Mark(w.Context())
 		require.NoError(w, err)
 		w.sim.EditList(ocisim.BalancerList, func(in, out []any) ([]any, []any) {
 			return append(in, opening{false, numberTCP, 80, everybody}.rule(theirs)), out

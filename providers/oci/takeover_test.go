@@ -21,7 +21,7 @@ func (w *testWorld) createOriginal(body string) {
 	w.Helper()
 	var d document
 	require.NoError(w, json.Unmarshal([]byte(body), &d))
-	_, err := w.cloud.reconciler.api.call(w.Context(), "making it", "POST", "/loadBalancers", d, nil, testUID)
+	_, err := w.cloud.loadBalancers.api.call(w.Context(), "making it", "POST", "/loadBalancers", d, nil, testUID)
 	require.NoError(w, err)
 	time.Sleep(time.Minute)
 	w.start()
@@ -102,7 +102,7 @@ func TestTakeoverOfGroups(t *testing.T) {
 		s := conformance.Service("web", map[string]string{
 			annotationSSLPorts: "443", annotationTLSSecret: "web-tls", annotationRuleMode: modeGroups, annotationBackGroups: ocisim.GroupID(1),
 		}, web(), conformance.Port("https", 443, 30443))
-		api, group := w.cloud.reconciler.api, securityGroup{}
+		api, group := w.cloud.loadBalancers.api, securityGroup{}
 		_, err := api.call(w.Context(), "making it", "POST", "/networkSecurityGroups", creationOfGroup(s, ocisim.Compartment, ocisim.VCN, ""), &group, testUID)
 		require.NoError(w, err)
 		asked, err := accessOf(s, false)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -54,33 +55,36 @@ func (s settings) beginsTLS(p v1.ServicePort) bool {
 	return s.ends && s.BackSecret != "" && slices.Contains(s.SSLPorts, int(p.Port))
 }
 
-// readSecret reads the certificate of a Secret, which must be one for TLS. A Secret of another namespace is
-// read only where the operator has released that: whoever writes a Service gets the key onto a load balancer of his.
-func (r *sharedParts) readSecret(ctx context.Context, namespace, name, what string) (c certificate, err error) {
+// readSecret reads the certificate of a Secret, which must be one for TLS; "" is none. A Secret of another namespace is read only where the
+// operator has released that: whoever writes a Service gets the key onto a load balancer of his.
+func (r *common) readSecret(ctx context.Context, namespace, name, what string) (*certificate, error) {
+	if name == "" {
+		return nil, nil //nolint:nilnil // no certificate is asked for
+	}
 	own := namespace
 	if before, after, cut := strings.Cut(name, "/"); cut {
 		namespace, name = before, after
 	}
-	if namespace != own && !slices.Contains(r.config.SecretNamespaces, namespace) {
-		return c, fmt.Errorf("the Secret for TLS of the %s: %s/%s is in another namespace than the Service, which may only name Secrets of %s: copy it there, "+
+	if namespace != own && !slices.Contains(r.api.config.SecretNamespaces, namespace) {
+		return nil, fmt.Errorf("the Secret for TLS of the %s: %s/%s is in another namespace than the Service, which may only name Secrets of %s: copy it there, "+
 			"or have the operator add %s to the option %s", what, namespace, name, own, namespace, envSecretNamespaces)
 	}
 	if r.kube == nil {
-		return c, fmt.Errorf("the Secret for TLS of the %s: the cluster is not known yet", what)
+		return nil, fmt.Errorf("the Secret for TLS of the %s: the cluster is not known yet", what)
 	}
 	secret, err := r.kube.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return c, fmt.Errorf("reading the Secret for TLS of the %s: %w", what, err)
+		return nil, fmt.Errorf("reading the Secret for TLS of the %s: %w", what, err)
 	}
 	for _, key := range []string{v1.TLSCertKey, v1.TLSPrivateKeyKey} {
 		if len(secret.Data[key]) == 0 {
-			return c, fmt.Errorf("the Secret for TLS of the %s, %s/%s, has no key %s", what, namespace, name, key)
+			return nil, fmt.Errorf("the Secret for TLS of the %s, %s/%s, has no key %s", what, namespace, name, key)
 		}
 	}
 	if !certificateName.MatchString(name) {
-		return c, fmt.Errorf("the Secret for TLS of the %s: %s is no name that a certificate can have in the cloud: letters, digits, dashes and underscores are", what, name)
+		return nil, fmt.Errorf("the Secret for TLS of the %s: %s is no name that a certificate can have in the cloud: letters, digits, dashes and underscores are", what, name)
 	}
-	c = certificate{
+	c := &certificate{
 		secret: name, public: string(secret.Data[v1.TLSCertKey]), ca: string(secret.Data[keyAuthority]),
 		private: hidden(secret.Data[v1.TLSPrivateKeyKey]), passphrase: hidden(secret.Data[keyPassphrase]),
 	}
@@ -92,22 +96,15 @@ func (r *sharedParts) readSecret(ctx context.Context, namespace, name, what stri
 var certificateName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,240}$`)
 
 // certificates are those that a Service names: of its listeners and of its backend sets; nil is none.
-func (r *sharedParts) certificates(ctx context.Context, service *v1.Service, s settings) (front, back *certificate, err error) {
-	if s.ends && s.TLSSecret != "" {
-		c, err := r.readSecret(ctx, service.Namespace, s.TLSSecret, "listeners")
-		if err != nil {
-			return nil, nil, err
-		}
-		front = &c
+func (r *common) certificates(ctx context.Context, service *v1.Service, s settings) (front, back *certificate, err error) {
+	if !s.ends {
+		return nil, nil, nil
 	}
-	if s.ends && s.BackSecret != "" {
-		c, err := r.readSecret(ctx, service.Namespace, s.BackSecret, "backend sets")
-		if err != nil {
-			return nil, nil, err
-		}
-		back = &c
+	if front, err = r.readSecret(ctx, service.Namespace, s.TLSSecret, "listeners"); err != nil {
+		return nil, nil, err
 	}
-	return front, back, nil
+	back, err = r.readSecret(ctx, service.Namespace, s.BackSecret, "backend sets")
+	return front, back, err
 }
 
 // samePEM compares certificates but for white space, as the cloud may show them.
@@ -154,12 +151,9 @@ func (c *certificate) document(name string) document {
 
 // secretDocument is a document whose secrets are not printed.
 func secretDocument(d document) document {
-	shown := document{}
-	for key, v := range d {
-		if key != "privateKey" && key != "passphrase" {
-			shown[key] = v
-		}
-	}
+	shown := maps.Clone(d)
+	delete(shown, "privateKey")
+	delete(shown, "passphrase")
 	return shown
 }
 
@@ -215,7 +209,7 @@ func sameTexts(a, b []any) bool {
 }
 
 // certificateChanges make certificates that are missing, and remove those that nothing refers to any more: they go last.
-func (r *balancers) certificateChanges(lb *loadBalancer, d spec) (first, last []change) {
+func (r *loadBalancers) certificateChanges(lb *loadBalancer, d desired) (first, last []change) {
 	for _, name := range sortedKeys(d.certificates) {
 		if _, there := lb.Certificates[name]; there {
 			continue
@@ -236,12 +230,12 @@ func (r *balancers) certificateChanges(lb *loadBalancer, d spec) (first, last []
 
 // obsolete reports whether a certificate that is not wanted is of a Secret that the Service names, or has named while this process runs.
 // Others may have been uploaded by somebody else, who may have their keys nowhere else: they stay.
-func (d spec) obsolete(name string) bool {
+func (d desired) obsolete(name string) bool {
 	return slices.ContainsFunc(d.secrets, func(secret string) bool { return replaces(name, secret) })
 }
 
 // secretsOf notes the Secrets that a Service names, and returns all that it has named while this process runs.
-func (r *sharedParts) secretsOf(uid types.UID, secrets []string) []string {
+func (r *common) secretsOf(uid types.UID, secrets []string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, name := range secrets {
@@ -253,7 +247,7 @@ func (r *sharedParts) secretsOf(uid types.UID, secrets []string) []string {
 }
 
 // forgetSecrets forgets them.
-func (r *sharedParts) forgetSecrets(uid types.UID) {
+func (r *common) forgetSecrets(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.secrets, uid)
@@ -271,18 +265,18 @@ func (c *cloud) rotating() loop.Job {
 }
 
 func (c *cloud) rotate(ctx context.Context) error {
-	list, err := c.reconciler.cluster.Services(ctx)
+	list, err := c.loadBalancers.cluster.Services(ctx)
 	if err != nil {
 		return err
 	}
 	var failures []error
 	for _, s := range list {
-		set, _, err := parseSettings(s, c.reconciler.config.SecurityListMode)
+		_, ends := s.Annotations[annotationSSLPorts]
 		served := s.Spec.Type == v1.ServiceTypeLoadBalancer && s.Spec.LoadBalancerClass == nil && s.DeletionTimestamp == nil
-		if err != nil || !served || !set.ends || isNetworkService(s) || contract.IsDisowned(s) {
+		if !ends || !served || c.loadBalancers.lb.isInvalid(s) || isNetworkService(s) || contract.IsDisowned(s) {
 			continue
 		}
-		if err := c.rotateFor(ctx, s, set); err != nil {
+		if err := c.rotateFor(ctx, s); err != nil {
 			failures = append(failures, fmt.Errorf("the certificates of Service %s/%s: %w", s.Namespace, s.Name, err))
 		}
 	}
@@ -290,28 +284,28 @@ func (c *cloud) rotate(ctx context.Context) error {
 }
 
 // rotateFor brings the certificates of one Service to its load balancer, where there is one that is its own.
-func (c *cloud) rotateFor(ctx context.Context, s *v1.Service, set settings) error {
-	r := c.reconciler
-	q := services.Request{Purpose: services.UpdateNodes, Service: s}
-	o, err := r.Observe(ctx, q)
+func (c *cloud) rotateFor(ctx context.Context, s *v1.Service) error {
+	r := c.loadBalancers.lb
+	req := services.Request{Purpose: services.UpdateNodes, Service: s}
+	o, err := r.Observe(ctx, req)
 	if err == nil {
-		o, _, err = r.CheckOwner(ctx, q, o)
+		o, _, err = r.CheckOwner(ctx, req, o)
 	}
 	if err != nil || o.lb == nil || o.lb.State != stateActive {
 		return err
 	}
-	unlock, err := c.loadBalancers.lb.Lock(ctx, o.lb.ID)
+	unlock, err := r.Lock(ctx, o.lb.ID)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if o, err = r.Settle(ctx, &q, o); err != nil || o.lb == nil {
+	if o, err = r.Settle(ctx, &req, o); err != nil || o.lb == nil {
 		return err
 	}
-	changes, err := r.rotation(ctx, s, set, o)
+	changes, err := r.rotation(ctx, s, o)
 	for _, change := range changes {
 		if err == nil {
-			o, err = change.Make(ctx, &q, o)
+			o, err = change.Make(ctx, &req, o)
 		}
 	}
 	if errors.Is(err, services.ErrGone) {
@@ -320,13 +314,14 @@ func (c *cloud) rotateFor(ctx context.Context, s *v1.Service, set settings) erro
 	return err
 }
 
-// rotation are the changes of certificates alone.
-func (r *reconciler) rotation(ctx context.Context, s *v1.Service, set settings, o observation) ([]change, error) {
+// rotation returns the changes of certificates alone.
+func (r *reconciler) rotation(ctx context.Context, s *v1.Service, o observed) ([]change, error) {
+	set := o.settings
 	front, back, err := r.certificates(ctx, s, set)
 	if err != nil {
 		return nil, err
 	}
-	d := spec{listeners: set.desiredListeners(s), sets: set.desiredSets(s, nil)}
+	d := desired{listeners: set.desiredListeners(s), sets: set.desiredSets(s, nil)}
 	d.speakTLS(s, set, o.lb, front, back)
 	d.secrets = r.secretsOf(s.UID, d.secrets)
 	all, last := r.certificateChanges(o.lb, d)
@@ -351,7 +346,7 @@ func (r *reconciler) rotation(ctx context.Context, s *v1.Service, set settings, 
 }
 
 // speakTLS gives listeners and backend sets their certificates.
-func (d *spec) speakTLS(service *v1.Service, s settings, lb *loadBalancer, front, back *certificate) {
+func (d *desired) speakTLS(service *v1.Service, s settings, lb *loadBalancer, front, back *certificate) {
 	d.certificates = map[string]document{}
 	var frontName, backName string
 	if front != nil {

@@ -193,7 +193,7 @@ func leftInLists(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) conforma
 		in.Dial = f.Network.Dial
 		c, err := maker().New(in)
 		require.NoError(t, err)
-		_, err = c.reconciler.api.call(t.Context(), "making it", "POST", "/loadBalancers", theirDocument(t, nodes), nil, testUID)
+		_, err = c.loadBalancers.api.call(t.Context(), "making it", "POST", "/loadBalancers", theirDocument(t, nodes), nil, testUID)
 		require.NoError(t, err)
 		leaveRules(sim, nodes)
 		time.Sleep(time.Minute)

@@ -166,7 +166,7 @@ func staticAddresses(metadata, encoding string) ([]netip.Addr, error) {
 	var document struct {
 		Network yaml.Node `yaml:"network"`
 	}
-	if err := unmarshal(text, &document); err != nil {
+	if err := yaml.Unmarshal(text, &document); err != nil {
 		return nil, errors.New("is not YAML")
 	}
 	network := document.Network
@@ -176,21 +176,18 @@ func staticAddresses(metadata, encoding string) ([]netip.Addr, error) {
 	var coded struct {
 		Encoding string `yaml:"network.encoding"`
 	}
-	if err := unmarshal(text, &coded); err == nil && coded.Encoding != "" {
+	if err := yaml.Unmarshal(text, &coded); err == nil && coded.Encoding != "" {
 		inner, err := decode(network.Value, coded.Encoding)
 		if err != nil {
 			return nil, err
 		}
 		network = yaml.Node{}
-		if err := unmarshal(inner, &network); err != nil {
+		if err := yaml.Unmarshal(inner, &network); err != nil {
 			return nil, errors.New("network is not YAML")
 		}
 	}
 	return ethernets(&network)
 }
-
-// unmarshal turns panics of the parser into errors.
-func unmarshal(text []byte, into any) error { return yaml.Unmarshal(text, into) } //nolint:wrapcheck // callers say what it was
 
 // maxNetwork bounds a compressed configuration after decompression.
 const maxNetwork = 1 << 20

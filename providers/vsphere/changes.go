@@ -2,6 +2,7 @@ package vsphere
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,342 +10,620 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vmware/govmomi/vim25/methods"
-	"github.com/vmware/govmomi/vim25/types"
-	"k8s.io/apimachinery/pkg/util/wait"
+	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/klog/v2"
 
-	"github.com/anyccm/cloud-controller-manager/registry/rescue"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// This file keeps a listing up to date with vCenter's property collector. Changes are requested when virtual machines are needed, without a
-// waiting call: that would prove nothing about the present, and return whenever guests report interfaces of pods.
+// maxConflicts bounds how often an object is read again after concurrent changes.
+const maxConflicts = 5
 
-const (
-	// followDelay is the time from a listing to the request to track changes: then the start is over.
-	followDelay = time.Minute
-	// followPause is the time until the next try after a failure.
-	followPause = 10 * time.Minute
-	// fullAge is how long changes are used without a new listing, in case one was lost.
-	fullAge = 15 * time.Minute
-	// maxUpdates bounds the responses to one request for changes.
-	maxUpdates = 2000
-)
+// indexVIP is the index of virtual servers by their address.
+const indexVIP = "address"
 
-// changes holds the objects of a view, kept up to date within a session.
-type changes struct {
-	collector types.ManagedObjectReference
-	// turn is held by the goroutine that requests changes.
-	turn chan struct{}
-
-	mu      sync.Mutex
-	version string
-	objects map[types.ManagedObjectReference]types.ObjectContent
-	// listed is when everything was listed; applied counts the responses with changes.
-	listed  time.Time
-	applied int
-}
-
-func newChanges(collector types.ManagedObjectReference) *changes {
-	return &changes{collector: collector, turn: make(chan struct{}, 1), objects: map[types.ManagedObjectReference]types.ObjectContent{}}
-}
-
-// trackedChanges returns the tracked changes, nil if there are none.
-func (s *session) trackedChanges() *changes {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.changes
-}
-
-// stopTracking stops tracking after changes may have been lost. The collector is destroyed before another one is created.
-func (s *session) stopTracking(c *changes) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.changes == c {
-		s.changes, s.left = nil, &c.collector
+// Changes implements services.Reconciler: first the address, then all missing objects by one call, then differences, then deletions.
+func (r *reconciler) Changes(_ services.Request, o observed, d desired) ([]change, error) {
+	o, d = withPool(o, d)
+	p := diff(o, d)
+	var changes []change
+	if d.doubt != nil && p.createsPools() {
+		return nil, d.doubt
 	}
+	if p.allocate {
+		changes = append(changes, r.allocation(o, d))
+		o.address = "of the pool " + d.poolID
+		p = diff(o, d) // for plan
+	}
+	if len(p.create) > 0 {
+		changes = append(changes, r.creation(p.create))
+	}
+	for _, rev := range p.revise {
+		changes = append(changes, r.revision(rev, d.marking))
+	}
+	for _, x := range p.remove {
+		changes = append(changes, r.removal(x))
+	}
+	return withDoubt(changes, d.doubt), nil
 }
 
-// listCurrent returns everything that a vCenter shows: the last listing with its changes, or a new listing if there are no reliable
-// changes.
-func (v *vcenter) listCurrent(ctx context.Context, s *session, full bool) (machines []machine, calls int, err error) {
-	c := s.trackedChanges()
-	if c != nil && !full && c.isRecent() {
-		objects, asked, err := c.catchUp(ctx, s, v.page())
-		if err == nil {
-			machines, err = v.convertListing(s, objects)
+// withDoubt appends an error to changes that are incomplete: they are made, and the framework retries.
+func withDoubt(changes []change, doubt error) []change {
+	if doubt == nil {
+		return changes
+	}
+	return append(changes, change{Wait: true, Make: func(_ context.Context, _ *services.Request, o observed) (observed, error) {
+		return o, doubt
+	}})
+}
+
+// allocation acquires an address from the pool. An earlier allocation whose address is unknown is awaited.
+func (r *reconciler) allocation(o observed, d desired) change {
+	planned := contract.Planned{Action: contract.PlanCreate, Object: kindAllocation, Detail: "of the pool " + d.poolID}
+	c := change{Planned: planned, Replan: true, Wait: d.usableAllocation(o.allocations) != nil}
+	c.Compare = func() (before, after any) { return nil, map[string]any{"pool": d.poolID} }
+	c.Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+		a := d.usableAllocation(o.allocations)
+		if a == nil {
+			a = &ipAllocation{pool: d.poolID, nsxObject: nsxObject{ID: objectID(d.uid, "address"), Tags: d.marking.tags(nil)}}
+			err := r.nsx.patch(ctx, kindAllocation, a.path(), a)
+			req.Asked(err)
+			r.views.allocations.Invalidate(a.key())
+			if err != nil {
+				return o, noAddressError(req, d.poolID, r.allocationError(err, a))
+			}
 		}
-		if err == nil {
-			return machines, asked, nil
-		}
-		klog.V(2).InfoS("Listing in full, because changes are not known", "vcenter", v.config.Key, "reason", err)
-		calls += asked
-		s.stopTracking(c)
-		c = nil
+		return r.findAllocated(ctx, req, o, a)
 	}
-	applied, began := c.count(), time.Now()
-	view, err := s.viewOfAll(ctx)
-	if err != nil {
-		return nil, calls, err
-	}
-	objects, asked, err := s.retrieveAll(ctx, view, v.page())
-	calls += asked
-	if isFault[types.ManagedObjectNotFound](err) {
-		s.forgetView()
-		return nil, calls, fmt.Errorf("%w: %w", errSessionEnded, err)
+	return c
+}
+
+// findAllocated finds the address of an allocation. A failed one is deleted, because it would never get an address.
+func (r *reconciler) findAllocated(ctx context.Context, req *services.Request, o observed, a *ipAllocation) (observed, error) {
+	now, err := r.views.getAllocation(ctx, a.key())
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		r.views.allocations.Forget(a.key())
+		return o, services.ErrGone
 	}
 	if err != nil {
-		v.smallerPages(err)
-		return nil, calls, err
+		return o, err
 	}
-	if machines, err = v.convertListing(s, objects); err != nil {
-		return nil, calls, err
+	if now.address() == "" {
+		entities, err := r.nsx.readRealized(ctx, a.path())
+		if err != nil {
+			return o, err
+		}
+		for _, e := range entities {
+			if e.State == stateError {
+				return o, r.deleteAllocation(ctx, req, now, e.alarms())
+			}
+			if address := e.attribute("allocation_ip"); address != "" && e.State == stateRealized {
+				now.AllocatedIP = address
+			}
+		}
 	}
-	c.rebase(objects, applied, began)
-	if c == nil {
-		v.followLater() //nolint:contextcheck // it goes on after the question that began it
+	r.views.allocations.Put(now)
+	if now.address() == "" {
+		return o, cloudproviderapi.NewRetryError("NSX is taking an address out of the pool "+a.pool, realizePause)
 	}
-	return machines, calls, nil
+	o.allocations = append(slices.DeleteFunc(slices.Clone(o.allocations), func(x *ipAllocation) bool { return x.key() == now.key() }), now)
+	return o.withAddress(), nil
 }
 
-func (c *changes) isRecent() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Since(c.listed) < fullAge
+// deleteAllocation deletes a failed allocation.
+func (r *reconciler) deleteAllocation(ctx context.Context, req *services.Request, a *ipAllocation, why string) error {
+	if err := r.nsx.remove(ctx, kindAllocation, a.path()); err != nil {
+		r.views.allocations.Invalidate(a.key())
+		return err
+	}
+	r.erased.note(a.path())
+	r.views.allocations.Forget(a.key())
+	return noAddressError(req, a.pool, &cloudapi.Error{Class: cloudapi.ErrQuota, Operation: "taking an address out of the IP pool " + a.pool, Message: why})
 }
 
-func (c *changes) count() int {
-	if c == nil {
-		return 0
+func noAddressError(req *services.Request, pool string, err error) error {
+	if errors.Is(err, cloudapi.ErrQuota) {
+		req.Report(services.Warning(eventNoAddress, "IP pool %s gives no address: %s; enlarge it, or choose another class by %s", pool, err, annotationClass))
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.applied
+	return err
 }
 
-// rebase replaces the state by a listing, unless changes arrived meanwhile that the listing may lack.
-func (c *changes) rebase(objects []types.ObjectContent, applied int, began time.Time) {
-	if c == nil {
-		return
+func (e realizedEntity) attribute(key string) string {
+	for _, a := range e.Attributes {
+		if a.Key == key && len(a.Values) > 0 {
+			return a.Values[0]
+		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.applied != applied {
-		return
-	}
-	clear(c.objects)
-	for _, o := range objects {
-		c.objects[o.Obj] = o
-	}
-	c.listed = began
+	return ""
 }
 
-// followLater starts tracking changes after a while. Only a leading program does so: commands end soon.
-func (v *vcenter) followLater() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.stop == nil || v.followSoon || time.Now().Before(v.followAfter) {
-		return
+// alarms returns the alarms of an entity, and further messages.
+func (e realizedEntity) alarms() string {
+	var said []string
+	for _, a := range e.Alarms {
+		for _, text := range []string{a.Message, a.ErrorDetails.Message} {
+			if text != "" && !slices.Contains(said, text) {
+				said = append(said, text)
+			}
+		}
 	}
-	v.followSoon = true
-	ctx := wait.ContextForChannel(v.stop)
-	rescue.Go("following the changes of vCenter "+v.config.Key, func() {
-		timer := time.NewTimer(followDelay)
-		defer timer.Stop()
+	if len(said) == 0 && e.PublishError != "" {
+		said = append(said, e.PublishError)
+	}
+	if len(said) == 0 {
+		return "NSX gives no reason; look at the object there"
+	}
+	return strings.Join(said, "; ")
+}
+
+// allocationError returns the error of a refused allocation. The request is always valid, so the pool has no address, unless NSX is still
+// releasing the Service's former one.
+func (r *reconciler) allocationError(err error, a *ipAllocation) error {
+	if !isInvalidWrite(err) {
+		return err
+	}
+	if waiting := r.erased.retryable(err, "the address that the Service had before is being released", a.path()); !errors.Is(waiting, err) {
+		return waiting
+	}
+	said, _ := errors.AsType[*cloudapi.Error](err)
+	quota := *said
+	quota.Class = cloudapi.ErrQuota
+	return &quota
+}
+
+// isInvalidWrite reports whether NSX refuses the content of a write, and did not fail itself.
+func isInvalidWrite(err error) bool {
+	return errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrConflict)
+}
+
+// erasing is how long NSX may take to delete an object after its response.
+const erasing = 5 * time.Minute
+
+// erasures holds the paths of deleted objects: NSX refuses another object in the place of one for a while. A process that starts has none,
+// and the framework retries.
+type erasures struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+func (e *erasures) note(path string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.at == nil {
+		e.at = map[string]time.Time{}
+	}
+	maps.DeleteFunc(e.at, func(_ string, at time.Time) bool { return time.Since(at) > erasing })
+	e.at[path] = time.Now()
+}
+
+// hasAnyWithin reports whether anything was deleted within some time.
+func (e *erasures) hasAnyWithin(age time.Duration) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, at := range e.at {
+		if time.Since(at) <= age {
+			return true
+		}
+	}
+	return false
+}
+
+// retryable marks temporary refusals for a retry: conflicts, and objects in the place of recently deleted ones.
+func (e *erasures) retryable(err error, why string, paths ...string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	lately := slices.ContainsFunc(paths, func(path string) bool {
+		at, known := e.at[path]
+		return known && time.Since(at) <= erasing
+	})
+	if errors.Is(err, cloudapi.ErrConflict) || (lately && isInvalidWrite(err)) {
+		return cloudproviderapi.NewRetryError(why+" ("+err.Error()+")", realizePause)
+	}
+	return err
+}
+
+// creation creates all missing objects, by one call if NSX allows it for this account.
+func (r *reconciler) creation(objects []object) change {
+	names := make([]string, len(objects))
+	for i, x := range objects {
+		names[i] = describeNew(x)
+	}
+	planned := contract.Planned{Action: contract.PlanCreate, Object: "NSX load balancer", Detail: strings.Join(names, ", ")}
+	compare := func() (before, after any) {
+		made := map[string][]object{}
+		for _, x := range objects {
+			made[kindOf(x)] = append(made[kindOf(x)], x)
+		}
+		return nil, made
+	}
+	c := change{Planned: planned, Compare: compare}
+	c.Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+		if err := r.nsx.create(ctx, objects); err != nil {
+			req.Asked(err)
+			for _, x := range objects {
+				r.views.invalidate(x)
+			}
+			paths := make([]string, len(objects))
+			for i, x := range objects {
+				paths[i] = pathTo(x)
+			}
+			if gone := r.views.checkReferences(ctx, err, objects, paths); gone != nil {
+				return o, gone
+			}
+			return o, r.erased.retryable(err, "NSX is still deleting what the Service had before", paths...)
+		}
+		for _, x := range objects {
+			r.views.put(x)
+			switch x := x.(type) {
+			case *virtualServer:
+				o.servers = append(o.servers, x)
+				r.unrealized.add(pathOf(pathServers, x))
+			case *serverPool:
+				o.pools = append(o.pools, x)
+			case *monitorProfile:
+				o.monitors = append(o.monitors, x)
+			}
+		}
+		return o.sortByID(), nil
+	}
+	return c
+}
+
+// describeNew names an object to be created.
+func describeNew(x object) string {
+	switch x := x.(type) {
+	case *virtualServer:
+		return fmt.Sprintf("%s %s at %s to node port %s", kindServer, x.tag(scopePort), x.IPAddress, strings.Join(x.MemberPorts, ","))
+	case *serverPool:
+		return fmt.Sprintf("%s %s with %d members", kindPool, x.tag(scopePort), len(x.Members))
+	case *monitorProfile:
+		return fmt.Sprintf("%s %s", kindMonitor, x.tag(scopePort))
+	}
+	return kindOf(x) + " " + x.common().DisplayName
+}
+
+// referencedPaths returns the paths that new objects refer to, in order.
+func referencedPaths(objects []object) []string {
+	var paths []string
+	for _, x := range objects {
+		switch x := x.(type) {
+		case *virtualServer:
+			paths = append(paths, x.ServicePath, x.PoolPath)
+		case *serverPool:
+			paths = append(paths, x.Monitors...)
+		}
+	}
+	slices.Sort(paths)
+	return slices.DeleteFunc(slices.Compact(paths), func(path string) bool { return path == "" })
+}
+
+// placeOf returns an object's kind and collection; an allocation's is that of its pool.
+func placeOf(x object) (kind, collection string) {
+	switch x.(type) {
+	case *virtualServer:
+		return kindServer, pathServers
+	case *serverPool:
+		return kindPool, pathPools
+	case *monitorProfile:
+		return kindMonitor, pathMonitors
+	case *lbService:
+		return kindService, pathServices
+	}
+	return kindAllocation, ""
+}
+
+func kindOf(x object) string {
+	kind, _ := placeOf(x)
+	return kind
+}
+
+func pathTo(x object) string {
+	if a, ok := x.(*ipAllocation); ok {
+		return a.path()
+	}
+	_, collection := placeOf(x)
+	return pathOf(collection, x)
+}
+
+// compare returns our fields of the object, before and after.
+func (r revision) compare() (before, after any) {
+	switch x := r.object.(type) {
+	case *monitorProfile:
+		now := *x
+		r.check.apply(&now)
+		return x, &now
+	case *serverPool:
+		now := *x
+		r.pool.apply(&now)
+		return x, &now
+	case *virtualServer:
+		now := *x
+		now.MemberPorts, now.PoolPath, now.ApplicationProfile = []string{r.server.nodePort()}, r.poolPath, r.server.Profile
+		return x, &now
+	}
+	return nil, nil
+}
+
+// revision changes our fields of one object.
+func (r *reconciler) revision(rev revision, m marking) change {
+	planned := contract.Planned{Action: contract.PlanChange, Object: nsxTitle(rev.object), Detail: rev.reason}
+	c := change{Planned: planned, Compare: rev.compare}
+	c.Make = func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
 		var err error
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-			err = v.do(ctx, "following changes", v.follow)
+		switch x := rev.object.(type) {
+		case *monitorProfile:
+			var now *monitorProfile
+			now, err = rewrite(ctx, r.nsx, r.views.monitors, x, m, func(c *monitorProfile) bool {
+				differs := monitorDiffers(c, *rev.check) != ""
+				rev.check.apply(c)
+				return differs
+			})
+			o.monitors = replaceObject(o.monitors, now)
+		case *serverPool:
+			var now *serverPool
+			now, err = rewrite(ctx, r.nsx, r.views.pools, x, m, func(c *serverPool) bool {
+				differs := poolDiffers(c, *rev.pool) != ""
+				rev.pool.apply(c)
+				return differs
+			})
+			o.pools = replaceObject(o.pools, now)
+		case *virtualServer:
+			pool := ""
+			if p := o.pool(*rev.server); p != nil {
+				pool = pathOf(pathPools, p)
+			}
+			var now *virtualServer
+			now, err = rewrite(ctx, r.nsx, r.views.servers, x, m, func(c *virtualServer) bool {
+				differs := serverDiffers(c, *rev.server, pool) != ""
+				c.MemberPorts, c.PoolPath, c.ApplicationProfile = []string{rev.server.nodePort()}, pool, rev.server.Profile
+				return differs
+			})
+			if err == nil {
+				r.unrealized.add(pathOf(pathServers, x))
+			}
+			o.servers = replaceObject(o.servers, now)
 		}
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		v.followSoon = false
-		if err != nil {
-			v.followAfter = time.Now().Add(followPause)
-			klog.V(2).InfoS("Changes are not followed, everything is listed instead", "vcenter", v.config.Key, "reason", err)
-		}
-	})
+		return o, err
+	}
+	return c
 }
 
-// follow makes vCenter track changes of everything in the view.
-func (v *vcenter) follow(ctx context.Context, s *session) error {
-	s.mu.Lock()
-	done, left := s.changes != nil, s.left
-	s.left = nil
-	s.mu.Unlock()
-	if done {
+func replaceObject[T object](list []T, now T) []T {
+	list = slices.Clone(list)
+	for i := range list {
+		if object(now) != nil && list[i].common().ID == now.common().ID {
+			list[i] = now
+		}
+	}
+	return list
+}
+
+// rewrite replaces an object with our fields changed. A concurrent change is read and kept. Nothing is written if there is no difference
+// any more.
+func rewrite[V any, T interface {
+	*V
+	object
+}](
+	ctx context.Context, n *nsx, view *inventory.Inventory[string, T], x T, m marking, change func(T) bool,
+) (T, error) {
+	id, kind, path := x.common().ID, kindOf(x), pathTo(x)
+	for range maxConflicts {
+		if x.common().Revision == nil {
+			now, err := nsxGet[V, T](ctx, n, kind, path)
+			if errors.Is(err, cloudapi.ErrNotFound) {
+				view.Forget(id)
+				return x, services.ErrGone
+			}
+			if err != nil {
+				return x, err
+			}
+			x = now
+		}
+		after := T(new(V))
+		*after = *x
+		if !change(after) {
+			view.Put(after)
+			return after, nil
+		}
+		after.common().Tags = m.addMarks(after.common().Tags)
+		now, err := nsxPut[V, T](ctx, n, kind, path, after)
+		switch {
+		case err == nil:
+			view.Put(now)
+			return now, nil
+		case !errors.Is(err, cloudapi.ErrConflict):
+			view.Invalidate(id)
+			return x, cloudapi.NotAbsence(err)
+		}
+		view.Invalidate(id)
+		unknown := *x
+		x = &unknown
+		x.common().Revision = nil
+	}
+	return x, &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "writing " + nsxTitle(x), Message: "somebody else changes it all the time"}
+}
+
+// removal deletes one object; a missing one is no error.
+func (r *reconciler) removal(x object) change {
+	planned := contract.Planned{Action: contract.PlanDelete, Object: nsxTitle(x)}
+	compare := func() (before, after any) { return x, nil }
+	return change{Planned: planned, Compare: compare, Make: func(
+		ctx context.Context, _ *services.Request, o observed,
+	) (observed, error) {
+		return r.remove(ctx, o, x)
+	}}
+}
+
+func (r *reconciler) remove(ctx context.Context, o observed, x object) (observed, error) {
+	path := pathTo(x)
+	if err := r.removeUnused(ctx, kindOf(x), path); err != nil {
+		r.views.invalidate(x)
+		if isReferenced(err) {
+			// The objects that refer to it are not visible yet, or another owner's.
+			return o, fmt.Errorf("%s cannot be deleted while other objects use it: %w", nsxTitle(x), err)
+		}
+		return o, err
+	}
+	r.unrealized.remove(path)
+	r.views.forget(x)
+	return o.filter(func(other object) bool { return other != x }), nil
+}
+
+// removeUnused deletes an object. After recent deletions, a refusal because it is in use is retried: NSX deletes asynchronously, without
+// showing the end.
+func (r *reconciler) removeUnused(ctx context.Context, kind, path string) error {
+	var err error
+	_ = services.Patiently(ctx, realizePatience, func() error {
+		err = r.nsx.remove(ctx, kind, path)
+		if isReferenced(err) && r.erased.hasAnyWithin(realizePatience) {
+			return cloudproviderapi.NewRetryError("NSX is still deleting what uses "+path, realizePause)
+		}
 		return nil
-	}
-	if left != nil { // a failure costs vCenter memory until the session ends
-		_, _ = methods.DestroyPropertyCollector(withMethod(ctx, "DestroyPropertyCollector"), s, &types.DestroyPropertyCollector{This: *left})
-	}
-	view, err := s.viewOfAll(ctx)
-	if err != nil {
-		return err
-	}
-	made, err := methods.CreatePropertyCollector(withMethod(ctx, "CreatePropertyCollector"), s, &types.CreatePropertyCollector{
-		This: s.ServiceContent.PropertyCollector,
 	})
-	if err != nil {
-		return err //nolint:wrapcheck // apiError names it
-	}
-	c := newChanges(made.Returnval)
-	_, err = methods.CreateFilter(withMethod(ctx, "CreateFilter"), s, &types.CreateFilter{This: c.collector, Spec: viewFilter(view)})
-	c.listed = time.Now()
 	if err == nil {
-		_, _, err = c.catchUp(ctx, s, v.page())
+		r.erased.note(path)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	return err
+}
+
+// isReferenced reports whether NSX refuses to delete an object because others refer to it.
+func isReferenced(err error) bool {
+	said, ok := errors.AsType[*cloudapi.Error](err)
+	return ok && errors.Is(said.Cause, errReferenced)
+}
+
+// NodeChanges implements services.Reconciler: only the members of the pools that differ.
+func (r *reconciler) NodeChanges(
+	ctx context.Context, req services.Request, o observed,
+) (changes []change, findings []services.Finding, err error) {
+	m, err := r.marking(ctx, req)
 	if err != nil {
-		s.left = &c.collector
-		return err //nolint:wrapcheck // apiError names it
+		return nil, nil, err
 	}
-	s.changes = c
-	return nil
+	want := poolChange{}
+	want.members, err = r.addresses.members(ctx, req.Cluster, req.Nodes)
+	for _, x := range o.pools {
+		if reason := poolDiffers(x, want); reason != "" {
+			changes = append(changes, r.revision(revision{object: x, pool: &want, reason: reason}, m))
+		}
+	}
+	return withDoubt(changes, err), nil, nil
 }
 
-// catchUp requests the changes since the last request, and returns the present state.
-func (c *changes) catchUp(ctx context.Context, s *session, page int32) (all []types.ObjectContent, calls int, err error) {
-	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
-	case <-ctx.Done():
-		return nil, 0, ctx.Err() //nolint:wrapcheck // apiError names it
-	}
-	for more := true; more; calls++ {
-		if calls >= maxUpdates {
-			return nil, calls, unclearError("more than %d answers with changes", calls)
-		}
-		answer, err := methods.WaitForUpdatesEx(withMethod(ctx, "WaitForUpdatesEx"), s, &types.WaitForUpdatesEx{
-			This: c.collector, Version: c.lastVersion(), Options: &types.WaitOptions{MaxWaitSeconds: types.NewInt32(0), MaxObjectUpdates: page},
-		})
-		if err != nil {
-			return nil, calls + 1, err //nolint:wrapcheck // apiError names it
-		}
-		if more, err = c.applySet(answer.Returnval); err != nil {
-			return nil, calls + 1, err
-		}
-	}
-	return c.snapshot(), calls, nil
+// Deletions implements services.Reconciler: first objects that refer to others, and the address last, because it must not be reused before.
+func (r *reconciler) Deletions(ctx context.Context, req services.Request, o observed) ([]change, []services.Finding, error) {
+	changes, err := r.removals(ctx, req.Cluster, o)
+	return changes, nil, err
 }
 
-func (c *changes) lastVersion() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.version
-}
-
-// snapshot returns everything, in the order of the references.
-func (c *changes) snapshot() []types.ObjectContent {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.SortedFunc(maps.Values(c.objects), func(a, b types.ObjectContent) int { return compare(a.Obj.Value, b.Obj.Value) })
-}
-
-// applySet applies a response with changes, and reports whether another one follows at once. It is nil without changes.
-func (c *changes) applySet(set *types.UpdateSet) (more bool, err error) {
-	if set == nil {
-		return false, nil
+func (r *reconciler) removals(ctx context.Context, cluster string, o observed) (changes []change, err error) {
+	if o.isEmpty() {
+		return nil, nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, f := range set.FilterSet {
-		if len(f.MissingSet) > 0 {
-			return false, unclearError("%s cannot be read", f.MissingSet[0].Obj.Value)
-		}
-		for _, u := range f.ObjectSet {
-			if err := c.update(u); err != nil {
-				return false, err
-			}
-		}
+	for _, s := range o.servers {
+		changes = append(changes, r.removal(s))
 	}
-	if set.Version == "" {
-		return false, unclearError("changes have no version")
-	}
-	c.version = set.Version
-	c.applied++
-	return set.Truncated != nil && *set.Truncated, nil
-}
-
-// update applies the changes of one object.
-func (c *changes) update(u types.ObjectUpdate) error {
-	switch u.Kind {
-	case types.ObjectUpdateKindLeave:
-		delete(c.objects, u.Obj)
-		for ref, o := range c.objects {
-			if ref.Type == kindView {
-				c.objects[ref] = withoutViewed(o, u.Obj)
-			}
-		}
-		return nil
-	case types.ObjectUpdateKindEnter:
-		c.objects[u.Obj] = types.ObjectContent{Obj: u.Obj}
-	}
-	o, known := c.objects[u.Obj]
-	if !known {
-		return unclearError("a change of %s, which is not known", u.Obj.Value)
-	}
-	o, err := applyUpdate(o, u)
+	unused, used, err := r.servicesOf(ctx, cluster, o)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if u.Obj.Type == kindView {
-		o = withoutViewed(o, types.ManagedObjectReference{})
+	if n := len(changes); n > 0 {
+		changes[n-1].Make = r.unusedServiceRemoval(changes[n-1].Make, used)
 	}
-	c.objects[u.Obj] = o
-	return nil
+	for _, s := range unused {
+		changes = append(changes, r.serviceRemoval(s))
+	}
+	mark, err := r.cluster.Mark(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pools, err := r.views.classPools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range orderDeletions(o.objects()[len(o.servers):], mark, pools) {
+		changes = append(changes, r.removal(x))
+	}
+	return changes, nil
 }
 
-// applyUpdate returns an object with changed properties. The former object is not modified.
-func applyUpdate(o types.ObjectContent, u types.ObjectUpdate) (types.ObjectContent, error) {
-	o.PropSet, o.MissingSet = slices.Clone(o.PropSet), slices.Clone(o.MissingSet)
-	drop := func(path string) {
-		within := func(name string) bool {
-			return name == path || strings.HasPrefix(name, path+".") || strings.HasPrefix(name, path+"[")
+// orderDeletions deletes addresses before the pools and health checks that lead to them after an interrupted deletion: those with a former
+// cluster's mark, or of a pool without a class.
+func orderDeletions(list []object, mark string, classPools []string) []object {
+	rank := func(x object) int {
+		a, address := x.(*ipAllocation)
+		if address && (ownership.Foreign(mark, marksOf(x)) || !slices.Contains(classPools, a.pool)) {
+			return 0
 		}
-		o.PropSet = slices.DeleteFunc(o.PropSet, func(p types.DynamicProperty) bool { return within(p.Name) })
-		o.MissingSet = slices.DeleteFunc(o.MissingSet, func(m types.MissingProperty) bool { return within(m.Path) })
+		return 1
 	}
-	for _, p := range u.ChangeSet {
-		drop(p.Name)
-		switch p.Op {
-		case types.PropertyChangeOpAssign:
-			if p.Val == nil {
-				continue
-			}
-			if u.Obj.Type == kindMachine && !slices.Contains(paths(), p.Name) {
-				return o, unclearError("a change of the property %s, which nobody asked for", p.Name)
-			}
-			o.PropSet = append(o.PropSet, types.DynamicProperty{Name: p.Name, Val: p.Val})
-		case types.PropertyChangeOpRemove, types.PropertyChangeOpIndirectRemove:
-		default:
-			return o, unclearError("a change of kind %s of the property %s", p.Op, p.Name)
-		}
-	}
-	for _, m := range u.MissingSet {
-		drop(m.Path)
-		o.MissingSet = append(o.MissingSet, m)
-	}
-	return o, nil
+	slices.SortStableFunc(list, func(a, b object) int { return rank(a) - rank(b) })
+	return list
 }
 
-// withoutViewed returns a view with each object once, and without removed ones, whether the view reported the removal or not.
-func withoutViewed(view types.ObjectContent, left types.ManagedObjectReference) types.ObjectContent {
-	view.PropSet = slices.Clone(view.PropSet)
-	for i, p := range view.PropSet {
-		refs, ok := p.Val.(types.ArrayOfManagedObjectReference)
-		if !ok {
+// servicesOf returns the load balancer services that this cluster created: those without other users, and those with.
+func (r *reconciler) servicesOf(ctx context.Context, cluster string, o observed) (unused, used []*lbService, err error) {
+	if r.config.LBServiceID != "" {
+		return nil, nil, nil
+	}
+	mine := map[string]bool{}
+	for _, s := range o.servers {
+		mine[s.ID] = true
+	}
+	own, err := r.ownServices(ctx, cluster, inventory.Query{MaxAge: ensureMaxAge})
+	for _, s := range own {
+		users := r.views.servers.PeekIndex(indexLBService, pathOf(pathServices, s))
+		others := slices.ContainsFunc(users, func(v *virtualServer) bool { return !mine[v.ID] })
+		if others {
+			used = append(used, s)
 			continue
 		}
-		seen := map[types.ManagedObjectReference]bool{left: true}
-		refs.ManagedObjectReference = slices.DeleteFunc(slices.Clone(refs.ManagedObjectReference), func(ref types.ManagedObjectReference) bool {
-			was := seen[ref]
-			seen[ref] = true
-			return was
-		})
-		view.PropSet[i].Val = refs
+		unused = append(unused, s)
 	}
-	return view
+	return unused, used, err
+}
+
+// unusedServiceRemoval deletes, after the last virtual server, the load balancer services without users: Services that are deleted together
+// see each other's virtual servers until then.
+func (r *reconciler) unusedServiceRemoval(
+	remove func(context.Context, *services.Request, observed) (observed, error), used []*lbService,
+) func(context.Context, *services.Request, observed) (observed, error) {
+	return func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+		o, err := remove(ctx, req, o)
+		for _, s := range used {
+			if err == nil && len(r.views.servers.PeekIndex(indexLBService, pathOf(pathServices, s))) == 0 {
+				o, err = r.serviceRemoval(s).Make(ctx, req, o)
+			}
+		}
+		return o, err
+	}
+}
+
+// serviceRemoval deletes a load balancer service. If it got a new user meanwhile, NSX refuses.
+func (r *reconciler) serviceRemoval(s *lbService) change {
+	planned := contract.Planned{Action: contract.PlanDelete, Object: nsxTitle(s), Detail: "if nothing else uses it"}
+	return change{Planned: planned, Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
+		all, err := r.views.servers.All(ctx, inventory.Query{})
+		if err != nil {
+			return o, err
+		}
+		if slices.ContainsFunc(all, func(v *virtualServer) bool { return v.ServicePath == pathOf(pathServices, s) }) {
+			return o, nil
+		}
+		err = r.removeUnused(ctx, kindService, pathOf(pathServices, s))
+		if isReferenced(err) {
+			klog.InfoS("A load balancer service is used by others and stays", "service", s.ID)
+			return o, nil
+		}
+		if err != nil {
+			r.views.services.Invalidate(s.ID)
+			return o, err
+		}
+		r.views.services.Forget(s.ID)
+		return o, nil
+	}}
 }

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/vmware/govmomi/vim25/types"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -21,21 +21,17 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-var _ contract.LoadBalancerHandover = (*cloud)(nil)
+var _ contract.LoadBalancerHandover = (*nsxParts)(nil)
 
 // markedObjects holds the objects of one Service, by the tags, with the mark of one cluster.
 type markedObjects struct {
 	contract.MarkedLoadBalancer
 	cluster, key string
-	objects      observation
+	objects      observed
 }
 
 // MarkedLoadBalancers implements contract.LoadBalancerHandover.
-func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service) ([]contract.MarkedLoadBalancer, error) {
-	return c.nsx.markedLoadBalancers(ctx, services)
-}
-
-func (p *nsxParts) markedLoadBalancers(ctx context.Context, services []*v1.Service) ([]contract.MarkedLoadBalancer, error) {
+func (p *nsxParts) MarkedLoadBalancers(ctx context.Context, services []*v1.Service) ([]contract.MarkedLoadBalancer, error) {
 	if p == nil || p.loadBalancers == nil {
 		return nil, contract.ErrNoHandover
 	}
@@ -69,16 +65,16 @@ func (p *nsxParts) markedLoadBalancers(ctx context.Context, services []*v1.Servi
 
 // listMarked groups objects with marks. If a load balancer has marks of several clusters, as after an interrupted handover, each cluster's
 // part is separate.
-func (l *loadBalancers) listMarked(ctx context.Context, mark string, age time.Duration) ([]markedObjects, error) {
-	all, err := l.readAll(ctx, inventory.Query{MaxAge: age})
+func (r *reconciler) listMarked(ctx context.Context, mark string, age time.Duration) ([]markedObjects, error) {
+	all, err := r.readAll(ctx, inventory.Query{MaxAge: age})
 	if err != nil {
 		return nil, err
 	}
 	all = all.sortByID()
-	groups := map[string]observation{}
+	groups := map[string]observed{}
 	for _, x := range all.objects() {
-		if c := x.common(); c.tag(scopeOwner) == l.config.owner() && c.tag(scopeCluster) != "" && c.tag(scopeService) != "" {
-			groups[byTags(c)[0]] = observation{}
+		if c := x.common(); c.tag(scopeOwner) == r.config.owner() && c.tag(scopeCluster) != "" && c.tag(scopeService) != "" {
+			groups[byTags(c)[0]] = observed{}
 		}
 	}
 	var found []markedObjects
@@ -90,7 +86,7 @@ func (l *loadBalancers) listMarked(ctx context.Context, mark string, age time.Du
 }
 
 // splitByMark splits the objects of one Service by the clusters in their marks.
-func splitByMark(group, mark string, o observation) []markedObjects {
+func splitByMark(group, mark string, o observed) []markedObjects {
 	name, key := groupOf(group)
 	found := map[string]*markedObjects{}
 	for _, x := range o.objects() {
@@ -119,7 +115,7 @@ func splitByMark(group, mark string, o observation) []markedObjects {
 }
 
 // foreignObjects returns the objects of a Service that belong to another cluster.
-func (o observation) foreignObjects(mark string) func(object) bool {
+func (o observed) foreignObjects(mark string) func(object) bool {
 	return func(x object) bool {
 		a, ok := x.(*ipAllocation)
 		return ownership.Foreign(mark, marksOf(x)) && (!ok || !wasHandedOver(a, o, mark))
@@ -128,7 +124,7 @@ func (o observation) foreignObjects(mark string) func(object) bool {
 
 // wasHandedOver reports whether an address was handed over with its virtual servers. NSX cannot change the tags of an allocation, so that
 // it keeps its first mark; the objects with this cluster's mark show the handover, by their address or by their former mark.
-func wasHandedOver(a *ipAllocation, o observation, mark string) bool {
+func wasHandedOver(a *ipAllocation, o observed, mark string) bool {
 	if mark == "" || !ownership.Foreign(mark, marksOf(a)) {
 		return false
 	}
@@ -141,14 +137,10 @@ func wasHandedOver(a *ipAllocation, o observation, mark string) bool {
 	})
 }
 
-// RemarkLoadBalancer implements contract.LoadBalancerHandover.
-func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBalancer, service types.UID) error {
-	return c.nsx.remarkLoadBalancer(ctx, m, service)
-}
-
-// remarkLoadBalancer marks the load balancer service of the cluster first, which is deleted with the last virtual server, and the virtual
-// servers last. While any object has the former marks, an interrupted handover is listed, and can be repeated.
-func (p *nsxParts) remarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBalancer, service types.UID) error {
+// RemarkLoadBalancer implements contract.LoadBalancerHandover. It marks the load balancer service of the cluster first, which is deleted with
+// the last virtual server, and the virtual servers last. While any object has the former marks, an interrupted handover is listed, and can
+// be repeated.
+func (p *nsxParts) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBalancer, service types.UID) error {
 	if p == nil || p.loadBalancers == nil {
 		return contract.ErrNoHandover
 	}
@@ -178,19 +170,19 @@ func (p *nsxParts) remarkLoadBalancer(ctx context.Context, m contract.MarkedLoad
 	return l.remarkParts(ctx, o, remark{from: m.Cluster, mark: mark, marks: []string{mark, ownership.ServiceMark(service)}})
 }
 
-func (l *loadBalancers) remarkParts(ctx context.Context, o observation, r remark) error {
+func (r *reconciler) remarkParts(ctx context.Context, o observed, to remark) error {
 	for _, x := range o.monitors {
-		if err := remarkObject(ctx, l.nsx, l.views.monitors, kindMonitor, pathMonitors, x, r); err != nil {
+		if err := remarkObject(ctx, r.nsx, r.views.monitors, x, to); err != nil {
 			return err
 		}
 	}
 	for _, x := range o.pools {
-		if err := remarkObject(ctx, l.nsx, l.views.pools, kindPool, pathPools, x, r); err != nil {
+		if err := remarkObject(ctx, r.nsx, r.views.pools, x, to); err != nil {
 			return err
 		}
 	}
 	for _, x := range o.servers {
-		if err := remarkObject(ctx, l.nsx, l.views.servers, kindServer, pathServers, x, r); err != nil {
+		if err := remarkObject(ctx, r.nsx, r.views.servers, x, to); err != nil {
 			return err
 		}
 	}
@@ -198,16 +190,16 @@ func (l *loadBalancers) remarkParts(ctx context.Context, o observation, r remark
 }
 
 // remarkServices marks the load balancer services that the former cluster created under a name. Shared ones have no marks.
-func (l *loadBalancers) remarkServices(ctx context.Context, cluster string, r remark) error {
-	all, err := l.views.services.Find(ctx, indexService, tagIndex(l.config.owner(), cluster, ""), inventory.Query{})
+func (r *reconciler) remarkServices(ctx context.Context, cluster string, to remark) error {
+	all, err := r.views.services.Find(ctx, indexService, tagIndex(r.config.owner(), cluster, ""), inventory.Query{})
 	if err != nil {
 		return err
 	}
 	for _, x := range all {
-		if has, _ := ownership.MarkedBefore(marksOf(x), r.mark); has != r.from {
+		if has, _ := ownership.MarkedBefore(marksOf(x), to.mark); has != to.from {
 			continue
 		}
-		if err := remarkObject(ctx, l.nsx, l.views.services, kindService, pathServices, x, r); err != nil {
+		if err := remarkObject(ctx, r.nsx, r.views.services, x, to); err != nil {
 			return err
 		}
 	}
@@ -224,11 +216,11 @@ type remark struct {
 func remarkObject[V any, T interface {
 	*V
 	object
-}](ctx context.Context, n *nsx, view *inventory.Inventory[string, T], kind, collection string, x T, r remark) error {
+}](ctx context.Context, n *nsx, view *inventory.Inventory[string, T], x T, r remark) error {
 	unread := T(new(V))
 	*unread = *x
 	unread.common().Revision = nil // it is read right before
-	now, err := rewrite(ctx, n, view, kind, collection, unread, marking{marks: r.marks}, func(c T) bool {
+	now, err := rewrite(ctx, n, view, unread, marking{marks: r.marks}, func(c T) bool {
 		has, _ := ownership.MarkedBefore(marksOf(c), r.mark)
 		if has != r.from {
 			return false
@@ -240,7 +232,7 @@ func remarkObject[V any, T interface {
 		return nil
 	}
 	if err == nil && ownership.Foreign(r.mark, marksOf(now)) {
-		err = fmt.Errorf("%s carries other marks by now, or has no room for ours among its %d tags", nsxTitle(kind, now), nsxlimits.Tags.Max)
+		err = fmt.Errorf("%s carries other marks by now, or has no room for ours among its %d tags", nsxTitle(now), nsxlimits.Tags.Max)
 	}
 	return err
 }

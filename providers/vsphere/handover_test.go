@@ -62,7 +62,7 @@ func (w *nsxWorld) requireStaleRefused(m contract.MarkedLoadBalancer, s *v1.Serv
 		{ID: m.ID, Cluster: m.Cluster, ServiceUID: "another"},
 		{ID: "kubernetes/default/other", Cluster: m.Cluster, ServiceUID: m.ServiceUID},
 	} {
-		require.ErrorContains(w.T, w.remarkLoadBalancer(w.T.Context(), stale, s.UID), "carries other marks by now")
+		require.ErrorContains(w.T, w.RemarkLoadBalancer(w.T.Context(), stale, s.UID), "carries other marks by now")
 	}
 }
 
@@ -75,11 +75,11 @@ func TestHandover(t *testing.T) {
 		address := w.sim.Objects(pathServers)[0].Text("ip_address")
 		internal := s.DeepCopy()
 		internal.Spec.Type = v1.ServiceTypeClusterIP
-		marked, err := w.markedLoadBalancers(ctx, []*v1.Service{internal})
+		marked, err := w.MarkedLoadBalancers(ctx, []*v1.Service{internal})
 		require.NoError(w.T, err)
 		require.Len(w.T, marked, 2)
 		assert.Empty(w.T, marked[1].Claims, "no load balancer is wanted")
-		marked, err = w.markedLoadBalancers(ctx, []*v1.Service{s, service("other", nil, port("http", 80, 30091))})
+		marked, err = w.MarkedLoadBalancers(ctx, []*v1.Service{s, service("other", nil, port("http", 80, 30091))})
 		require.NoError(w.T, err)
 		assert.Equal(w.T, []contract.MarkedLoadBalancer{
 			{ID: "kubernetes/default/gone", Name: "cluster:kubernetes:default/gone", Cluster: "before", ServiceUID: "gone-before"},
@@ -91,7 +91,7 @@ func TestHandover(t *testing.T) {
 		w.requireStaleRefused(marked[1], s)
 		assert.Equal(w.T, before, nsxSnapshot(w.T, w.sim), "nothing is changed so far")
 
-		require.NoError(w.T, w.remarkLoadBalancer(ctx, marked[1], s.UID))
+		require.NoError(w.T, w.RemarkLoadBalancer(ctx, marked[1], s.UID))
 		ours := []string{"anyccm:test-cluster", ownership.ServiceMark(s.UID)}
 		for path, marks := range w.markedObjects() {
 			switch o := w.sim.Get(path); {
@@ -103,8 +103,8 @@ func TestHandover(t *testing.T) {
 				assert.Equal(w.T, []string{"anyccm:before", "anyccm-svc:gone-before"}, marks, path)
 			}
 		}
-		require.ErrorContains(w.T, w.remarkLoadBalancer(ctx, marked[1], s.UID), "carries other marks by now")
-		again, err := w.markedLoadBalancers(ctx, []*v1.Service{s})
+		require.ErrorContains(w.T, w.RemarkLoadBalancer(ctx, marked[1], s.UID), "carries other marks by now")
+		again, err := w.MarkedLoadBalancers(ctx, []*v1.Service{s})
 		require.NoError(w.T, err)
 		require.Len(w.T, again, 2)
 		assert.Equal(w.T, "test-cluster", again[1].Cluster, "the address is not listed on its own")
@@ -114,7 +114,7 @@ func TestHandover(t *testing.T) {
 		s = w.ensure(s)
 		assert.Equal(w.T, address, s.Status.LoadBalancer.Ingress[0].IP)
 		assert.Empty(w.T, w.writes())
-		found, err := w.orphans(ctx, []*v1.Service{s})
+		found, err := w.Orphans(ctx, []*v1.Service{s})
 		require.NoError(w.T, err)
 		assert.Empty(w.T, found)
 		require.NoError(w.T, w.remove(s))
@@ -132,21 +132,21 @@ func TestHandoverBrokenOff(t *testing.T) {
 	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
 		w, s := restored(w)
 		ctx, living := w.T.Context(), []*v1.Service{s}
-		marked, err := w.markedLoadBalancers(ctx, living)
+		marked, err := w.MarkedLoadBalancers(ctx, living)
 		require.NoError(w.T, err)
 		for k := range 5 { // one of several, each time
 			_, err = w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 400, Writes: true, From: 2, Count: 1})
 			require.NoError(w.T, err)
-			require.Error(w.T, w.remarkLoadBalancer(ctx, marked[1], s.UID), "%d", k)
+			require.Error(w.T, w.RemarkLoadBalancer(ctx, marked[1], s.UID), "%d", k)
 			w.server.ClearFaults()
 			w.restart()
-			again, err := w.markedLoadBalancers(ctx, living)
+			again, err := w.MarkedLoadBalancers(ctx, living)
 			require.NoError(w.T, err)
 			require.True(w.T, slices.ContainsFunc(again, func(m contract.MarkedLoadBalancer) bool {
 				return m.ID == marked[1].ID && m.Cluster == "before" && m.ServiceUID == "web-before" && slices.Equal(m.Claims, marked[1].Claims)
 			}), "%v", again)
 		}
-		require.NoError(w.T, w.remarkLoadBalancer(ctx, marked[1], s.UID))
+		require.NoError(w.T, w.RemarkLoadBalancer(ctx, marked[1], s.UID))
 		for path, marks := range w.markedObjects() {
 			if w.sim.Get(path).Tag(scopeService) != "default/gone" {
 				assert.NotContains(w.T, marks, "anyccm:before", path)
@@ -171,9 +171,9 @@ func TestAddressThatWasHandedOverIsReleased(t *testing.T) {
 	}
 	handedOver := func(w *nsxWorld) *v1.Service {
 		w, s := restored(w)
-		marked, err := w.markedLoadBalancers(w.T.Context(), []*v1.Service{s})
+		marked, err := w.MarkedLoadBalancers(w.T.Context(), []*v1.Service{s})
 		require.NoError(w.T, err)
-		require.NoError(w.T, w.remarkLoadBalancer(w.T.Context(), marked[1], s.UID))
+		require.NoError(w.T, w.RemarkLoadBalancer(w.T.Context(), marked[1], s.UID))
 		return w.ensure(s)
 	}
 	for k := 1; k <= 6; k++ {
@@ -196,10 +196,10 @@ func TestAddressThatWasHandedOverIsReleased(t *testing.T) {
 		inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
 			s := handedOver(w)
 			require.NoError(w.T, w.Kube.CoreV1().Services("default").Delete(w.T.Context(), s.Name, metav1.DeleteOptions{}))
-			found, err := w.orphans(w.T.Context(), nil)
+			found, err := w.Orphans(w.T.Context(), nil)
 			require.NoError(w.T, err)
 			require.Len(w.T, found, 1)
-			require.NoError(w.T, w.deleteOrphan(w.T.Context(), found[0]))
+			require.NoError(w.T, w.DeleteOrphan(w.T.Context(), found[0]))
 			assert.Equal(w.T, []string{"default/gone"}, left(w))
 		})
 	})
@@ -235,22 +235,22 @@ func TestWhatIsNotHandedOver(t *testing.T) {
 		w.sim.Add(at, fields{"tags": append(tags, fields{"scope": scopeMark, "tag": "anyccm:before"})})
 		left := service("left", nil, port("http", 80, 30085))
 		w.restart()
-		marked, err := w.markedLoadBalancers(w.T.Context(), []*v1.Service{s, left})
+		marked, err := w.MarkedLoadBalancers(w.T.Context(), []*v1.Service{s, left})
 		require.NoError(w.T, err)
 		require.Len(w.T, marked, 3)
 		assert.Equal(w.T, []string{"another-name/default/web", "kubernetes/default/left", "kubernetes/default/web"},
 			[]string{marked[0].ID, marked[1].ID, marked[2].ID})
 		assert.Empty(w.T, marked[0].Claims)
 		w.server.ResetCalls()
-		err = w.remarkLoadBalancer(w.T.Context(), marked[1], left.UID)
+		err = w.RemarkLoadBalancer(w.T.Context(), marked[1], left.UID)
 		require.ErrorContains(w.T, err, "only "+at+" is left of it")
 		w.hideIdentity()
 		w.restart()
-		require.ErrorIs(w.T, w.remarkLoadBalancer(w.T.Context(), marked[0], s.UID), ownership.ErrUnknown)
+		require.ErrorIs(w.T, w.RemarkLoadBalancer(w.T.Context(), marked[0], s.UID), ownership.ErrUnknown)
 		assert.Empty(w.T, w.writes())
 	})
 	var none *nsxParts
-	_, err := none.markedLoadBalancers(t.Context(), nil)
+	_, err := none.MarkedLoadBalancers(t.Context(), nil)
 	require.ErrorIs(t, err, contract.ErrNoHandover)
-	require.ErrorIs(t, none.remarkLoadBalancer(t.Context(), contract.MarkedLoadBalancer{}, ""), contract.ErrNoHandover)
+	require.ErrorIs(t, none.RemarkLoadBalancer(t.Context(), contract.MarkedLoadBalancer{}, ""), contract.ErrNoHandover)
 }

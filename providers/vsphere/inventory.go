@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -126,7 +127,7 @@ func (s *knownMachines) noteMissingLocked(shown []machine) {
 		return
 	}
 	oldest := slices.SortedFunc(maps.Keys(s.missing), func(a, b types.ManagedObjectReference) int {
-		return cmp.Or(s.missing[a].Compare(s.missing[b]), compare(a.Value, b.Value))
+		return cmp.Or(s.missing[a].Compare(s.missing[b]), strings.Compare(a.Value, b.Value))
 	})
 	for _, ref := range oldest[:len(oldest)-maxMissing] {
 		delete(s.machines, ref)

@@ -147,12 +147,12 @@ type member struct{ name, address string }
 
 // members returns the nodes with their first internal addresses, in the order of their names. The error lists nodes whose addresses are
 // unknown now: these keep theirs.
-func (l *loadBalancers) members(ctx context.Context, cluster string, nodes []*v1.Node) (list []member, doubt error) {
+func (r reach) members(ctx context.Context, cluster string, nodes []*v1.Node) (list []member, doubt error) {
 	for _, n := range nodes {
 		if n.Spec.ProviderID == "" {
 			continue // not initialized yet; the framework retries then
 		}
-		addresses, err := l.addresses(ctx, n)
+		addresses, err := r(ctx, n)
 		if err != nil && doubt == nil {
 			doubt = err
 		}
@@ -205,8 +205,8 @@ func mergeMembers(existing []poolMember, wanted []member) (merged []poolMember, 
 	return merged, changed
 }
 
-// observation holds the NSX objects of a Service.
-type observation struct {
+// observed holds the NSX objects of a Service.
+type observed struct {
 	allocations []*ipAllocation
 	servers     []*virtualServer
 	pools       []*serverPool
@@ -215,12 +215,12 @@ type observation struct {
 	address string
 }
 
-func (o observation) isEmpty() bool {
+func (o observed) isEmpty() bool {
 	return len(o.allocations)+len(o.servers)+len(o.pools)+len(o.monitors) == 0
 }
 
 // objects are all observed objects.
-func (o observation) objects() []object {
+func (o observed) objects() []object {
 	var all []object
 	for _, x := range o.servers {
 		all = append(all, x)
@@ -238,8 +238,8 @@ func (o observation) objects() []object {
 }
 
 // filter returns the objects that satisfy a condition.
-func (o observation) filter(is func(object) bool) observation {
-	return observation{
+func (o observed) filter(is func(object) bool) observed {
+	return observed{
 		allocations: filterList(o.allocations, is), servers: filterList(o.servers, is),
 		pools: filterList(o.pools, is), monitors: filterList(o.monitors, is),
 	}.withAddress()
@@ -256,7 +256,7 @@ func filterList[T object](list []T, is func(object) bool) []T {
 }
 
 // withAddress sets the address to that of the realized virtual servers.
-func (o observation) withAddress() observation {
+func (o observed) withAddress() observed {
 	o.address = ""
 	if len(o.servers) > 0 {
 		o.address = o.servers[0].IPAddress
@@ -267,14 +267,14 @@ func (o observation) withAddress() observation {
 }
 
 // server returns the virtual server of a port, by its tag and port.
-func (o observation) server(p wantedPort) *virtualServer {
+func (o observed) server(p wantedPort) *virtualServer {
 	return firstOf(o.servers, func(s *virtualServer) bool {
 		return s.tag(scopePort) == p.key() && len(s.Ports) == 1 && s.Ports[0] == p.number()
 	})
 }
 
 // pool returns the pool of a port: that of its virtual server, if it has its tag, else another one with its tag.
-func (o observation) pool(p wantedPort) *serverPool {
+func (o observed) pool(p wantedPort) *serverPool {
 	path := ""
 	if s := o.server(p); s != nil {
 		path = s.PoolPath
@@ -287,7 +287,7 @@ func (o observation) pool(p wantedPort) *serverPool {
 }
 
 // monitor returns the health check of a port, in the same way.
-func (o observation) monitor(p wantedPort) *monitorProfile {
+func (o observed) monitor(p wantedPort) *monitorProfile {
 	var paths []string
 	if x := o.pool(p); x != nil {
 		paths = x.Monitors
@@ -376,7 +376,6 @@ func (d desired) newServer(p wantedPort, address, pool string) *virtualServer {
 // revision is a change of one object.
 type revision struct {
 	object object
-	kind   string
 	reason string
 	// server is set for a virtual server, whose pool has poolPath.
 	server   *wantedPort
@@ -427,7 +426,7 @@ func (d desired) usableAllocation(list []*ipAllocation) *ipAllocation {
 }
 
 // withPool selects the pool of the address, if there are no virtual servers yet.
-func withPool(o observation, d desired) (observation, desired) {
+func withPool(o observed, d desired) (observed, desired) {
 	if len(o.servers) > 0 {
 		return o, d
 	}
@@ -447,7 +446,7 @@ type plan struct {
 }
 
 // diff computes the changes from the observed to the desired state.
-func diff(o observation, d desired) plan {
+func diff(o observed, d desired) plan {
 	var p plan
 	kept := map[string]bool{}
 	for _, port := range d.ports {
@@ -478,36 +477,36 @@ func (p *plan) createsPools() bool {
 	return slices.ContainsFunc(p.create, func(x object) bool { return kindOf(x) == kindPool })
 }
 
-func (p *plan) monitor(o observation, d desired, port wantedPort, kept map[string]bool) string {
+func (p *plan) monitor(o observed, d desired, port wantedPort, kept map[string]bool) string {
 	m := o.monitor(port)
 	if m == nil {
 		m = d.newMonitor(port)
 		p.create = append(p.create, m)
 	} else if want := (monitorChange{int(port.NodePort), d.check}); monitorDiffers(m, want) != "" {
-		p.revise = append(p.revise, revision{object: m, kind: kindMonitor, check: &want, reason: monitorDiffers(m, want)})
+		p.revise = append(p.revise, revision{object: m, check: &want, reason: monitorDiffers(m, want)})
 	}
 	kept[m.ID] = true
 	return pathOf(pathMonitors, m)
 }
 
-func (p *plan) pool(o observation, d desired, port wantedPort, monitors []string, kept map[string]bool) string {
+func (p *plan) pool(o observed, d desired, port wantedPort, monitors []string, kept map[string]bool) string {
 	x := o.pool(port)
 	if x == nil {
 		x = d.newPool(port, monitors)
 		p.create = append(p.create, x)
 	} else if want := (poolChange{d.members, &monitors, &d.algorithm}); poolDiffers(x, want) != "" {
-		p.revise = append(p.revise, revision{object: x, kind: kindPool, pool: &want, reason: poolDiffers(x, want)})
+		p.revise = append(p.revise, revision{object: x, pool: &want, reason: poolDiffers(x, want)})
 	}
 	kept[x.ID] = true
 	return pathOf(pathPools, x)
 }
 
-func (p *plan) server(o observation, d desired, port wantedPort, pool string, kept map[string]bool) {
+func (p *plan) server(o observed, d desired, port wantedPort, pool string, kept map[string]bool) {
 	s := o.server(port)
 	switch {
 	case s != nil:
 		if reason := serverDiffers(s, port, pool); reason != "" {
-			p.revise = append(p.revise, revision{object: s, kind: kindServer, server: &port, poolPath: pool, reason: reason})
+			p.revise = append(p.revise, revision{object: s, server: &port, poolPath: pool, reason: reason})
 		}
 	case o.address == "":
 		p.allocate = true

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"k8s.io/klog/v2"
+
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
@@ -349,4 +351,41 @@ func orZero[T any](p *T) (zero T) {
 		return zero
 	}
 	return *p
+}
+
+// stateOf returns the realized state of an object, and its error.
+func (n *nsx) stateOf(ctx context.Context, path string) (state, why string, err error) {
+	entities, err := n.readRealized(ctx, path)
+	for _, e := range entities {
+		switch e.State {
+		case stateError:
+			return stateError, e.alarms(), nil
+		case stateRealized:
+			if state == "" {
+				state = stateRealized
+			}
+		default:
+			state = e.State
+		}
+	}
+	return state, "", err
+}
+
+// create writes new objects: together if there are several and NSX allows that, else one after the other.
+func (n *nsx) create(ctx context.Context, objects []object) error {
+	if len(objects) > 1 && !n.single.Load() {
+		err := n.patchTree(ctx, "creating a load balancer", objects)
+		said, ok := errors.AsType[*cloudapi.Error](err)
+		if !ok || !slices.Contains([]int{http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed}, said.Status) {
+			return err
+		}
+		klog.InfoS("NSX does not let this account change several objects at once; they are created one after the other", "reason", err.Error())
+		n.single.Store(true)
+	}
+	for _, x := range objects {
+		if err := n.patch(ctx, kindOf(x), pathTo(x), x); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -496,20 +496,20 @@ func TestOrphansOfNSX(t *testing.T) {
 	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
 		s := serving(w, twoPorts())
 		ctx := w.T.Context()
-		found, err := w.orphans(ctx, []*v1.Service{s})
+		found, err := w.Orphans(ctx, []*v1.Service{s})
 		require.NoError(w.T, err)
 		assert.Empty(w.T, found)
 		require.NoError(w.T, w.Kube.CoreV1().Services("default").Delete(ctx, s.Name, metav1.DeleteOptions{}))
-		found, err = w.orphans(ctx, nil)
+		found, err = w.Orphans(ctx, nil)
 		require.NoError(w.T, err)
 		require.Len(w.T, found, 1)
 		assert.Equal(w.T, "cluster:kubernetes:default/web", found[0].Name)
 		w.Apply(s)
-		require.ErrorContains(w.T, w.deleteOrphan(ctx, found[0]), "is no longer an orphan")
+		require.ErrorContains(w.T, w.DeleteOrphan(ctx, found[0]), "is no longer an orphan")
 		require.NoError(w.T, w.Kube.CoreV1().Services("default").Delete(ctx, s.Name, metav1.DeleteOptions{}))
-		require.NoError(w.T, w.deleteOrphan(ctx, found[0]))
+		require.NoError(w.T, w.DeleteOrphan(ctx, found[0]))
 		assert.Empty(w.T, w.sim.Paths())
-		require.NoError(w.T, w.deleteOrphan(ctx, found[0]), "what is gone is gone")
+		require.NoError(w.T, w.DeleteOrphan(ctx, found[0]), "what is gone is gone")
 	})
 }
 
@@ -519,7 +519,7 @@ func TestServiceTagWithoutSlash(t *testing.T) {
 	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
 		w.sim.Add(pathPools+"/odd", fields{"tags": markedTags("odd")})
 		s := serving(w, webService())
-		found, err := w.orphans(w.T.Context(), []*v1.Service{s})
+		found, err := w.Orphans(w.T.Context(), []*v1.Service{s})
 		require.NoError(w.T, err)
 		assert.Len(w.T, found, 1)
 		require.NoError(w.T, w.remove(s))
@@ -621,7 +621,7 @@ func TestServicesThatGoTogether(t *testing.T) {
 		w.restart() // what is listed tells which servers use a service
 		type deletion struct {
 			request  services.Request
-			observed observation
+			observed observed
 			changes  []change
 		}
 		var together []deletion

@@ -2,11 +2,11 @@ package vsphere
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // ownTags is how many tags this program may write on an object: owner, cluster, service, port, ippoolid, lbclass, set, was and the marks.
@@ -176,6 +176,34 @@ const (
 	stateError    = "ERROR"
 )
 
+// unrealized holds written objects that NSX has not put in force yet, as far as this process knows. What a former process wrote counts as
+// in force once its Service or its Node shows it.
+type unrealized struct {
+	mu  sync.Mutex
+	all map[string]bool
+}
+
+func (u *unrealized) add(key string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.all == nil {
+		u.all = map[string]bool{}
+	}
+	u.all[key] = true
+}
+
+func (u *unrealized) remove(key string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.all, key)
+}
+
+func (u *unrealized) has(key string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.all[key]
+}
+
 // decodeObject decodes an object, and keeps unknown fields.
 func decodeObject(data []byte, o object) error {
 	if err := json.Unmarshal(data, o); err != nil {
@@ -222,10 +250,11 @@ func fieldNames(t reflect.Type) []string {
 }
 
 // nsxTitle returns the name of an object in messages.
-func nsxTitle(kind string, o object) string {
+func nsxTitle(o object) string {
 	c := o.common()
-	if c.DisplayName == "" {
-		return fmt.Sprintf("%s %s", kind, c.ID)
+	title := kindOf(o) + " " + c.ID
+	if c.DisplayName != "" {
+		title += " (" + c.DisplayName + ")"
 	}
-	return fmt.Sprintf("%s %s (%s)", kind, c.ID, c.DisplayName)
+	return title
 }

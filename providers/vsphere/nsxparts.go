@@ -9,14 +9,16 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
 // nsxParts are the parts of the provider that use NSX; they exist only with the section nsxt.
 type nsxParts struct {
-	nsx *nsx
+	nsx   *nsx
+	nodes *nodecount.Counter
 	// loadBalancers and routes are nil if their sections are empty.
-	loadBalancers *loadBalancers
+	loadBalancers *reconciler
 	routes        *routes
 }
 
@@ -24,7 +26,7 @@ type nsxParts struct {
 type reach func(context.Context, *v1.Node) ([]v1.NodeAddress, error)
 
 // newNSXParts creates the configured parts; nil if NSX is not used.
-func newNSXParts(c Config, in registry.Inputs, nodes reach) (*nsxParts, error) {
+func newNSXParts(c Config, in registry.Inputs, nodes *nodecount.Counter, addresses reach) (*nsxParts, error) {
 	if !c.LoadBalancer.Enabled && c.Route.RouterPath == "" {
 		return nil, nil //nolint:nilnil // a cluster without NSX is an ordinary one
 	}
@@ -32,12 +34,12 @@ func newNSXParts(c Config, in registry.Inputs, nodes reach) (*nsxParts, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &nsxParts{nsx: n}
+	p := &nsxParts{nsx: n, nodes: nodes}
 	if c.LoadBalancer.Enabled {
-		p.loadBalancers = newLoadBalancers(c.LoadBalancer, in.Adopt, n, nodes)
+		p.loadBalancers = newReconciler(c.LoadBalancer, in.Adopt, n, nodes, addresses)
 	}
 	if c.Route.RouterPath != "" {
-		if p.routes, err = newRoutes(c.Route, n, nodes); err != nil {
+		if p.routes, err = newRoutes(c.Route, n, nodes, addresses); err != nil {
 			return nil, err
 		}
 	}
@@ -55,21 +57,14 @@ func (p *nsxParts) begin(b cloudbase.Begun) {
 		p.loadBalancers.cluster.SetClient(b.Kube)
 	}
 	if p.routes != nil {
-		p.routes.begin(b.Kube, b.Events)
+		p.routes.events = b.Events
+		p.routes.cluster.SetClient(b.Kube)
 	}
 }
 
 func (p *nsxParts) setInformers(factory informers.SharedInformerFactory) {
-	if p == nil {
-		return
-	}
-	nodes := factory.Core().V1().Nodes().Lister()
-	if p.loadBalancers != nil {
+	if p != nil && p.loadBalancers != nil {
 		p.loadBalancers.cluster.SetServices(factory.Core().V1().Services().Lister())
-		p.loadBalancers.setNodes(nodes)
-	}
-	if p.routes != nil {
-		p.routes.setNodes(nodes)
 	}
 }
 
@@ -102,13 +97,13 @@ func (p *nsxParts) check(ctx context.Context) error {
 
 // CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
 func (c *cloud) CheckAPI(ctx context.Context) error {
-	return errors.Join(c.WithNodes.CheckAPI(ctx), c.nsx.check(ctx))
+	return errors.Join(c.WithNodes.CheckAPI(ctx), c.check(ctx))
 }
 
 // APIHealth implements registry.CloudAPI.
 func (c *cloud) APIHealth() error {
-	if c.nsx == nil {
+	if c.nsxParts == nil {
 		return c.Cloud.APIHealth()
 	}
-	return errors.Join(c.Cloud.APIHealth(), c.nsx.nsx.http.Health())
+	return errors.Join(c.Cloud.APIHealth(), c.nsx.http.Health())
 }

@@ -216,7 +216,7 @@ func TestTwoClustersOfOneName(t *testing.T) {
 				assert.Contains(w.T, strings.Join(w.Events(), "\n"), "Warning LoadBalancerNotOurs")
 				w.update(s)
 				require.NoError(w.T, w.remove(s))
-				found, err := w.orphans(w.T.Context(), nil)
+				found, err := w.Orphans(w.T.Context(), nil)
 				require.NoError(w.T, err)
 				assert.Empty(w.T, found)
 				assert.Empty(w.T, w.writes())

@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
@@ -61,6 +65,8 @@ type views struct {
 	services    *inventory.Inventory[string, *lbService]
 	profiles    *inventory.Inventory[string, *appProfile]
 	ipPools     *inventory.Inventory[string, *ipPool]
+	// classes are the classes of load balancers.
+	classes map[string]loadBalancerClass
 
 	mu sync.Mutex
 	// allocated are the IDs of the pools whose allocations are listed.
@@ -96,8 +102,8 @@ func view[V any, T interface {
 	})
 }
 
-func newViews(n *nsx) *views {
-	v := &views{nsx: n}
+func newViews(n *nsx, classes map[string]loadBalancerClass) *views {
+	v := &views{nsx: n, classes: classes}
 	v.servers = view[virtualServer](n, kindServer, pathServers, func(known, listed *virtualServer) bool {
 		return known.ApplicationProfile == listed.ApplicationProfile && known.PoolPath == listed.PoolPath &&
 			slices.Equal(known.MemberPorts, listed.MemberPorts) && slices.Equal(marksOf(known), marksOf(listed))
@@ -234,4 +240,150 @@ func (v *views) poolID(ctx context.Context, c loadBalancerClass) (string, error)
 		return found[0].ID, nil
 	}
 	return "", fmt.Errorf("%d IP pools are named %s; give ipPoolId instead", len(found), c.IPPoolName)
+}
+
+// watchPools adds the pools that may have an allocation of the Service: those of all classes, and those named by its virtual servers, which
+// a class may have used before. A missing pool affects only the Services of its class.
+func (v *views) watchPools(ctx context.Context, o observed) error {
+	ids, err := v.classPools(ctx)
+	if err != nil {
+		return err
+	}
+	v.watch(ids...)
+	for _, s := range o.servers {
+		v.watch(s.tag(scopePool))
+	}
+	return nil
+}
+
+// classPools returns the existing pools of all classes.
+func (v *views) classPools(ctx context.Context) (ids []string, err error) {
+	for _, name := range slices.Sorted(maps.Keys(v.classes)) {
+		id, err := v.poolID(ctx, v.classes[name])
+		if _, failed := errors.AsType[*cloudapi.Error](err); failed {
+			return nil, err
+		}
+		if err != nil {
+			klog.ErrorS(err, "Allocations in the pool of a class are not looked for", "class", name)
+			continue
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// searchPools searches all pools for the address of a Service without virtual servers, which would name the pool: somebody deleted them, or
+// a deletion was interrupted.
+func (v *views) searchPools(ctx context.Context, key string) error {
+	pools, err := v.ipPools.All(ctx, inventory.Query{MaxAge: updateMaxAge})
+	if err != nil {
+		return err
+	}
+	for _, p := range pools {
+		list, _, err := nsxList[ipAllocation](ctx, v.nsx, kindAllocation, pathIPPools+"/"+p.ID+"/ip-allocations")
+		switch {
+		case errors.Is(err, cloudapi.ErrNotFound), isForbidden(err):
+			klog.InfoS("Not looking for an address in a pool", "pool", p.ID, "reason", err.Error()) // no address could have been allocated from it
+			continue
+		case err != nil:
+			return err
+		}
+		if slices.ContainsFunc(list, func(a *ipAllocation) bool { return slices.Contains(byTags(a.common()), key) }) {
+			v.watch(p.ID)
+		}
+	}
+	return nil
+}
+
+// isAddressTaken reports whether another owner's virtual server uses an allocated address.
+func (v *views) isAddressTaken(o observed) bool {
+	return slices.ContainsFunc(o.allocations, func(a *ipAllocation) bool {
+		address := a.address()
+		return address != "" && len(v.servers.PeekIndex(indexVIP, address)) > 0
+	})
+}
+
+// ports returns the ports of a Service, with the application profiles of its class.
+func (v *views) ports(ctx context.Context, service *v1.Service, class loadBalancerClass) (list []wantedPort, err error) {
+	for _, p := range service.Spec.Ports {
+		port := wantedPort{Protocol: protocolOf(p), Port: p.Port, NodePort: p.NodePort}
+		path, name, kind := class.TCPAppProfilePath, class.TCPAppProfileName, typeTCPProfile
+		if port.Protocol == v1.ProtocolUDP {
+			path, name, kind = class.UDPAppProfilePath, class.UDPAppProfileName, typeUDPProfile
+		}
+		if port.Profile, err = v.profile(ctx, path, name, kind); err != nil {
+			return nil, err
+		}
+		list = append(list, port)
+	}
+	return list, nil
+}
+
+// checkReferences handles a creation that refers to a missing object: everything is read again. NSX's error codes are not documented, so
+// the referenced objects are read.
+func (v *views) checkReferences(ctx context.Context, err error, objects []object, made []string) error {
+	if !isInvalidWrite(err) && !errors.Is(err, cloudapi.ErrNotFound) {
+		return nil
+	}
+	for _, path := range referencedPaths(objects) {
+		if slices.Contains(made, path) {
+			continue
+		}
+		missing := v.nsx.call(ctx, "reading "+path, http.MethodGet, path, nil, &struct{}{})
+		if !errors.Is(missing, cloudapi.ErrNotFound) {
+			continue
+		}
+		klog.InfoS("An object that a new one refers to is gone; looking again", "path", path, "reason", err.Error())
+		v.services.InvalidateAll()
+		v.pools.InvalidateAll()
+		v.monitors.InvalidateAll()
+		return services.ErrGone
+	}
+	return nil
+}
+
+// put stores a written object in the shared views.
+func (v *views) put(x object) {
+	switch x := x.(type) {
+	case *virtualServer:
+		v.servers.Put(x)
+	case *serverPool:
+		v.pools.Put(x)
+	case *monitorProfile:
+		v.monitors.Put(x)
+	case *lbService:
+		v.services.Put(x)
+	}
+}
+
+// invalidate makes an object be read again after a write of unknown outcome.
+func (v *views) invalidate(x object) {
+	switch x := x.(type) {
+	case *virtualServer:
+		v.servers.Invalidate(x.ID)
+	case *serverPool:
+		v.pools.Invalidate(x.ID)
+	case *monitorProfile:
+		v.monitors.Invalidate(x.ID)
+	case *lbService:
+		v.services.Invalidate(x.ID)
+	case *ipAllocation:
+		v.allocations.Invalidate(x.key())
+	}
+}
+
+// forget removes a deleted object from the shared views.
+func (v *views) forget(x object) {
+	switch x := x.(type) {
+	case *virtualServer:
+		v.servers.Forget(x.ID)
+	case *serverPool:
+		v.pools.Forget(x.ID)
+	case *monitorProfile:
+		v.monitors.Forget(x.ID)
+	case *lbService:
+		v.services.Forget(x.ID)
+	case *ipAllocation:
+		v.allocations.Forget(x.key())
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"path"
 	"strings"
@@ -13,17 +12,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vmware/govmomi/vim25/types"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	kubetesting "k8s.io/client-go/testing"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
@@ -68,7 +68,7 @@ type nsxPart struct {
 }
 
 func newNSXPart(c Config, in registry.Inputs) (*nsxPart, error) {
-	parts, err := newNSXParts(c, in, ofStatus)
+	parts, err := newNSXParts(c, in, &nodecount.Counter{}, ofStatus)
 	if err != nil {
 		return nil, err
 	}
@@ -80,16 +80,17 @@ func newNSXPart(c Config, in registry.Inputs) (*nsxPart, error) {
 
 // SetInformers implements cloudprovider.InformerUser.
 func (p *nsxPart) SetInformers(factory informers.SharedInformerFactory) {
+	p.parts.nodes.SetLister(factory.Core().V1().Nodes().Lister())
 	p.parts.setInformers(factory)
 }
 
 // Orphans and DeleteOrphan implement contract.OrphanFinder.
 func (p *nsxPart) Orphans(ctx context.Context, living []*v1.Service) ([]contract.Orphan, error) {
-	return p.parts.orphans(ctx, living)
+	return p.parts.Orphans(ctx, living)
 }
 
 func (p *nsxPart) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
-	return p.parts.deleteOrphan(ctx, o)
+	return p.parts.DeleteOrphan(ctx, o)
 }
 
 // nsxWorld is that part on a simulated NSX and a fake API server, for tests of single parts.
@@ -184,14 +185,11 @@ func (w *nsxWorld) restart() {
 	if w.network != nil { // otherwise it is on the loopback
 		in.Dial = w.network.Dial
 	}
-	parts, err := newNSXParts(w.config, in, w.reach)
+	parts, err := newNSXParts(w.config, in, &nodecount.Counter{}, w.reach)
 	require.NoError(w.T, err)
 	parts.begin(cloudbase.Begun{Kube: w.Kube, Events: w.Recorder})
 	parts.loadBalancers.cluster.SetServices(w.Services())
-	parts.loadBalancers.setNodes(w.Nodes())
-	if parts.routes != nil {
-		parts.routes.setNodes(w.Nodes())
-	}
+	parts.nodes.SetLister(w.Nodes())
 	w.nsxParts = parts
 }
 

@@ -19,16 +19,16 @@ const kindLoadBalancer = "NSX load balancer"
 
 // orphans returns the objects with the mark of this cluster and tags of no existing Service. An unmarked object is never an orphan: the
 // cluster name in a tag may be another cluster's as well.
-func (l *loadBalancers) orphans(ctx context.Context, living []*v1.Service, age time.Duration) (map[string]observation, error) {
-	mark, err := l.cluster.KnownMark(ctx)
+func (r *reconciler) orphans(ctx context.Context, living []*v1.Service, age time.Duration) (map[string]observed, error) {
+	mark, err := r.cluster.KnownMark(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all, err := l.readAll(ctx, inventory.Query{MaxAge: age})
+	all, err := r.readAll(ctx, inventory.Query{MaxAge: age})
 	if err != nil {
 		return nil, err
 	}
-	found, taken := map[string]observation{}, map[string]bool{}
+	found, taken := map[string]observed{}, map[string]bool{}
 	for _, s := range living {
 		if ownership.MayHave(s) {
 			taken[serviceKey(s)] = true
@@ -36,10 +36,10 @@ func (l *loadBalancers) orphans(ctx context.Context, living []*v1.Service, age t
 	}
 	for _, x := range all.objects() {
 		key := x.common().tag(scopeService)
-		if !slices.Contains(marksOf(x), mark) || key == "" || taken[key] || x.common().tag(scopeOwner) != l.config.owner() {
+		if !slices.Contains(marksOf(x), mark) || key == "" || taken[key] || x.common().tag(scopeOwner) != r.config.owner() {
 			continue
 		}
-		group := tagIndex(l.config.owner(), x.common().tag(scopeCluster), key)
+		group := tagIndex(r.config.owner(), x.common().tag(scopeCluster), key)
 		if _, known := found[group]; !known {
 			o := all.filter(func(x object) bool { return slices.Contains(byTags(x.common()), group) })
 			isForeign := o.foreignObjects(mark)
@@ -50,29 +50,25 @@ func (l *loadBalancers) orphans(ctx context.Context, living []*v1.Service, age t
 }
 
 // readAll holds all load balancer objects of NSX.
-func (l *loadBalancers) readAll(ctx context.Context, q inventory.Query) (o observation, err error) {
-	if o.servers, err = l.views.servers.All(ctx, q); err != nil {
+func (r *reconciler) readAll(ctx context.Context, q inventory.Query) (o observed, err error) {
+	if o.servers, err = r.views.servers.All(ctx, q); err != nil {
 		return o, err
 	}
-	if o.pools, err = l.views.pools.All(ctx, q); err != nil {
+	if o.pools, err = r.views.pools.All(ctx, q); err != nil {
 		return o, err
 	}
-	if o.monitors, err = l.views.monitors.All(ctx, q); err != nil {
+	if o.monitors, err = r.views.monitors.All(ctx, q); err != nil {
 		return o, err
 	}
-	if err = l.watchPools(ctx, o); err != nil {
+	if err = r.views.watchPools(ctx, o); err != nil {
 		return o, err
 	}
-	o.allocations, err = l.views.allocations.All(ctx, q)
+	o.allocations, err = r.views.allocations.All(ctx, q)
 	return o, err
 }
 
 // Orphans implements contract.OrphanFinder: load balancers with the mark of this cluster that no Service has.
-func (c *cloud) Orphans(ctx context.Context, living []*v1.Service) ([]contract.Orphan, error) {
-	return c.nsx.orphans(ctx, living)
-}
-
-func (p *nsxParts) orphans(ctx context.Context, living []*v1.Service) ([]contract.Orphan, error) {
+func (p *nsxParts) Orphans(ctx context.Context, living []*v1.Service) ([]contract.Orphan, error) {
 	if p == nil || p.loadBalancers == nil {
 		return nil, contract.ErrNoOrphans
 	}
@@ -94,11 +90,7 @@ func groupOf(group string) (cluster, service string) {
 }
 
 // DeleteOrphan implements contract.OrphanFinder. The object is checked again right before.
-func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
-	return c.nsx.deleteOrphan(ctx, o)
-}
-
-func (p *nsxParts) deleteOrphan(ctx context.Context, o contract.Orphan) error {
+func (p *nsxParts) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if p == nil || p.loadBalancers == nil {
 		return contract.ErrNoOrphans
 	}
@@ -111,9 +103,9 @@ func (p *nsxParts) deleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err != nil {
 		return err
 	}
-	for group, observed := range found {
+	for group, objects := range found {
 		if cluster, key := groupOf(group); cluster+"/"+key == o.ID {
-			return l.removeAll(ctx, cluster, observed)
+			return l.removeAll(ctx, cluster, objects)
 		}
 	}
 	all, err := l.readAll(ctx, inventory.Query{MaxAge: newMaxAge})
@@ -129,8 +121,8 @@ func (p *nsxParts) deleteOrphan(ctx context.Context, o contract.Orphan) error {
 }
 
 // removeAll deletes all objects of a load balancer, those that refer to others first.
-func (l *loadBalancers) removeAll(ctx context.Context, cluster string, o observation) error {
-	changes, err := l.removals(ctx, cluster, o)
+func (r *reconciler) removeAll(ctx context.Context, cluster string, o observed) error {
+	changes, err := r.removals(ctx, cluster, o)
 	for _, c := range changes {
 		if err == nil {
 			o, err = c.Make(ctx, nil, o)

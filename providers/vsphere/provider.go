@@ -56,20 +56,20 @@ type cloud struct {
 
 	api       *api
 	instances *instances
-	// nsx is nil where the configuration asks for nothing of NSX.
-	nsx *nsxParts
+	// nsxParts is nil where the configuration asks for nothing of NSX.
+	*nsxParts
 }
 
 func buildCloud(config Config, a *api, in registry.Inputs) (c *cloud, err error) {
 	c = &cloud{api: a, instances: newInstances(config, a)}
 	c.Name, c.HTTP, c.NodeAPI, c.Begin = Name, a.http, c.instances, c.begin
-	if c.nsx, err = newNSXParts(config, in, c.instances.addressesOf); err != nil {
+	if c.nsxParts, err = newNSXParts(config, in, c.instances.nodes, c.instances.addressesOf); err != nil {
 		return nil, err
 	}
-	if c.nsx != nil && c.nsx.loadBalancers != nil {
-		c.nsx.loadBalancers.Identify = c.instances.Identify
+	if c.nsxParts != nil && c.loadBalancers != nil {
+		c.loadBalancers.Identify = c.instances.Identify
 	}
-	c.ServiceAPI, c.RouteAPI = c.nsx.serviceAPI(), c.nsx.routeAPI()
+	c.ServiceAPI, c.RouteAPI = c.serviceAPI(), c.routeAPI()
 	return c, nil
 }
 
@@ -78,7 +78,7 @@ func (c *cloud) begin(b cloudbase.Begun) {
 	for _, v := range c.api.vcenters {
 		v.begin(b)
 	}
-	c.nsx.begin(b)
+	c.nsxParts.begin(b)
 	rescue.Go("ending the sessions of vCenter", func() {
 		<-b.Stop
 		c.api.close(context.Background())
@@ -88,7 +88,7 @@ func (c *cloud) begin(b cloudbase.Begun) {
 // SetInformers implements cloudprovider.InformerUser.
 func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.instances.nodes.SetLister(factory.Core().V1().Nodes().Lister())
-	c.nsx.setInformers(factory)
+	c.setInformers(factory)
 }
 
 // permissions are the rights that the credential needs.

@@ -2,19 +2,14 @@ package vsphere
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/vmware/govmomi/vim25/types"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
@@ -22,6 +17,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
@@ -46,45 +42,31 @@ type routes struct {
 	collection string
 	view       *inventory.Inventory[string, *staticRoute]
 	cluster    *ownership.Cluster
+	nodes      *nodecount.Counter
 	// addresses are those of nodes.
 	addresses reach
-
-	mu     sync.Mutex
+	// events is set before the first call.
 	events record.EventRecorder
-	nodes  listers.NodeLister
-	// unrealized are the IDs of written routes that are not realized yet.
-	unrealized map[string]bool
+	// unrealized are the IDs of written routes.
+	unrealized unrealized
 }
 
 var _ cloudprovider.Routes = (*routes)(nil)
 
-func newRoutes(c routeConfig, n *nsx, addresses reach) (*routes, error) {
+func newRoutes(c routeConfig, n *nsx, nodes *nodecount.Counter, addresses reach) (*routes, error) {
 	gateway, err := c.tier1()
 	if err != nil {
 		return nil, err
 	}
 	collection := tier1Prefix + gateway + "/static-routes"
 	return &routes{
-		nsx: n, collection: collection, cluster: &ownership.Cluster{}, addresses: addresses, unrealized: map[string]bool{},
+		nsx: n, collection: collection, cluster: &ownership.Cluster{}, nodes: nodes, addresses: addresses,
 		view: view[staticRoute](n, kindRoute, collection, func(known, listed *staticRoute) bool { return known.hop() == listed.hop() }, nil),
 	}, nil
 }
 
 // gateway is the path of the gateway with the routes.
 func (r *routes) gateway() string { return strings.TrimSuffix(r.collection, "/static-routes") }
-
-func (r *routes) begin(kube kubernetes.Interface, events record.EventRecorder) {
-	r.cluster.SetClient(kube)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.events = events
-}
-
-func (r *routes) setNodes(l listers.NodeLister) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.nodes = l
-}
 
 // check makes a cheap authenticated read.
 func (r *routes) check(ctx context.Context) error {
@@ -93,13 +75,7 @@ func (r *routes) check(ctx context.Context) error {
 }
 
 func (r *routes) nodesByName() (map[string]*v1.Node, error) {
-	r.mu.Lock()
-	lister := r.nodes
-	r.mu.Unlock()
-	if lister == nil {
-		return nil, errors.New("the nodes are not known yet")
-	}
-	list, err := lister.List(labels.Everything())
+	list, err := r.nodes.Known()
 	byName := map[string]*v1.Node{}
 	for _, n := range list {
 		byName[n.Name] = n
@@ -154,7 +130,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 			if err != nil { // the route stays until they are known; those of other nodes do not wait
 				klog.ErrorS(err, "It is not known whether a route leads to its node", "node", name, "route", s.ID)
 			}
-			if (r.isUnrealized(s.ID) || !leadsTo(s, name, addresses)) && slices.Contains(cidrsOf(node), s.Network) {
+			if (r.unrealized.has(s.ID) || !leadsTo(s, name, addresses)) && slices.Contains(cidrsOf(node), s.Network) {
 				continue
 			}
 			shown.TargetNodeAddresses = node.Status.Addresses
@@ -232,7 +208,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, wanted *
 		if s, err = r.write(ctx, cluster, hint, node, wanted.DestinationCIDR, hop, s); err != nil {
 			return err
 		}
-	} else if !r.isUnrealized(s.ID) {
+	} else if !r.unrealized.has(s.ID) {
 		return nil
 	}
 	return r.waitUntilRealized(ctx, known, s)
@@ -257,7 +233,7 @@ func (r *routes) write(ctx context.Context, cluster, hint, node, destination, ho
 		s.Tags = marking{marks: []string{mark}}.addMarks(s.Tags)
 	}
 	klog.InfoS("Changing route", "gateway", r.collection, "route", s.ID, "destination", destination, "nextHop", hop)
-	r.noteUnrealized(s.ID)
+	r.unrealized.add(s.ID)
 	if err := r.nsx.patch(ctx, kindRoute, pathOf(r.collection, s), s); err != nil {
 		r.view.Invalidate(s.ID)
 		return nil, cloudapi.NotAbsence(err)
@@ -315,7 +291,7 @@ func (r *routes) waitUntilRealized(ctx context.Context, node *v1.Node, s *static
 				r.report(node, err)
 				return err
 			case stateRealized:
-				r.noteRealized(s.ID)
+				r.unrealized.remove(s.ID)
 				return nil
 			}
 		}
@@ -324,11 +300,8 @@ func (r *routes) waitUntilRealized(ctx context.Context, node *v1.Node, s *static
 }
 
 func (r *routes) report(node *v1.Node, err error) {
-	r.mu.Lock()
-	recorder := r.events
-	r.mu.Unlock()
-	if recorder != nil && node != nil {
-		recorder.Event(node, v1.EventTypeWarning, eventRouteNotRealized, err.Error())
+	if r.events != nil && node != nil {
+		r.events.Event(node, v1.EventTypeWarning, eventRouteNotRealized, err.Error())
 	}
 }
 
@@ -349,25 +322,7 @@ func (r *routes) DeleteRoute(ctx context.Context, cluster string, unwanted *clou
 			return err
 		}
 		r.view.Forget(s.ID)
-		r.noteRealized(s.ID)
+		r.unrealized.remove(s.ID)
 	}
 	return nil
-}
-
-func (r *routes) noteUnrealized(id string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.unrealized[id] = true
-}
-
-func (r *routes) noteRealized(id string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.unrealized, id)
-}
-
-func (r *routes) isUnrealized(id string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.unrealized[id]
 }

@@ -48,7 +48,7 @@ func (w *testWorld) addBalancer(subnet string, nodePort int) {
 	for _, b := range listOf(d["backendSets"].(document)["TCP-80"].(document)["backends"]) {
 		b.(document)["port"] = nodePort
 	}
-	_, err := w.cloud.reconciler.api.call(w.Context(), "making it", "POST", "/loadBalancers", d, nil, "another")
+	_, err := w.cloud.loadBalancers.api.call(w.Context(), "making it", "POST", "/loadBalancers", d, nil, "another")
 	require.NoError(w, err)
 	time.Sleep(time.Minute)
 }

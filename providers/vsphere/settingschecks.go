@@ -16,7 +16,7 @@ var _ registry.SettingsChecker = (*cloud)(nil)
 
 // CheckSettings implements registry.SettingsChecker: what vCenter and NSX alone can judge, all at once.
 func (c *cloud) CheckSettings(ctx context.Context) error {
-	return errors.Join(c.api.checkSettings(ctx, c.instances.config.Labels), c.nsx.checkSettings(ctx))
+	return errors.Join(c.api.checkSettings(ctx, c.instances.config.Labels), c.nsxParts.checkSettings(ctx))
 }
 
 // checkSettings looks for the datacenters and the categories of tags.
@@ -74,14 +74,13 @@ func (s *settingsCheck) exists(ctx context.Context, key, path string) {
 	s.note(err)
 }
 
-func (s *settingsCheck) loadBalancers(ctx context.Context, l *loadBalancers) {
+func (s *settingsCheck) loadBalancers(ctx context.Context, l *reconciler) {
 	s.exists(ctx, "loadBalancer.tier1GatewayPath", l.config.Tier1GatewayPath)
 	if id := l.config.LBServiceID; id != "" {
 		s.exists(ctx, "loadBalancer.lbServiceId", pathServices+"/"+id)
 	}
-	classes := l.config.classes()
-	for _, name := range slices.Sorted(maps.Keys(classes)) {
-		class, at := classes[name], sectionClass+"."+name
+	for _, name := range slices.Sorted(maps.Keys(l.views.classes)) {
+		class, at := l.views.classes[name], sectionClass+"."+name
 		if class.IPPoolID != "" {
 			s.exists(ctx, at+".ipPoolId", pathIPPools+"/"+class.IPPoolID)
 		} else {
@@ -93,7 +92,7 @@ func (s *settingsCheck) loadBalancers(ctx context.Context, l *loadBalancers) {
 	}
 }
 
-func (s *settingsCheck) profile(ctx context.Context, l *loadBalancers, key, path, name, kind string) {
+func (s *settingsCheck) profile(ctx context.Context, l *reconciler, key, path, name, kind string) {
 	if path != "" {
 		s.exists(ctx, key, path)
 		return

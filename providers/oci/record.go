@@ -32,19 +32,19 @@ func (p placement) record(lb *loadBalancer) string {
 }
 
 // recording are the changes that make the record of a Service say what it should.
-func (r *sharedParts) recording(service *v1.Service, compartment string) []change {
+func (r *common) recording(service *v1.Service, compartment string) []change {
 	if service.Annotations[annotationPlaced] == compartment {
 		return nil
 	}
 	return []change{{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "annotation " + annotationPlaced + " of the Service", Detail: compartment},
-		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
-			return o, r.recordPlace(ctx, q, compartment)
+		Make: func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+			return o, r.recordPlace(ctx, req, compartment)
 		},
 	}}
 }
 
-func (r *sharedParts) recordPlace(ctx context.Context, q *services.Request, compartment string) error {
+func (r *common) recordPlace(ctx context.Context, req *services.Request, compartment string) error {
 	if r.kube == nil {
 		return nil
 	}
@@ -52,21 +52,21 @@ func (r *sharedParts) recordPlace(ctx context.Context, q *services.Request, comp
 	if compartment != "" {
 		value = compartment
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": q.Service.UID, "annotations": map[string]any{annotationPlaced: value}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": req.Service.UID, "annotations": map[string]any{annotationPlaced: value}}})
 	if err != nil {
 		return fmt.Errorf("recording the compartment of the load balancer on the Service: %w", err)
 	}
-	stored, err := r.kube.CoreV1().Services(q.Service.Namespace).Patch(ctx, q.Service.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	stored, err := r.kube.CoreV1().Services(req.Service.Namespace).Patch(ctx, req.Service.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("recording the compartment of the load balancer on the Service: %w", err)
 	}
-	updated := q.Service.DeepCopy() // what is stored lacks what was translated from portable annotations
+	updated := req.Service.DeepCopy() // what is stored lacks what was translated from portable annotations
 	updated.ResourceVersion = stored.ResourceVersion
 	delete(updated.Annotations, annotationPlaced)
 	if compartment != "" {
 		metav1.SetMetaDataAnnotation(&updated.ObjectMeta, annotationPlaced, compartment)
 	}
-	q.Service = updated
+	req.Service = updated
 	return nil
 }
 
