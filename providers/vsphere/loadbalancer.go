@@ -246,8 +246,8 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 	s, _, _ := parseSettings(req.Service, r.config) // Validate has refused a Service with faults
 	members, doubt := r.addresses.members(ctx, req.Cluster, req.Nodes)
 	d = desired{
-		uid: string(req.Service.UID), name: loadBalancerName(req.Cluster, req.Service), key: serviceKey(req.Service), cluster: req.Cluster, class: s.Class,
-		members: members, doubt: doubt, snat: snatAutoMap, algorithm: s.Algorithm, check: s.Check,
+		uid: string(req.Service.UID), name: loadBalancerName(req.Cluster, req.Service), key: serviceKey(req.Service), cluster: req.Cluster,
+		class: s.Class, members: members, doubt: doubt, snat: snatAutoMap, algorithm: s.Algorithm, check: s.Check,
 	}
 	if r.config.SNATDisabled {
 		d.snat = snatDisabled
@@ -366,7 +366,7 @@ func (r *reconciler) Complete(ctx context.Context, req *services.Request, o obse
 	shown := slices.ContainsFunc(req.Service.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool { return in.IP == o.address })
 	for _, s := range o.servers {
 		path := pathOf(pathServers, s)
-		if shown && !r.unrealized.has(path) {
+		if shown && !r.unrealized.contains(path) {
 			continue
 		}
 		state, why, err := r.nsx.stateOf(ctx, path)

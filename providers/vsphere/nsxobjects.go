@@ -198,7 +198,7 @@ func (u *unrealized) remove(key string) {
 	delete(u.all, key)
 }
 
-func (u *unrealized) has(key string) bool {
+func (u *unrealized) contains(key string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.all[key]

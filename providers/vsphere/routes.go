@@ -130,7 +130,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 			if err != nil { // the route stays until they are known; those of other nodes do not wait
 				klog.ErrorS(err, "It is not known whether a route leads to its node", "node", name, "route", s.ID)
 			}
-			if (r.unrealized.has(s.ID) || !leadsTo(s, name, addresses)) && slices.Contains(cidrsOf(node), s.Network) {
+			if (r.unrealized.contains(s.ID) || !leadsTo(s, name, addresses)) && slices.Contains(cidrsOf(node), s.Network) {
 				continue
 			}
 			shown.TargetNodeAddresses = node.Status.Addresses
@@ -208,7 +208,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, wanted *
 		if s, err = r.write(ctx, cluster, hint, node, wanted.DestinationCIDR, hop, s); err != nil {
 			return err
 		}
-	} else if !r.unrealized.has(s.ID) {
+	} else if !r.unrealized.contains(s.ID) {
 		return nil
 	}
 	return r.waitUntilRealized(ctx, known, s)
