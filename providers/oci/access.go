@@ -37,7 +37,7 @@ func (r *common) desireRules(
 		case req.Purpose == services.Plan:
 			return nil, nil
 		default: // nothing is known of where nodes are: what is open stays
-			return r.lists.unproved(ctx, request, nil)
+			return r.lists.findUnproved(ctx, request, nil)
 		}
 	case r.lists.holds(req.Service.UID):
 		request.leaving, request.nodes = true, nil
@@ -52,7 +52,7 @@ func (r *common) desireRules(
 	if err != nil || request.leaving {
 		return nil, err
 	}
-	return r.lists.unproved(ctx, request, d.lists)
+	return r.lists.findUnproved(ctx, request, d.lists)
 }
 
 // desireGroup adds what is to become of the network security group of a Service.
@@ -138,7 +138,7 @@ func (r *common) leaveLists(ctx context.Context, service *v1.Service, o observed
 		if unread != nil {
 			asked.sources = []string{everybody}
 		}
-		plans, missed, err = r.lists.plan(ctx, r.lists.leaving(service, asked, s, o.lb))
+		plans, missed, err = r.lists.plan(ctx, r.lists.requestRemoval(service, asked, s, o.lb))
 	}
 	return r.lists.changes(service, plans), missed, err
 }
@@ -176,8 +176,8 @@ func unmarked(lb *loadBalancer) bool { return lb.Tags[tagCluster] == "" }
 
 func (s settings) managesLists() bool { return s.mode == modeAll || s.mode == modeFrontend }
 
-// leaving returns the request that removes a load balancer's rules from security lists.
-func (b *securityLists) leaving(service *v1.Service, asked access, s settings, lb *loadBalancer) ruleRequest {
+// requestRemoval returns the request that removes a load balancer's rules from security lists.
+func (b *securityLists) requestRemoval(service *v1.Service, asked access, s settings, lb *loadBalancer) ruleRequest {
 	request := ruleRequest{
 		service: service, access: asked, former: accessThere(lb, asked.sources), frontend: s.mode == modeFrontend, balancers: lb.Subnets,
 		nodes: b.instances.nodes.Nodes(), four: !s.sixAlone, six: s.six, leaving: true, unmarked: unmarked(lb),

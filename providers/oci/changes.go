@@ -21,8 +21,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// waiting stands before changes of a load balancer on which the cloud works for somebody else: what is to be changed shows then.
-func (r *loadBalancers) waiting(lb *loadBalancer) change {
+// planWait stands before changes of a load balancer on which the cloud works for somebody else: what is to be changed shows then.
+func (r *loadBalancers) planWait(lb *loadBalancer) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: r.kind.title + " " + lb.Name}, Wait: true, Replan: true,
 		Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
@@ -38,7 +38,7 @@ func (r *loadBalancers) waiting(lb *loadBalancer) change {
 // whenIdle are changes, after a wait where the cloud works for somebody else.
 func (r *loadBalancers) whenIdle(lb *loadBalancer, all []change) []change {
 	if lb.State == stateUpdating && len(all) > 0 {
-		return append([]change{r.waiting(lb)}, all...)
+		return append([]change{r.planWait(lb)}, all...)
 	}
 	return all
 }
@@ -57,27 +57,27 @@ func (r *loadBalancers) change(action, object, detail string, compare func() (be
 // version of IP comes before what has it, and goes after it.
 func (r *reconciler) Changes(req services.Request, o observed, d desired) ([]change, error) {
 	if o.lb == nil {
-		all := r.recording(req.Service, d.record)
+		all := r.planRecord(req.Service, d.record)
 		if o.group == nil && d.group.create != nil {
-			all = append(all, r.groups.creating(req.Service, d)) // what follows is computed again, with it
+			all = append(all, r.groups.planCreation(req.Service, d)) // what follows is computed again, with it
 		}
-		return append(append(all, r.groups.openings(d.group.edits)...), r.creating(req.Service, d)), nil
+		return append(append(all, r.groups.openings(d.group.edits)...), r.planCreation(req.Service, d)), nil
 	}
 	if o.group == nil && d.group.create != nil {
-		return []change{r.groups.creating(req.Service, d)}, nil
+		return []change{r.groups.planCreation(req.Service, d)}, nil
 	}
 	first, last := r.lists.changes(req.Service, early(d.lists, d.former)), r.lists.changes(req.Service, late(d.lists, d.former))
 	if d.group.create != nil { // lists have no rules any more, and let clients in until the group does
 		first, last = nil, append(first, last...)
 	}
-	all := slices.Concat(r.recording(req.Service, d.record), first, r.groups.openings(d.group.edits))
+	all := slices.Concat(r.planRecord(req.Service, d.record), first, r.groups.openings(d.group.edits))
 	wider, narrower := r.versionChanges(o.lb, d.version)
 	certificates, oldCertificates := r.certificateChanges(o.lb, d)
 	ruleSets, oldRuleSets := r.ruleSetChanges(o.lb, d)
 	all = slices.Concat(all, wider, certificates, ruleSets, r.changesOfParts(o.lb, d), oldRuleSets, oldCertificates, r.changesOfWhole(o.lb, d),
 		narrower, services.EachTried(last), r.groups.closings(d.group.edits))
 	if d.group.obsolete != nil {
-		all = append(all, r.groups.deleting(d.group.obsolete))
+		all = append(all, r.groups.planDeletion(d.group.obsolete))
 	}
 	return r.whenIdle(o.lb, all), nil
 }
@@ -100,33 +100,33 @@ func (r *loadBalancers) versionChanges(lb *loadBalancer, version string) (first,
 func (r *loadBalancers) changesOfParts(lb *loadBalancer, d desired) (all []change) {
 	listeners, extra := matchListeners(lb.Listeners, d.listeners)
 	for _, name := range extra {
-		all = append(all, r.deletingPart("listener", "/listeners/", name, lb.Listeners[name]))
+		all = append(all, r.planPartDeletion("listener", "/listeners/", name, lb.Listeners[name]))
 	}
 	for _, name := range sortedKeys(d.sets) {
 		want := d.sets[name]
 		have, there := lb.BackendSets[name]
 		if !there {
-			all = append(all, r.addingPart("backend set", "/backendSets", name, want))
+			all = append(all, r.planPart("backend set", "/backendSets", name, want))
 			continue
 		}
 		if after, what := mergeSetTLS(have, want, d.noNodes); len(what) > 0 {
-			all = append(all, r.updatingSet(name, have, after, what))
+			all = append(all, r.planSetUpdate(name, have, after, what))
 		}
 	}
 	for _, name := range sortedKeys(d.listeners) {
 		is, there := listeners[name]
 		if !there {
-			all = append(all, r.addingPart("listener", "/listeners", name, d.listeners[name]))
+			all = append(all, r.planPart("listener", "/listeners", name, d.listeners[name]))
 			continue
 		}
 		have := lb.Listeners[is]
 		if after, differs := mergeListener(have, d.listeners[name]); differs {
-			all = append(all, r.updatingListener(is, have, after))
+			all = append(all, r.planListenerUpdate(is, have, after))
 		}
 	}
 	for _, name := range sortedKeys(lb.BackendSets) {
 		if _, wanted := d.sets[name]; !wanted {
-			all = append(all, r.deletingPart("backend set", "/backendSets/", name, lb.BackendSets[name]))
+			all = append(all, r.planPartDeletion("backend set", "/backendSets/", name, lb.BackendSets[name]))
 		}
 	}
 	return all
@@ -141,7 +141,7 @@ func (r *loadBalancers) ruleSetChanges(lb *loadBalancer, d desired) (first, last
 		have, there := lb.RuleSets[name]
 		switch {
 		case !there:
-			first = append(first, r.addingPart("rule set", "/ruleSets", name, d.ruleSets[name]))
+			first = append(first, r.planPart("rule set", "/ruleSets", name, d.ruleSets[name]))
 		case !sameItems(listOf(have["items"]), listOf(d.ruleSets[name]["items"])):
 			first = append(first, r.change(contract.PlanChange, "rule set "+name, "", func() (any, any) { return withoutShown(have), d.ruleSets[name] },
 				write{what: "changing rule set " + name, method: http.MethodPut, path: "/ruleSets/" + url.PathEscape(name), in: d.ruleSets[name]}))
@@ -149,13 +149,13 @@ func (r *loadBalancers) ruleSetChanges(lb *loadBalancer, d desired) (first, last
 	}
 	for _, name := range sortedKeys(lb.RuleSets) {
 		if _, wanted := d.ruleSets[name]; !wanted {
-			last = append(last, r.deletingPart("rule set", "/ruleSets/", name, lb.RuleSets[name]))
+			last = append(last, r.planPartDeletion("rule set", "/ruleSets/", name, lb.RuleSets[name]))
 		}
 	}
 	return first, last
 }
 
-func (r *loadBalancers) updatingListener(name string, have, after document) change {
+func (r *loadBalancers) planListenerUpdate(name string, have, after document) change {
 	return r.change(contract.PlanChange, "listener "+name, "", func() (any, any) { return withoutShown(have), after }, write{
 		what: "changing listener " + name, method: http.MethodPut, path: "/listeners/" + url.PathEscape(name), in: after, listener: name, have: have,
 	})
@@ -182,7 +182,7 @@ func (r *loadBalancers) changesOfWhole(lb *loadBalancer, d desired) (all []chang
 	return all
 }
 
-func (r *loadBalancers) updatingSet(name string, have, after document, what []string) change {
+func (r *loadBalancers) planSetUpdate(name string, have, after document, what []string) change {
 	before := withoutShown(have)
 	before["backends"], _ = mergeBackends(listOf(have["backends"]), listOf(have["backends"])) // without what the cloud fills in
 	return r.change(contract.PlanChange, "backend set "+name, strings.Join(what, ", "), func() (any, any) { return before, after }, write{
@@ -190,21 +190,21 @@ func (r *loadBalancers) updatingSet(name string, have, after document, what []st
 	})
 }
 
-// addingPart makes a part: whether one was made that was not answered shows in what is there, since names are unique in a load balancer.
-func (r *loadBalancers) addingPart(kind, path, name string, want document) change {
+// planPart makes a part: whether one was made that was not answered shows in what is there, since names are unique in a load balancer.
+func (r *loadBalancers) planPart(kind, path, name string, want document) change {
 	asked := withoutShown(want)
 	asked["name"] = name
 	return r.change(contract.PlanCreate, kind+" "+name, "", func() (any, any) { return nil, asked },
 		write{what: "creating " + kind + " " + name, method: http.MethodPost, path: path, in: asked})
 }
 
-func (r *loadBalancers) deletingPart(kind, path, name string, have document) change {
+func (r *loadBalancers) planPartDeletion(kind, path, name string, have document) change {
 	return r.change(contract.PlanDelete, kind+" "+name, "", func() (any, any) { return have, nil },
 		write{what: "deleting " + kind + " " + name, method: http.MethodDelete, path: path + url.PathEscape(name)})
 }
 
-// creating makes a load balancer with all that belongs to it.
-func (r *loadBalancers) creating(service *v1.Service, d desired) change {
+// planCreation makes a load balancer with all that belongs to it.
+func (r *loadBalancers) planCreation(service *v1.Service, d desired) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanCreate, Object: r.kind.title + " " + d.name}, Creates: true, Replan: true,
 		Compare: func() (before, after any) { return nil, d.shownCreation() },
@@ -277,8 +277,8 @@ func (t *retryTokens) forget(uid types.UID) {
 	delete(t.attempts, uid)
 }
 
-// deleting removes a load balancer, with all that belongs to it.
-func (r *loadBalancers) deleting(lb *loadBalancer) change {
+// planDeletion removes a load balancer, with all that belongs to it.
+func (r *loadBalancers) planDeletion(lb *loadBalancer) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanDelete, Object: r.kind.title + " " + lb.Name},
 		Compare: func() (before, after any) { return lb, nil },

@@ -225,8 +225,8 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 		return d, findings, err
 	}
 	d = desired{
-		name: r.kind.name(req.Service), version: s.version(), listeners: s.desiredListeners(req.Service), sets: s.desiredSets(req.Service, req.Nodes),
-		groups: s.groups(), ruleSets: s.ruleSets,
+		name: r.kind.name(req.Service), version: s.version(), listeners: s.desiredListeners(req.Service),
+		sets: s.desiredSets(req.Service, req.Nodes), groups: s.groups(), ruleSets: s.ruleSets,
 	}
 	if d.noNodes = reachNobody(d.sets); d.noNodes {
 		findings = append(findings, r.withoutNodes(d.name))
@@ -398,7 +398,7 @@ func (r *reconciler) NodeChanges(ctx context.Context, req services.Request, o ob
 		}
 		after, what := mergeSet(have, document{"backends": want[name]["backends"]}, false)
 		if len(what) > 0 {
-			all = append(all, r.updatingSet(name, have, after, what))
+			all = append(all, r.planSetUpdate(name, have, after, what))
 		}
 	}
 	rules := r.nodeRules(ctx, req.Service, s.inVersion(o.lb.Version), o.lb, reached)
@@ -434,10 +434,10 @@ func (r *reconciler) Deletions(
 				return nil, nil, err
 			}
 		}
-		all = append(all, r.deleting(o.lb))
+		all = append(all, r.planDeletion(o.lb))
 	}
 	if o.group != nil {
-		all = append(all, r.groups.deleting(o.group))
+		all = append(all, r.groups.planDeletion(o.group))
 	}
 	return all, findings, nil
 }

@@ -108,7 +108,7 @@ func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o obse
 	}
 	plans, failed := r.lists.narrowings(ctx, request, lets)
 	if req.Purpose == services.Narrow { // nobody else tells of what stays
-		stays, unread := r.lists.unproved(ctx, request, plans)
+		stays, unread := r.lists.findUnproved(ctx, request, plans)
 		for failed = errors.Join(failed, unread); len(stays) > 0; stays = stays[1:] {
 			failed = errors.Join(failed, errors.New(stays[0].Message))
 		}
@@ -163,7 +163,7 @@ func (g *securityGroups) fillRoom(e groupEdit, opens, closes []change) {
 		o, err := shut(ctx, req, o)
 		for some := range slices.Chunk(refused, ocilimits.RulesAtOnce.Max) {
 			_, full := services.AddWhatFits(some, func(some []document) error {
-				_, err := g.adding(e.id, some).Make(ctx, req, o)
+				_, err := g.planAddition(e.id, some).Make(ctx, req, o)
 				return err
 			})
 			err = errors.Join(err, full)
@@ -316,8 +316,8 @@ func (b *securityLists) narrowingChanges(service *v1.Service, plans []listPlan) 
 	return all
 }
 
-// unproved tells of rules that let others in than a Service asks for, that nothing shows to be anybody's, and that no plan removes.
-func (b *securityLists) unproved(ctx context.Context, r ruleRequest, plans []listPlan) (findings []services.Finding, err error) {
+// findUnproved tells of rules that let others in than a Service asks for, that nothing shows to be anybody's, and that no plan removes.
+func (b *securityLists) findUnproved(ctx context.Context, r ruleRequest, plans []listPlan) (findings []services.Finding, err error) {
 	asked, some := clientsOf(services.Request{Service: r.service})
 	if !some {
 		return nil, nil
@@ -342,15 +342,15 @@ func (b *securityLists) unproved(ctx context.Context, r ruleRequest, plans []lis
 		}
 	}
 	has := func(o opening) bool { return r.access.serves(o) || r.former.serves(o) }
-	findings = b.unprovedIn(front, asked, all, plans, has)
+	findings = b.findUnprovedIn(front, asked, all, plans, has)
 	inside := r.access.backOpenings(networksOf(front, r.four, r.six))
 	has = func(o opening) bool { return (r.access.servesBy(o) || r.former.servesBy(o)) && !inside[o] }
-	return append(findings, b.unprovedIn(back, asked, all, plans, has)...), nil
+	return append(findings, b.findUnprovedIn(back, asked, all, plans, has)...), nil
 }
 
-// unprovedIn tells of rules in some places that have is true of, and that let in more than is asked for: those without a description, and
-// ours of which nobody can tell whether another Service needs them.
-func (b *securityLists) unprovedIn(
+// findUnprovedIn tells of rules in some lists that has is true of, and that let in more than is asked for: those without a description,
+// and ours of which nobody can tell whether another Service needs them.
+func (b *securityLists) findUnprovedIn(
 	places []subnetList, asked clients, claims map[string]*claim, plans []listPlan, has func(opening) bool,
 ) (findings []services.Finding) {
 	for _, p := range places {

@@ -121,7 +121,8 @@ func narrowFullGroup(t *testing.T, ranges []string) {
 		add := func(n int) error {
 			rule := groupRule(s, false, sideNetwork, everybody, numberTCP, 20000+n)
 			rule["description"] = "by hand"
-			_, err := w.cloud.loadBalancers.groups.write(w.Context(), "filling it", groupPath(group.ID)+"/actions/addSecurityRules", document{"securityRules": []document{rule}})
+			body := document{"securityRules": []document{rule}}
+			_, err := w.cloud.loadBalancers.groups.write(w.Context(), "filling it", groupPath(group.ID)+"/actions/addSecurityRules", body)
 			return err
 		}
 		for n := len(group.Rules); n < ocilimits.GroupRules.Max; n++ {

@@ -335,8 +335,8 @@ func ruleDifference(have, want []document, service *v1.Service) (add []document,
 	return add, remove
 }
 
-// creating makes the group of a load balancer. A token makes it safe to ask again.
-func (g *securityGroups) creating(service *v1.Service, d desired) change {
+// planCreation makes the group of a load balancer. A token makes it safe to ask again.
+func (g *securityGroups) planCreation(service *v1.Service, d desired) change {
 	name, _ := d.group.create["displayName"].(string)
 	what := "network security group " + name
 	return change{
@@ -371,17 +371,17 @@ func (g *securityGroups) creating(service *v1.Service, d desired) change {
 func (g *securityGroups) openings(edits []groupEdit) (all []change) {
 	for _, e := range edits {
 		for some := range slices.Chunk(e.add, ocilimits.RulesAtOnce.Max) {
-			all = append(all, g.adding(e.id, some))
+			all = append(all, g.planAddition(e.id, some))
 		}
 		if e.tag {
-			all = append(all, g.tagging(e))
+			all = append(all, g.planTag(e))
 		}
 	}
 	return all
 }
 
-func (g *securityGroups) adding(id string, rules []document) change {
-	c := g.changing(id, fmt.Sprintf("adding %d rules", len(rules)), "addSecurityRules", document{"securityRules": rules})
+func (g *securityGroups) planAddition(id string, rules []document) change {
+	c := g.planEdit(id, fmt.Sprintf("adding %d rules", len(rules)), "addSecurityRules", document{"securityRules": rules})
 	c.Opens = id
 	return c
 }
@@ -390,7 +390,7 @@ func (g *securityGroups) adding(id string, rules []document) change {
 func (g *securityGroups) closings(edits []groupEdit) (all []change) {
 	for _, e := range edits {
 		for some := range slices.Chunk(e.remove, ocilimits.RulesAtOnce.Max) {
-			c := g.changing(e.id, fmt.Sprintf("removing %d rules", len(some)), "removeSecurityRules", document{"securityRuleIds": some})
+			c := g.planEdit(e.id, fmt.Sprintf("removing %d rules", len(some)), "removeSecurityRules", document{"securityRuleIds": some})
 			c.Closes = e.id
 			all = append(all, c)
 		}
@@ -398,8 +398,8 @@ func (g *securityGroups) closings(edits []groupEdit) (all []change) {
 	return services.EachTried(all)
 }
 
-// changing adds or removes rules.
-func (g *securityGroups) changing(id, detail, action string, body document) change {
+// planEdit adds or removes rules.
+func (g *securityGroups) planEdit(id, detail, action string, body document) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "network security group " + id, Detail: detail},
 		Compare: func() (before, after any) { return nil, body },
@@ -445,8 +445,8 @@ func (g *securityGroups) note(id string, body document, made []document, err err
 	g.rules.Put(groupRules{id, append(left, made...)})
 }
 
-// tagging says of a group of nodes that rules in it are managed. Under its ETag: other tags stay as they are.
-func (g *securityGroups) tagging(e groupEdit) change {
+// planTag says of a group of nodes that rules in it are managed. Under its ETag: other tags stay as they are.
+func (g *securityGroups) planTag(e groupEdit) change {
 	what := "network security group " + e.id
 	return change{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: what, Detail: "tag " + tagManagedBy},
@@ -472,8 +472,8 @@ func (g *securityGroups) tagging(e groupEdit) change {
 	}
 }
 
-// deleting removes the group of a load balancer, which must be attached no more.
-func (g *securityGroups) deleting(group *securityGroup) change {
+// planDeletion removes the group of a load balancer, which must be attached no more.
+func (g *securityGroups) planDeletion(group *securityGroup) change {
 	what := "network security group " + group.Name
 	return change{
 		Planned: contract.Planned{Action: contract.PlanDelete, Object: what}, Compare: func() (before, after any) { return group, nil },

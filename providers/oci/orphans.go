@@ -113,7 +113,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 		}
 		gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: types.UID(lb.Name[len(lb.Name)-uidLength:])}}
 		everyone := access{sources: []string{everybody, everybodySix}}
-		plans, _, err := r.lists.plan(ctx, r.lists.leaving(gone, everyone, settings{mode: modeAll, six: true}, lb))
+		plans, _, err := r.lists.plan(ctx, r.lists.requestRemoval(gone, everyone, settings{mode: modeAll, six: true}, lb))
 		if err != nil {
 			return err
 		}

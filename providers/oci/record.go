@@ -31,8 +31,8 @@ func (p placement) record(lb *loadBalancer) string {
 	return ""
 }
 
-// recording are the changes that make the record of a Service say what it should.
-func (r *common) recording(service *v1.Service, compartment string) []change {
+// planRecord returns the changes that make the record of a Service say what it should.
+func (r *common) planRecord(service *v1.Service, compartment string) []change {
 	if service.Annotations[annotationPlaced] == compartment {
 		return nil
 	}
@@ -56,7 +56,8 @@ func (r *common) recordPlace(ctx context.Context, req *services.Request, compart
 	if err != nil {
 		return fmt.Errorf("recording the compartment of the load balancer on the Service: %w", err)
 	}
-	stored, err := r.kube.CoreV1().Services(req.Service.Namespace).Patch(ctx, req.Service.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	kube := r.kube.CoreV1().Services(req.Service.Namespace)
+	stored, err := kube.Patch(ctx, req.Service.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("recording the compartment of the load balancer on the Service: %w", err)
 	}

@@ -53,7 +53,9 @@ type openings map[opening]bool
 func (o openings) sorted() []opening {
 	side := map[bool]int{true: 1}
 	return slices.SortedFunc(maps.Keys(o), func(a, b opening) int {
-		return cmp.Or(side[a.egress]-side[b.egress], a.port-b.port, strings.Compare(a.network, b.network), strings.Compare(a.protocol, b.protocol))
+		return cmp.Or(
+			side[a.egress]-side[b.egress], a.port-b.port, strings.Compare(a.network, b.network), strings.Compare(a.protocol, b.protocol),
+		)
 	})
 }
 

@@ -413,9 +413,11 @@ func (b *securityLists) copyHeld(uid types.UID, at func(string) *claim) {
 	}
 }
 
-// leavingSubnets are the subnets of the backends of a load balancer that goes: those whose network interfaces have their addresses or, where
-// these may not be read, whose networks do. Where else instances are, what this cluster has marked, and nobody needs, goes as well.
-func (b *securityLists) leavingSubnets(ctx context.Context, r ruleRequest, at func(string) *claim) (ids []string, missed []error, err error) {
+// leavingSubnets returns the subnets of the backends of a load balancer that goes: those whose network interfaces have their addresses or,
+// where these may not be read, whose networks do. Where else instances are, what this cluster has marked, and nobody needs, goes as well.
+func (b *securityLists) leavingSubnets(
+	ctx context.Context, r ruleRequest, at func(string) *claim,
+) (ids []string, missed []error, err error) {
 	all, err := b.instances.networks.all.All(ctx, inventory.Query{MaxAge: attachedMaxAge})
 	if err != nil {
 		return nil, nil, cloudapi.NotAbsence(err)

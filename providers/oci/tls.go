@@ -223,7 +223,7 @@ func (r *loadBalancers) certificateChanges(lb *loadBalancer, d desired) (first, 
 		if wanted || !d.obsolete(name) {
 			continue
 		}
-		last = append(last, r.deletingPart("certificate", "/certificates/", name, lb.Certificates[name]))
+		last = append(last, r.planPartDeletion("certificate", "/certificates/", name, lb.Certificates[name]))
 	}
 	return first, last
 }
@@ -331,7 +331,7 @@ func (r *reconciler) rotation(ctx context.Context, s *v1.Service, o observed) ([
 			continue
 		}
 		if after, _ := mergeSet(have, document{}, true); mergeTLS(after, d.sets[name]) {
-			all = append(all, r.updatingSet(name, have, after, []string{"certificate"}))
+			all = append(all, r.planSetUpdate(name, have, after, []string{"certificate"}))
 		}
 	}
 	listeners, _ := matchListeners(o.lb.Listeners, d.listeners)
@@ -339,7 +339,7 @@ func (r *reconciler) rotation(ctx context.Context, s *v1.Service, o observed) ([
 		is, there := listeners[name]
 		have := o.lb.Listeners[is]
 		if after := withoutShown(have); there && mergeTLS(after, d.listeners[name]) {
-			all = append(all, r.updatingListener(is, have, after))
+			all = append(all, r.planListenerUpdate(is, have, after))
 		}
 	}
 	return append(all, last...), nil
