@@ -30,6 +30,8 @@ type classicChange = services.Change[classicObserved]
 // classicObserved holds AWS's objects for a Service with a classic load balancer.
 type classicObserved struct {
 	bothKinds
+	// settings are those of a Service that is not deleted. Validate has reported their faults.
+	settings   settings
 	attributes elbtypes.LoadBalancerAttributes
 	// tags are empty where they may not be read.
 	tags map[string]string
@@ -44,6 +46,7 @@ type classicObserved struct {
 // Observe implements services.Reconciler.
 func (c *classicReconciler) Observe(ctx context.Context, r services.Request) (o classicObserved, err error) {
 	if r.Purpose != services.Delete && r.Purpose != services.Lookup {
+		o.settings, _, _ = parseSettings(r.Service, c.config)
 		o.bothKinds, err = c.observe(ctx, r)
 		return o, err
 	}
@@ -91,7 +94,7 @@ func (c *classicReconciler) readParts(ctx context.Context, r services.Request, o
 func (c *classicReconciler) Desire(
 	ctx context.Context, r services.Request, o classicObserved,
 ) (d desiredClassic, findings []services.Finding, err error) {
-	s, _, _ := parseSettings(r.Service, c.config) // Validate has judged it
+	s := o.settings
 	backends, err := c.targets.backendsOf(ctx, r.Nodes, &s)
 	if err == nil {
 		d, findings, err = c.desiredState(ctx, r.Service, s, o, backends)
@@ -104,8 +107,7 @@ func (c *classicReconciler) Fixed(_ context.Context, r services.Request, o class
 	if o.classic == nil {
 		return nil, nil
 	}
-	s, _, _ := parseSettings(r.Service, c.config) // Validate has judged it
-	return []services.Fixed{s.fixedScheme(aws.ToString(o.classic.Scheme))}, nil
+	return []services.Fixed{o.settings.fixedScheme(aws.ToString(o.classic.Scheme))}, nil
 }
 
 func (c *classicReconciler) desiredState(
@@ -180,7 +182,7 @@ func (c *classicReconciler) NodeChanges(
 	if o.classic == nil {
 		return nil, nil, nil
 	}
-	s, _, _ := parseSettings(r.Service, c.config)
+	s := o.settings
 	backends, err := c.targets.backendsOf(ctx, r.Nodes, &s)
 	if err != nil {
 		return nil, nil, err

@@ -161,7 +161,7 @@ type narrowedNodes struct {
 func (c *networkReconciler) narrowNodes(
 	ctx context.Context, service *v1.Service, id *identity, o networkObserved, asked kitsources.Set, whole bool,
 ) (n narrowedNodes, err error) {
-	s, _, _ := parseSettings(service, c.config) // what else is wrong does not matter here
+	s := o.settings
 	s.ranges = asked.Networks()
 	v6 := targetFamily(service) == addressIPv6
 	listeners := networkListeners(id.clusterID, service, s, c.config)

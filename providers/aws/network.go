@@ -36,6 +36,9 @@ type networkChange = services.Change[networkObserved]
 // networkObserved holds AWS's objects for a Service with a network load balancer.
 type networkObserved struct {
 	bothKinds
+	// settings are those of a Service that is not deleted, as far as they can be read; settingsErr is what Validate has reported.
+	settings    settings
+	settingsErr error
 	// state holds the load balancer's parts. If it is gone and the Service is being deleted, it holds the target groups created for the
 	// Service.
 	state networkState
@@ -50,6 +53,7 @@ type networkObserved struct {
 // Observe implements services.Reconciler.
 func (c *networkReconciler) Observe(ctx context.Context, r services.Request) (o networkObserved, err error) {
 	if r.Purpose != services.Delete && r.Purpose != services.Lookup {
+		o.settings, _, o.settingsErr = parseSettings(r.Service, c.config)
 		o.bothKinds, err = c.observe(ctx, r)
 		return o, err
 	}
@@ -148,7 +152,7 @@ func (c *networkReconciler) readState(ctx context.Context, service *v1.Service, 
 		return o, err
 	}
 	o.state.listeners, o.state.attributes = listeners.value, attributes.value
-	if s, _, _ := parseSettings(service, c.config); len(s.targetAttributes) == 0 {
+	if len(o.settings.targetAttributes) == 0 {
 		return o, nil
 	}
 	for _, t := range o.state.groups {
@@ -181,7 +185,7 @@ func (c *networkReconciler) nodeRules() networkRules    { return networkRules{c.
 func (c *networkReconciler) Desire(
 	ctx context.Context, r services.Request, o networkObserved,
 ) (d desiredNetwork, findings []services.Finding, err error) {
-	s, _, _ := parseSettings(r.Service, c.config) // Validate has judged it
+	s := o.settings
 	backends, err := c.targets.backendsOf(ctx, r.Nodes, &s)
 	if err == nil {
 		d, findings, err = c.desiredState(ctx, r, s, o, backends)
@@ -264,7 +268,7 @@ func (c *networkReconciler) Fixed(ctx context.Context, r services.Request, o net
 	if lb == nil {
 		return nil, nil
 	}
-	s, _, _ := parseSettings(r.Service, c.config) // Validate has judged it
+	s := o.settings
 	all := append(fixedAddresses(s, lb), s.fixedScheme(string(lb.Scheme)))
 	if d.subnetsIgnored {
 		all = append(all, services.Fixed{Place: annotationSubnets, Asked: s.Subnets, Has: subnetsOf(lb)})
@@ -492,13 +496,13 @@ func (c *networkReconciler) NodeChanges(
 	if err != nil {
 		return nil, nil, err
 	}
-	s, _, faults := parseSettings(r.Service, c.config)
+	s := o.settings
 	backends, err := c.targets.backendsOf(ctx, r.Nodes, &s)
 	if err != nil {
 		return nil, nil, err
 	}
 	var rules nodeRules
-	if faults == nil {
+	if o.settingsErr == nil {
 		listeners := networkListeners(id.clusterID, r.Service, s, c.config)
 		if rules, findings, err = c.nodeRules().desiredOf(ctx, r.Service, s, o.network, listeners, backends, o.groups); err != nil {
 			return nil, findings, err
