@@ -191,7 +191,7 @@ func (l *loadBalancers) call(ctx context.Context, nb *nodeBalancer, d *details, 
 			return nil, nil, err
 		}
 		changed := st.config
-		changed.nodes = st.config.nodes.insert(*n, st.fields.Nodes, l.api.rows)
+		changed.nodes = st.config.nodes.insert(*n, l.api.rows)
 		return nil, d.putConfig(changed), nil
 	case removeNode:
 		err := l.api.removeNode(ctx, nb.ID, st.config.ID, st.remove)
@@ -199,7 +199,7 @@ func (l *loadBalancers) call(ctx context.Context, nb *nodeBalancer, d *details, 
 			err = nil
 		}
 		changed := st.config
-		changed.nodes = st.config.nodes.removeNode(st.remove.ID, st.fields.Nodes, l.api.rows)
+		changed.nodes = st.config.nodes.removeNode(st.remove.ID, l.api.rows)
 		return nil, d.putConfig(changed), err
 	}
 	return nil, nil, fmt.Errorf("unknown step %q", st.kind)

@@ -349,9 +349,7 @@ func planPort(c config, f configFields) []step {
 	case changes == 1 && len(reasons) == 0 && len(d.add) == 1:
 		return []step{{kind: addNode, config: c, fields: f, add: f.Nodes.nodeAt(d.add[0]), reasons: []string{"nodes"}}}
 	case changes == 1 && len(reasons) == 0 && len(d.remove) == 1:
-		remove := c.nodes.nodeAt(d.remove[0])
-		remove.ID = c.nodes.idList()[d.remove[0]]
-		return []step{{kind: removeNode, config: c, fields: f, remove: remove, reasons: []string{"nodes"}}}
+		return []step{{kind: removeNode, config: c, fields: f, remove: c.nodes.nodeAt(d.remove[0]), reasons: []string{"nodes"}}}
 	}
 	return []step{{kind: rebuildPort, config: c, fields: withIDs(c, f), reasons: append(reasons, "nodes")}}
 }
@@ -362,11 +360,10 @@ func withIDs(c config, f configFields) configFields {
 	for n := range c.nodes.entries() {
 		known[n.Address] = n.ID
 	}
-	ids := make([]int, len(f.Nodes.rows))
-	for i := range ids {
-		ids[i] = known[f.Nodes.nodeAt(i).Address]
+	f.Nodes.ids = make([]int, len(f.Nodes.rows))
+	for i := range f.Nodes.ids {
+		f.Nodes.ids[i] = known[f.Nodes.nodeAt(i).Address]
 	}
-	f.Nodes = f.Nodes.withIDs(ids)
 	return f
 }
 

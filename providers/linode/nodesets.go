@@ -1,24 +1,21 @@
 package linode
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/binary"
 	"encoding/json"
 	"iter"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/linode/linodego"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// Each port of each NodeBalancer has an object for each node: 15,000 nodes and 1,000 NodeBalancers with two ports have 30 million. Here
-// each takes a byte or two: data shared with other ports is stored once, and an own ID is mostly the next number.
+// Each port of each NodeBalancer has an object for each node: 5,000 nodes and 500 NodeBalancers with two ports have 5 million. All but
+// their IDs is the same for many ports, and stored once.
 
 // nodeRow holds the fields of a node that are equal in all configs: everything but its port and its ID.
 type nodeRow struct {
@@ -38,13 +35,11 @@ type nodeSet struct {
 	// port is that of all nodes. If they differ, ports holds each, and 0 for text that is not an address.
 	port  uint16
 	ports []uint16
-	// ids are the differences between consecutive IDs, as varints; nil if no node has one.
-	ids []byte
+	// ids are those of the nodes, 0 for none; nil if no node has one.
+	ids []int
 	// subnetID is the requested subnet of the addresses; for addresses in another subnet of the VPC, that one.
 	subnetID int
 	subnets  []subnet
-	// compared caches the last comparison in which these rows were the desired ones; nil if there is none.
-	compared *comparison
 }
 
 // nodeSetOf packs a list from the API.
@@ -66,7 +61,7 @@ func nodeSetOf(list []linodego.NodeBalancerNode, lists *inventory.Lists[nodeRow]
 	for i, n := range all {
 		rows[i], ports[i], ids[i] = n.row, n.port, n.id
 	}
-	return nodeSet{rows: lists.Same(rows)}.withPorts(ports).withIDs(ids)
+	return nodeSet{rows: lists.Same(rows), ids: ids}.withPorts(ports)
 }
 
 // splitAddress splits a node's address into host and port.
@@ -98,36 +93,6 @@ func (s nodeSet) withPorts(ports []uint16) nodeSet {
 	return s
 }
 
-func (s nodeSet) withIDs(ids []int) nodeSet {
-	s.ids = nil
-	if !slices.ContainsFunc(ids, func(id int) bool { return id != 0 }) {
-		return s
-	}
-	steps := make([]byte, 0, len(ids)+binary.MaxVarintLen64)
-	last := 0
-	for _, id := range ids {
-		steps = binary.AppendVarint(steps, int64(id-last))
-		last = id
-	}
-	s.ids = bytes.Clone(steps)
-	return s
-}
-
-// idList returns the IDs of all nodes; 0 is none.
-func (s nodeSet) idList() []int {
-	ids := make([]int, len(s.rows))
-	steps, last := s.ids, 0
-	for i := range ids {
-		step, n := binary.Varint(steps)
-		if n <= 0 {
-			break
-		}
-		steps, last = steps[n:], last+int(step)
-		ids[i] = last
-	}
-	return ids
-}
-
 func (s nodeSet) portAt(i int) uint16 {
 	if s.ports != nil {
 		return s.ports[i]
@@ -135,12 +100,15 @@ func (s nodeSet) portAt(i int) uint16 {
 	return s.port
 }
 
-// nodeAt returns a node in the form of a request, without its ID.
+// nodeAt returns a node in the form of a request.
 func (s nodeSet) nodeAt(i int) nodeOptions {
 	row := s.rows[i]
 	o := nodeOptions{Address: row.host, Label: row.label, Weight: row.weight, Mode: row.mode, SubnetID: s.subnetWith(row.host)}
 	if port := s.portAt(i); port != 0 {
 		o.Address += ":" + strconv.Itoa(int(port))
+	}
+	if s.ids != nil {
+		o.ID = s.ids[i]
 	}
 	return o
 }
@@ -160,13 +128,11 @@ func (s nodeSet) subnetWith(host string) int {
 	return s.subnetID
 }
 
-// entries iterates over the nodes with their IDs.
+// entries iterates over the nodes.
 func (s nodeSet) entries() iter.Seq[nodeOptions] {
 	return func(yield func(nodeOptions) bool) {
-		for i, id := range s.idList() {
-			n := s.nodeAt(i)
-			n.ID = id
-			if !yield(n) {
+		for i := range s.rows {
+			if !yield(s.nodeAt(i)) {
 				return
 			}
 		}
@@ -190,97 +156,54 @@ type difference struct {
 
 func (d difference) count() int { return len(d.add) + len(d.remove) + d.change }
 
-// comparison caches the last comparison with desired rows: the next port mostly has the same ones.
-type comparison struct {
-	mu    sync.Mutex
-	have  []nodeRow
-	found difference
-}
-
-// compareWith returns the difference to a desired set; nodes are identified by their addresses.
-func (s nodeSet) compareWith(want nodeSet) difference {
-	c := want.compared
-	if c == nil || len(s.rows) == 0 || s.ports != nil || s.port != want.port {
-		return compareSets(s, want)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.have) != len(s.rows) || &c.have[0] != &s.rows[0] {
-		c.have, c.found = s.rows, compareSets(s, want)
-	}
-	return c.found
-}
-
 func differs(have, want nodeRow) bool {
 	return have.label != want.label || have.weight != want.weight || (want.mode != "" && have.mode != want.mode)
 }
 
-// compareSets compares nodes by their addresses.
-func compareSets(s, want nodeSet) (d difference) {
-	type address struct {
-		host string
-		port uint16
-	}
-	have := map[address]int{}
+// compareWith returns the difference to a desired set, whose nodes have one port, and each address once. Both are in the order of hosts.
+func (s nodeSet) compareWith(want nodeSet) (d difference) {
+	next := 0
 	for i, row := range s.rows {
-		a := address{row.host, s.portAt(i)}
-		if _, twice := have[a]; twice {
+		for next < len(want.rows) && want.rows[next].host < row.host {
+			d.add = append(d.add, next)
+			next++
+		}
+		if next == len(want.rows) || want.rows[next].host != row.host || s.portAt(i) != want.port {
 			d.remove = append(d.remove, i)
 			continue
 		}
-		have[a] = i
-	}
-	for i, row := range want.rows {
-		a := address{row.host, want.portAt(i)}
-		switch old, ok := have[a]; {
-		case !ok:
-			d.add = append(d.add, i)
-		case differs(s.rows[old], row):
+		if differs(row, want.rows[next]) {
 			d.change++
 		}
-		delete(have, a)
+		next++
 	}
-	for _, i := range have {
-		d.remove = append(d.remove, i)
+	for ; next < len(want.rows); next++ {
+		d.add = append(d.add, next)
 	}
-	slices.Sort(d.remove)
 	return d
 }
 
-// insert returns the set with one more node. If that equals the desired set, it shares the desired rows.
-func (s nodeSet) insert(n linodego.NodeBalancerNode, want nodeSet, lists *inventory.Lists[nodeRow]) nodeSet {
+// insert returns the set with one more node.
+func (s nodeSet) insert(n linodego.NodeBalancerNode, lists *inventory.Lists[nodeRow]) nodeSet {
 	host, port := splitAddress(n.Address)
 	row := nodeRow{host: host, label: n.Label, weight: n.Weight, mode: string(n.Mode)}
 	at, _ := slices.BinarySearchFunc(s.rows, row, compareRows)
-	after, d := s, s.compareWith(want)
-	if d.count() == 1 && len(d.add) == 1 && d.add[0] == at && want.rows[at] == row && port == want.port {
-		after.rows = want.rows
-	} else {
-		after.rows = lists.Same(slices.Insert(slices.Clone(s.rows), at, row))
-	}
-	if s.ports != nil || port != s.port {
-		after = after.withPorts(slices.Insert(s.portList(), at, port))
-	}
-	return after.withIDs(slices.Insert(s.idList(), at, n.ID))
+	ports := slices.Insert(s.portList(), at, port)
+	s.rows = lists.Same(slices.Insert(slices.Clone(s.rows), at, row))
+	s.ids = slices.Insert(slices.Clone(s.ids), at, n.ID)
+	return s.withPorts(ports)
 }
 
-// removeNode returns the set without a node; it shares rows like insert.
-func (s nodeSet) removeNode(id int, want nodeSet, lists *inventory.Lists[nodeRow]) nodeSet {
-	ids := s.idList()
-	at := slices.Index(ids, id)
+// removeNode returns the set without a node.
+func (s nodeSet) removeNode(id int, lists *inventory.Lists[nodeRow]) nodeSet {
+	at := slices.Index(s.ids, id)
 	if at < 0 {
 		return s
 	}
-	after, d := s, s.compareWith(want)
-	if d.count() == 1 && len(d.remove) == 1 && d.remove[0] == at && len(want.rows) > 0 && want.rows[0].mode != "" {
-		after.rows = want.rows
-	} else {
-		after.rows = lists.Same(slices.Delete(slices.Clone(s.rows), at, at+1))
-	}
-	if s.ports != nil {
-		after = after.withPorts(slices.Delete(s.portList(), at, at+1))
-	}
-	return after.withIDs(slices.Delete(ids, at, at+1))
+	ports := slices.Delete(s.portList(), at, at+1)
+	s.rows = lists.Same(slices.Delete(slices.Clone(s.rows), at, at+1))
+	s.ids = slices.Delete(slices.Clone(s.ids), at, at+1)
+	return s.withPorts(ports)
 }
 
 func (s nodeSet) portList() []uint16 {
@@ -312,7 +235,6 @@ func wantedOf(backends []backend) wantedNodes {
 		slices.SortFunc(s.rows, compareRows)
 		// A Linode that registered under another name has two Nodes for a while; an address may occur once on a port.
 		s.rows = slices.CompactFunc(s.rows, func(a, b nodeRow) bool { return a.host == b.host })
-		s.compared = &comparison{}
 	}
 	return w
 }
