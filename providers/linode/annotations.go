@@ -353,7 +353,7 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 	}
 	told, refused := serviceFields.Judge(service, s.fieldConditions())
 	warnings = errors.Join(warnings, told, s.openUDP(service), unusedRanges(service))
-	return s, warnings, errors.Join(append(problems, refused, errors.Join(s.contradictions()...))...)
+	return s, warnings, errors.Join(append(problems, refused, s.contradictions(err))...)
 }
 
 // unusedRanges warns of source ranges beside an annotation that says who may connect.
@@ -452,29 +452,31 @@ func wholeFamily(networks []string, whole string) []string {
 	return networks
 }
 
-// contradictions are faults of two or more annotations together.
-func (s settings) contradictions() []error {
+// contradictions are faults of two or more annotations together, and of texts that a row cannot judge. One is told only where none of the
+// annotations was refused: a refused value is none, whatever the Service asks for.
+func (s settings) contradictions(refused error) error {
 	var problems []error
-	report := func(broken bool, key, reason string) {
-		if broken {
+	report := func(broken bool, reason, key string, others ...string) {
+		if broken && problemsAbout(refused, append(others, key)...) == nil {
 			problems = append(problems, &schema.Problem{Place: "annotation " + key, Reason: reason})
 		}
 	}
-	report(len(s.Tags) > maxTags, annotationTags, fmt.Sprintf("holds more than %d tags", maxTags))
+	report(len(s.Tags) > maxTags, fmt.Sprintf("holds more than %d tags", maxTags), annotationTags)
 	for _, tag := range s.Tags[:min(len(s.Tags), maxTags)] {
-		report(ownership.IsMark(tag), annotationTags, fmt.Sprintf("holds %q, by which NodeBalancers are told apart; choose another one", tag))
-		report(len(tag) < shortestTag || len(tag) > linodelimits.Tag.Max, annotationTags, fmt.Sprintf("holds a tag that does not have %d to %d characters", shortestTag, linodelimits.Tag.Max))
+		report(ownership.IsMark(tag), fmt.Sprintf("holds %q, by which NodeBalancers are told apart; choose another one", tag), annotationTags)
+		report(len(tag) < shortestTag || len(tag) > linodelimits.Tag.Max,
+			fmt.Sprintf("holds a tag that does not have %d to %d characters", shortestTag, linodelimits.Tag.Max), annotationTags)
 	}
-	report(len(s.CheckBody) > maxCheckText, annotationCheckBody, fmt.Sprintf("has more than %d characters", maxCheckText))
-	report(len(s.CheckPath) > maxCheckText, annotationCheckPath, fmt.Sprintf("has more than %d characters", maxCheckText))
-	report(s.CheckType == checkHTTPBody && s.CheckBody == "", annotationCheckBody, "is required for checks of type http_body")
-	report(s.CheckTimeout >= s.CheckInterval && s.CheckInterval > 0, annotationCheckTimeout, fmt.Sprintf("must be less than the interval of %d s", s.CheckInterval))
-	report(
-		(s.FrontendVPC == "") != (s.FrontendSubnet == "") && s.FrontendSubnetID == 0, annotationFrontendVPC,
-		"and "+annotationFrontendSubnet+" belong together; set both",
-	)
-	report((s.FrontendRangeV4 != "" || s.FrontendRangeV6 != "") && !s.hasFrontendVPC(), annotationFrontendSubnetID, "is required where a range of the frontend is set")
-	return problems
+	report(len(s.CheckBody) > maxCheckText, fmt.Sprintf("has more than %d characters", maxCheckText), annotationCheckBody)
+	report(len(s.CheckPath) > maxCheckText, fmt.Sprintf("has more than %d characters", maxCheckText), annotationCheckPath)
+	report(s.CheckType == checkHTTPBody && s.CheckBody == "", "is required for checks of type http_body", annotationCheckBody)
+	report(s.CheckTimeout >= s.CheckInterval && s.CheckInterval > 0,
+		fmt.Sprintf("must be less than the interval of %d s", s.CheckInterval), annotationCheckTimeout)
+	report((s.FrontendVPC == "") != (s.FrontendSubnet == "") && s.FrontendSubnetID == 0,
+		"and "+annotationFrontendSubnet+" belong together; set both", annotationFrontendVPC, annotationFrontendSubnet, annotationFrontendSubnetID)
+	report((s.FrontendRangeV4 != "" || s.FrontendRangeV6 != "") && !s.hasFrontendVPC(),
+		"is required where a range of the frontend is set", annotationFrontendSubnetID, annotationFrontendVPC, annotationFrontendSubnet)
+	return errors.Join(problems...)
 }
 
 // hasFrontendVPC reports whether the NodeBalancer has its address in a VPC.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -216,7 +217,13 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	c, err = Options.Parse(in.Sources)
 	c.ClusterCIDR, c.AllocateNodeCIDRs = in.ClusterCIDR, in.AllocateNodeCIDRs
 	c.Shared = in.Guard != nil && in.Guard.NodeSelector != ""
-	err = errors.Join(err, c.contradictions(in.Sources)) // a token that is missing here hides nothing
+	optional := slices.Clone(Options)
+	for i := range optional {
+		optional[i].Required = false
+	}
+	if _, refused := optional.Parse(in.Sources); refused == nil { // a missing option hides nothing; of a refused one nothing is known
+		err = errors.Join(err, c.contradictions(in.Sources))
+	}
 	if len(c.SubnetIDs) > 0 {
 		c.SubnetNames = nil
 	}

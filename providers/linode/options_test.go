@@ -97,6 +97,33 @@ func TestTokenHealth(t *testing.T) {
 	require.NoError(t, err, "an outage says nothing about the token")
 }
 
+// TestContradictionsOfRefusedValues: of a refused value nothing is known, so that it contradicts nothing. What is missing hides nothing.
+func TestContradictionsOfRefusedValues(t *testing.T) {
+	t.Parallel()
+	_, _, err := parseConfig(testInputs("", map[string]string{"vpc-ids": "a", "subnet-ids": "3"}, nil))
+	require.ErrorContains(t, err, "is not a list of whole numbers")
+	assert.NotContains(t, err.Error(), "needs --vpc-ids")
+	_, _, err = parseConfig(testInputs("", map[string]string{"subnet-ids": "3"}, map[string]string{"LINODE_API_TOKEN": ""}))
+	require.ErrorContains(t, err, "LINODE_API_TOKEN")
+	require.ErrorContains(t, err, "needs --vpc-ids")
+	for name, c := range map[string]struct {
+		annotations   map[string]string
+		contradiction string
+		told          bool
+	}{
+		"a range": {map[string]string{annotationFrontendSubnetID: "x", annotationFrontendRangeV4: "10.0.0.0/28"}, "is required where a range", false},
+		"a VPC":   {map[string]string{annotationFrontendSubnetID: "x", annotationFrontendVPC: "main"}, "belong together", false},
+		"a body": {
+			map[string]string{annotationCheckType: checkHTTPBody, annotationCheckBody: strings.Repeat("x", 20_000)}, "is required for checks", false,
+		},
+		"another one": {map[string]string{annotationCheckAttempts: "x", annotationFrontendVPC: "main"}, "belong together", true},
+	} {
+		_, _, err := parseSettings(service("web", c.annotations, port("http", 80, 30080)), Config{})
+		require.Error(t, err, name)
+		assert.Equal(t, c.told, strings.Contains(err.Error(), c.contradiction), "%s: %v", name, err)
+	}
+}
+
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
