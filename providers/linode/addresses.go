@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"slices"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // reservedAddress is a reserved address as the API shows it; the SDK omits its owner.
@@ -26,10 +28,8 @@ type assignedEntity struct {
 }
 
 func (a *api) reservedAddress(ctx context.Context, ip netip.Addr) (*reservedAddress, error) {
-	isIt := func(r *reservedAddress) bool { return r.Address == ip.String() }
-	return read(ctx, fmt.Sprintf("reading the reserved address %s", ip), isIt, func(ctx context.Context) (*reservedAddress, error) {
-		return result[reservedAddress](a.sdk.R(ctx).SetResult(&reservedAddress{}).Get("networking/reserved/ips/" + ip.String()))
-	})
+	return exchangeJSON(ctx, a, fmt.Sprintf("reading the reserved address %s", ip), http.MethodGet, "networking/reserved/ips/"+ip.String(), nil,
+		func(r *reservedAddress) bool { return r.Address == ip.String() })
 }
 
 // reasonToKeep says why a reserved address is not released with a NodeBalancer, or "". This program reserves none. The owner of an address
@@ -48,7 +48,7 @@ func reasonToKeep(r *reservedAddress, mark string, nodeBalancer int) string {
 
 // releaseReserved releases the reserved address of a NodeBalancer before its deletion, if the Service requests it and it is allowed. The
 // address keeps working until the NodeBalancer is deleted.
-func (l *loadBalancers) releaseReserved(ctx context.Context, r *services.Request, s settings, nb *nodeBalancer) error {
+func (r *reconciler) releaseReserved(ctx context.Context, req *services.Request, s settings, nb *nodeBalancer) error {
 	if s.RetainReservedIPv4 || s.ReservedIPv4 != nb.IPv4 {
 		return nil
 	}
@@ -56,11 +56,11 @@ func (l *loadBalancers) releaseReserved(ctx context.Context, r *services.Request
 	if err != nil {
 		return fmt.Errorf("the reserved address %q of NodeBalancer %d: %w", nb.IPv4, nb.ID, err)
 	}
-	mark, err := l.mark(ctx)
+	mark, err := r.owners.cluster.Mark(ctx)
 	if err != nil {
 		return err
 	}
-	reserved, err := l.api.reservedAddress(ctx, ip)
+	reserved, err := r.api.reservedAddress(ctx, ip)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil // it is not reserved any more
 	}
@@ -68,15 +68,12 @@ func (l *loadBalancers) releaseReserved(ctx context.Context, r *services.Request
 		return err
 	}
 	if why := reasonToKeep(reserved, mark, nb.ID); why != "" {
-		r.Report(services.Notice(eventKept, "the address %s stays reserved: %s", ip, why))
+		req.Report(services.Notice(contract.EventLoadBalancerRetained, "the address %s stays reserved: %s", ip, why))
 		return nil
 	}
-	klog.InfoS("Releasing a reserved address", "service", klog.KObj(r.Service), "address", ip.String())
+	klog.InfoS("Releasing a reserved address", "service", klog.KObj(req.Service), "address", ip.String())
 	err = do(ctx, fmt.Sprintf("releasing the reserved address %s", ip), func(ctx context.Context) error {
-		return l.api.sdk.DeleteReservedIPAddress(ctx, ip.String())
+		return r.api.sdk.DeleteReservedIPAddress(ctx, ip.String())
 	})
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil
-	}
-	return err
+	return ignoreNotFound(err)
 }

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodelimits"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -330,11 +331,9 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 	}
 	if text := given[annotationFirewallACL]; text != "" {
 		s.ACL, _ = parseACL(text) // the table reports what is wrong with it
-	}
-	if s.ACL == nil && s.FirewallID == 0 && given[annotationFirewallACL] == "" {
-		var err error
-		s.ACL, err = sourceRanges(service.Spec.LoadBalancerSourceRanges)
-		problems = append(problems, schema.Problems(err)...)
+	} else if s.FirewallID == 0 {
+		list, err := sourceRanges(service.Spec.LoadBalancerSourceRanges)
+		s.ACL, problems = list, append(problems, schema.Problems(err)...)
 	}
 	s.ports = map[int32]portSettings{}
 	for _, p := range service.Spec.Ports {
@@ -361,7 +360,7 @@ func unusedRanges(service *v1.Service) error {
 	for _, key := range []string{annotationFirewallID, annotationFirewallACL} {
 		if len(service.Spec.LoadBalancerSourceRanges) > 0 && service.Annotations[key] != "" {
 			reason := "has no effect beside the annotation " + key + "; remove one of them"
-			return &schema.Problem{Place: placeSourceRanges, Warning: true, Reason: reason}
+			return &schema.Problem{Place: sources.Field, Warning: true, Reason: reason}
 		}
 	}
 	return nil
@@ -381,7 +380,7 @@ func (s settings) openUDP(service *v1.Service) error {
 	if len(open) == 0 {
 		return nil
 	}
-	place := placeSourceRanges
+	place := sources.Field
 	if service.Annotations[annotationFirewallACL] != "" {
 		place = "annotation " + annotationFirewallACL
 	}
@@ -413,35 +412,22 @@ func problemsAbout(err error, keys ...string) error {
 // sourceRanges makes an access list of spec.loadBalancerSourceRanges; nil where everybody may come in, by either family. A
 // family that is not named may not come in at all.
 func sourceRanges(ranges []string) (*acl, error) {
-	list := &addressList{}
-	var problems []error
 	if len(ranges) > maxNetworks() {
-		return nil, &schema.Problem{Place: placeSourceRanges, Reason: fmt.Sprintf("holds %d networks; a firewall has room for %d", len(ranges), maxNetworks())}
+		return nil, &schema.Problem{Place: sources.Field, Reason: fmt.Sprintf("holds %d networks; a firewall has room for %d", len(ranges), maxNetworks())}
 	}
-	for _, text := range ranges {
-		p, err := netip.ParsePrefix(strings.TrimSpace(text))
-		switch {
-		case err != nil:
-			problems = append(problems, &schema.Problem{Place: placeSourceRanges, Value: text, Reason: `is not a network; use a form such as "192.0.2.0/24"`})
-		case p.Addr().Is4():
-			list.IPv4 = append(list.IPv4, p.Masked().String())
-		default:
-			list.IPv6 = append(list.IPv6, p.Masked().String())
-		}
-	}
+	set, err := sources.Parse(sources.Field, ranges)
+	list := listOf(set.Networks())
 	list.IPv4, list.IPv6 = wholeFamily(list.IPv4, anyIPv4), wholeFamily(list.IPv6, anyIPv6)
 	open := slices.Contains(list.IPv4, anyIPv4) && slices.Contains(list.IPv6, anyIPv6)
 	if open || len(list.IPv4)+len(list.IPv6) == 0 {
-		return nil, errors.Join(problems...)
+		return nil, err
 	}
-	return &acl{Allow: list}, errors.Join(problems...)
+	return &acl{Allow: &list}, err
 }
 
 const (
 	anyIPv4 = "0.0.0.0/0"
 	anyIPv6 = "::/0"
-
-	placeSourceRanges = "spec.loadBalancerSourceRanges"
 )
 
 // wholeFamily leaves the network of a whole family alone where it is among others.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 )
 
 // network is the way in which NodeBalancers reach nodes: a subnet, IPv6, or private addresses.
@@ -20,32 +21,40 @@ type network struct {
 	ipv6     bool
 }
 
-// backends returns the nodes' addresses for NodeBalancers, computed once for Services with the same network.
-func (l *loadBalancers) backends(ctx context.Context, s settings, nodes []*v1.Node) (wantedNodes, error) {
-	subnetID, err := l.backendSubnet(ctx, s)
+// backends finds the addresses at which NodeBalancers reach nodes.
+type backends struct {
+	vpcs      *vpcs
+	instances *instances
+	// shared are the nodes of NodeBalancers, by network.
+	shared nodes.Shared[network, wantedNodes]
+}
+
+// find returns the nodes' addresses for NodeBalancers, computed once for Services with the same network.
+func (b *backends) find(ctx context.Context, s settings, nodes []*v1.Node) (wantedNodes, error) {
+	subnetID, err := b.vpcs.backendSubnet(ctx, s)
 	if err != nil {
 		return wantedNodes{}, err
 	}
-	return l.behind.Of(ctx, nodes, network{subnetID, s.IPv6Backends}, func() (wantedNodes, error) {
-		list, err := l.reachableBackends(ctx, s, nodes, subnetID)
+	return b.shared.Of(ctx, nodes, network{subnetID, s.IPv6Backends}, func() (wantedNodes, error) {
+		list, err := b.listReachable(ctx, s, nodes, subnetID)
 		if err != nil {
 			return wantedNodes{}, err
 		}
 		w := wantedOf(list)
 		if subnetID != 0 {
-			w.streams.subnets, err = l.vpcs.resolve(ctx, networkMaxAge)
+			w.streams.subnets, err = b.vpcs.resolve(ctx, networkMaxAge)
 			w.datagrams.subnets = w.streams.subnets
 		}
 		return w, err
 	})
 }
 
-// reachableBackends computes these addresses. A node without one is left out and delays no others; a failed read is an error, so that it
+// listReachable computes these addresses. A node without one is left out and delays no others; a failed read is an error, so that it
 // drops no backend.
-func (l *loadBalancers) reachableBackends(ctx context.Context, s settings, nodes []*v1.Node, subnetID int) ([]backend, error) {
+func (b *backends) listReachable(ctx context.Context, s settings, nodes []*v1.Node, subnetID int) ([]backend, error) {
 	var list []backend
 	for _, node := range nodes {
-		address, err := l.backendAddress(ctx, s, node, subnetID)
+		address, err := b.selectAddress(ctx, s, node, subnetID)
 		if err != nil {
 			return nil, err
 		}
@@ -53,11 +62,11 @@ func (l *loadBalancers) reachableBackends(ctx context.Context, s settings, nodes
 			klog.V(2).InfoS("Leaving a node without a usable address out of NodeBalancers", "node", node.Name)
 			continue
 		}
-		b := backend{node: node.Name, address: address}
+		one := backend{node: node.Name, address: address}
 		if !s.IPv6Backends {
-			b.subnetID = subnetID
+			one.subnetID = subnetID
 		}
-		list = append(list, b)
+		list = append(list, one)
 	}
 	return list, nil
 }
@@ -69,11 +78,11 @@ const (
 	labelHostUUID        = "node.k8s.linode.com/host-uuid"
 )
 
-// backendAddress selects an address of a node like Linode's own controller, among those that its Linode has: anybody who controls a kubelet
+// selectAddress selects an address of a node like Linode's own controller, among those that its Linode has: anybody who controls a kubelet
 // can write others on the Node.
-func (l *loadBalancers) backendAddress(ctx context.Context, s settings, node *v1.Node, subnetID int) (netip.Addr, error) {
-	i, err := l.instances.Find(
-		ctx, node, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: l.instances.nodes.Counts().All},
+func (b *backends) selectAddress(ctx context.Context, s settings, node *v1.Node, subnetID int) (netip.Addr, error) {
+	i, err := b.instances.Find(
+		ctx, node, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: b.instances.nodes.Counts().All},
 	)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return netip.Addr{}, nil // its Node may be kept for a while, but nothing answers there
@@ -86,7 +95,7 @@ func (l *loadBalancers) backendAddress(ctx context.Context, s settings, node *v1
 	if told.IsValid() && slices.Contains(has, told) {
 		return told, nil
 	}
-	own, err := l.vpcs.resolve(ctx, networkMaxAge)
+	own, err := b.vpcs.resolve(ctx, networkMaxAge)
 	if err != nil {
 		return netip.Addr{}, err
 	}
@@ -96,7 +105,7 @@ func (l *loadBalancers) backendAddress(ctx context.Context, s settings, node *v1
 	if told.IsValid() {
 		klog.V(2).InfoS("Leaving out an address that a Node tells and its Linode does not have", "node", node.Name, "address", told.String(), "linode", i.id)
 	}
-	return nodeAddress(s, subnetID, i.addresses(l.instances.external), i.privateIPv4(), i.ipv6), nil
+	return nodeAddress(s, subnetID, i.addresses(b.instances.external), i.privateIPv4(), i.ipv6), nil
 }
 
 // nodeAddress follows the rule of Linode's own controller.
@@ -119,35 +128,4 @@ func nodeAddress(s settings, subnetID int, addresses []v1.NodeAddress, privateIP
 		}
 	}
 	return netip.Addr{}
-}
-
-// backendSubnet returns the subnet in which NodeBalancers reach the nodes, or 0 for the private network.
-func (l *loadBalancers) backendSubnet(ctx context.Context, s settings) (int, error) {
-	if !l.config.inVPC() || l.config.NoVPCBackends || s.IPv6Backends {
-		return 0, nil
-	}
-	if s.BackendSubnetID != 0 {
-		return s.BackendSubnetID, nil
-	}
-	if s.BackendVPC != "" || s.BackendSubnet != "" {
-		vpcName, subnetName := s.BackendVPC, s.BackendSubnet
-		if vpcName == "" && len(l.config.VPCNames) > 0 {
-			vpcName = l.config.VPCNames[0]
-		}
-		if subnetName == "" && len(l.config.SubnetNames) > 0 {
-			subnetName = l.config.SubnetNames[0]
-		}
-		return l.vpcs.subnetID(ctx, vpcName, subnetName)
-	}
-	if l.config.BackendSubnetID != 0 {
-		return l.config.BackendSubnetID, nil
-	}
-	if l.config.BackendSubnetTag != "" && len(l.config.VPCNames) > 0 {
-		return l.vpcs.subnetID(ctx, l.config.VPCNames[0], l.config.BackendSubnetTag)
-	}
-	own, err := l.vpcs.resolve(ctx, networkMaxAge)
-	if err != nil || len(own) == 0 {
-		return 0, err
-	}
-	return own[0].id, nil
 }

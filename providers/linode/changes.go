@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -16,31 +15,30 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // This file converts the desired state to changes, and makes them.
 
 // request is the creation of a NodeBalancer with all its parts. Its label is the same at every try, and unique in an account: after a lost
 // response the NodeBalancer is found, or the API refuses a second one.
-func (l *loadBalancers) request(ctx context.Context, service *v1.Service, d *desiredState) (r *nodeBalancerRequest, err error) {
-	r = &nodeBalancerRequest{
-		Label: label(l.config.Prefix, service), Region: l.config.Region, Type: d.settings.Type, Throttle: d.balancer.throttle,
-		Configs: d.balancer.configs, IPv4: d.settings.ReservedIPv4, FirewallID: d.settings.FirewallID,
-		Tags: slices.Concat([]string{}, d.balancer.tags, d.marks),
+func (r *reconciler) request(ctx context.Context, service *v1.Service, s settings, d *desired) (request *nodeBalancerRequest, err error) {
+	request = &nodeBalancerRequest{
+		Label: label(r.config.Prefix, service), Region: r.config.Region, Type: s.Type, Throttle: d.throttle,
+		Configs: d.configs, IPv4: s.ReservedIPv4, FirewallID: s.FirewallID,
+		Tags: slices.Concat([]string{}, d.tags, d.marks),
 	}
-	if r.FirewallID != 0 && l.config.OwnershipTag {
-		r.Tags = append(r.Tags, firewallMark(r.FirewallID))
+	if s.FirewallID != 0 && r.config.OwnershipTag {
+		request.Tags = append(request.Tags, firewallMark(s.FirewallID))
 	}
-	if r.BackendVPCs, err = l.backendVPCs(ctx, d.settings); err == nil {
-		r.FrontendVPCs, err = l.frontendVPCs(ctx, d.settings)
+	if request.BackendVPCs, err = r.vpcs.backendVPCs(ctx, s); err == nil {
+		request.FrontendVPCs, err = r.vpcs.frontendVPCs(ctx, s)
 	}
-	return r, err
+	return request, err
 }
 
 // creation creates the NodeBalancer, with the named firewall, or the Service's own one.
-func (l *loadBalancers) creation(request *nodeBalancerRequest, own int) services.Change[finding] {
-	return services.Change[finding]{
+func (r *reconciler) creation(request *nodeBalancerRequest, own int) services.Change[observed] {
+	return services.Change[observed]{
 		Planned: contract.Planned{
 			Action: contract.PlanCreate, Object: "NodeBalancer " + request.Label, Detail: fmt.Sprintf("in %s, %s", request.Region, portsOf(request.Configs)),
 		},
@@ -53,45 +51,47 @@ func (l *loadBalancers) creation(request *nodeBalancerRequest, own int) services
 			}
 			return nil, shown
 		},
-		Make: func(ctx context.Context, r *services.Request, f finding) (finding, error) {
+		Make: func(ctx context.Context, req *services.Request, o observed) (observed, error) {
 			creation := *request
-			creation.FirewallID = cmp.Or(creation.FirewallID, own, f.firewall)
-			nb, err := l.api.createNodeBalancer(ctx, &creation)
+			creation.FirewallID = cmp.Or(creation.FirewallID, own, o.firewall)
+			nb, err := r.api.createNodeBalancer(ctx, &creation)
 			if creation.FirewallID != 0 {
-				l.firewalls.Invalidate(creation.FirewallID) // it has, or may have, a new device
+				r.firewalls.Invalidate(creation.FirewallID) // it has, or may have, a new device
 			}
 			if err != nil {
-				noteHidden(r, err)
+				noteHidden(req, err)
 				if !cloudapi.NotSent(err) {
-					l.observed.Invalidate(0)
+					r.balancers.Invalidate(0)
 				}
-				return f, err
+				return o, err
 			}
-			l.observed.Put(nb)
-			f.nb = nb
-			return f, nil
+			r.balancers.Put(nb)
+			o.nb = nb
+			return o, nil
 		},
 	}
 }
 
 // noteHidden records that a creation was refused because the label is taken: the NodeBalancer exists, and is not visible yet.
-func noteHidden(r *services.Request, err error) {
+func noteHidden(req *services.Request, err error) {
 	if errors.Is(err, cloudapi.ErrInvalid) && strings.Contains(err.Error(), "must be unique") {
-		r.Asked(errors.New("it exists"))
+		req.Asked(errors.New("it exists"))
 	}
 }
 
 // changes converts a plan to changes. Each starts from the result of the one before.
-func (l *loadBalancers) changes(nb *nodeBalancer, steps []step) []services.Change[finding] {
-	var changes []services.Change[finding]
+func (r *reconciler) changes(nb *nodeBalancer, steps []step) []services.Change[observed] {
+	var changes []services.Change[observed]
 	for _, st := range steps {
-		changes = append(changes, services.Change[finding]{
+		changes = append(changes, services.Change[observed]{
 			Planned: contract.Planned{
 				Action: contract.PlanChange, Object: fmt.Sprintf("NodeBalancer %d", nb.ID),
 				Detail: strings.TrimSuffix(st.title()+": "+strings.Join(st.reasons, ", "), ": "),
 			},
 			Compare: func() (before, after any) { return st.compare(nb) },
-			Make:    func(ctx context.Context, _ *services.Request, f finding) (finding, error) { return l.apply(ctx, f, st) },
+			Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
+				return r.apply(ctx, o, st)
+			},
 		})
 	}
 	return changes
@@ -129,94 +129,85 @@ func (s step) compare(nb *nodeBalancer) (before, after any) {
 }
 
 // apply makes the call of a step. A failed call may have taken effect, so everything is read again.
-func (l *loadBalancers) apply(ctx context.Context, f finding, st step) (finding, error) {
-	nb, changed, err := l.call(ctx, f.nb, f.details, st)
-	if cloudapi.NotSent(err) {
-		return f, err
-	}
-	if err != nil {
-		l.observed.Invalidate(f.nb.ID)
-		l.details.Invalidate(f.nb.ID)
+func (r *reconciler) apply(ctx context.Context, o observed, st step) (observed, error) {
+	after, err := r.call(ctx, o, st)
+	switch {
+	case cloudapi.NotSent(err):
+		return o, err
+	case err != nil:
+		r.balancers.Invalidate(o.nb.ID)
+		r.details.Invalidate(o.nb.ID)
 		if errors.Is(err, cloudapi.ErrInvalid) {
-			l.instances.linodes.InvalidateAll() // a node may be gone, or have another address
-			l.behind.Forget()
+			r.instances.linodes.InvalidateAll() // a node may be gone, or have another address
+			r.backends.shared.Forget()
 		}
-		return f, err
+		return o, err
+	case st.kind == updateBalancer:
+		r.balancers.Put(after.nb)
+	default:
+		r.details.PutPartial(after.details)
 	}
-	if nb != nil {
-		f.nb = nb
-		l.observed.Put(nb)
-	}
-	if changed != nil {
-		f.details = changed
-		l.details.PutPartial(changed)
-	}
-	return f, nil
+	return after, nil
 }
 
 // call makes one call and returns the changed state.
-func (l *loadBalancers) call(ctx context.Context, nb *nodeBalancer, d *details, st step) (*nodeBalancer, *details, error) {
+func (r *reconciler) call(ctx context.Context, o observed, st step) (_ observed, err error) {
+	id, port := o.nb.ID, st.config
 	switch st.kind {
 	case updateBalancer:
-		after, err := l.api.updateNodeBalancer(ctx, nb.ID, st.update)
-		return after, nil, err
+		o.nb, err = r.api.updateNodeBalancer(ctx, id, st.update)
+		return o, err
 	case deletePort:
-		err := l.api.deleteConfig(ctx, nb.ID, st.config.ID, st.config.Port)
-		if errors.Is(err, cloudapi.ErrNotFound) {
-			err = nil
-		}
-		return nil, d.removeConfig(st.config.ID), err
+		err = r.api.deleteConfig(ctx, id, port.ID, port.Port)
+		o.details = o.details.removeConfig(port.ID)
+		return o, ignoreNotFound(err)
 	case createPort:
-		c, err := l.api.createConfig(ctx, nb.ID, st.fields)
+		c, err := r.api.createConfig(ctx, id, st.fields)
 		if err != nil {
-			return nil, nil, err
+			return o, err
 		}
-		st.config.ID = c.ID
-		after, changed, err := l.rebuild(ctx, nb, d, st)
-		if err != nil {
-			l.details.Invalidate(nb.ID) // the port exists, whether its nodes do or not
+		if port, err = r.rebuild(ctx, id, c.ID, st.fields); err != nil {
+			r.details.Invalidate(id) // the port exists, whether its nodes do or not
+			return o, err
 		}
-		return after, changed, err
 	case updatePort:
-		c, err := l.api.updateConfig(ctx, nb.ID, st.config.ID, st.fields)
+		c, err := r.api.updateConfig(ctx, id, port.ID, st.fields)
 		if err != nil {
-			return nil, nil, err
+			return o, err
 		}
-		return nil, d.putConfig(config{NodeBalancerConfig: *c, nodes: st.config.nodes}), nil
+		port.NodeBalancerConfig = *c
 	case rebuildPort:
-		return l.rebuild(ctx, nb, d, st)
+		if port, err = r.rebuild(ctx, id, port.ID, st.fields); err != nil {
+			return o, err
+		}
 	case addNode:
-		n, err := l.api.addNode(ctx, nb.ID, st.config.ID, st.add)
+		n, err := r.api.addNode(ctx, id, port.ID, st.add)
 		if err != nil {
-			return nil, nil, err
+			return o, err
 		}
-		changed := st.config
-		changed.nodes = st.config.nodes.insert(*n, l.api.rows)
-		return nil, d.putConfig(changed), nil
+		port.nodes = port.nodes.insert(*n, r.api.rows)
 	case removeNode:
-		err := l.api.removeNode(ctx, nb.ID, st.config.ID, st.remove)
-		if errors.Is(err, cloudapi.ErrNotFound) {
-			err = nil
+		if err := ignoreNotFound(r.api.removeNode(ctx, id, port.ID, st.remove)); err != nil {
+			return o, err
 		}
-		changed := st.config
-		changed.nodes = st.config.nodes.removeNode(st.remove.ID, l.api.rows)
-		return nil, d.putConfig(changed), err
+		port.nodes = port.nodes.removeNode(st.remove.ID, r.api.rows)
 	}
-	return nil, nil, fmt.Errorf("unknown step %q", st.kind)
+	o.details = o.details.putConfig(port)
+	return o, nil
 }
 
 // rebuild replaces a config and its nodes. The response lacks the IDs of new nodes, so they are read once.
-func (l *loadBalancers) rebuild(ctx context.Context, nb *nodeBalancer, d *details, st step) (*nodeBalancer, *details, error) {
-	c, err := l.api.rebuildConfig(ctx, nb.ID, st.config.ID, st.fields)
+func (r *reconciler) rebuild(ctx context.Context, id, configID int, fields configFields) (config, error) {
+	c, err := r.api.rebuildConfig(ctx, id, configID, fields)
 	if err != nil {
-		return nil, nil, err
+		return config{}, err
 	}
-	nodes, err := l.api.nodes(ctx, nb.ID, *c)
+	nodes, err := r.api.nodes(ctx, id, *c)
 	if err != nil {
-		l.details.Invalidate(nb.ID)
-		return nil, nil, err
+		r.details.Invalidate(id)
+		return config{}, err
 	}
-	return nil, d.putConfig(config{NodeBalancerConfig: *c, nodes: nodes}), nil
+	return config{NodeBalancerConfig: *c, nodes: nodes}, nil
 }
 
 // putConfig returns the details with one config replaced or added.
@@ -232,38 +223,33 @@ func (d *details) removeConfig(id int) *details {
 }
 
 // wantNodes computes the desired nodes of existing ports, whose other fields stay unchanged.
-func (l *loadBalancers) wantNodes(ctx context.Context, service *v1.Service, s settings, d *details, nodes []*v1.Node) (*desired, error) {
-	behind, err := l.backends(ctx, s, nodes)
+func (r *reconciler) wantNodes(
+	ctx context.Context, service *v1.Service, s settings, d *details, nodes []*v1.Node,
+) (want []configFields, err error) {
+	behind, err := r.backends.find(ctx, s, nodes)
 	if err != nil {
 		return nil, err
 	}
 	if behind.isEmpty() {
 		return nil, errNoBackends
 	}
-	want := &desired{}
 	for _, port := range service.Spec.Ports {
-		for _, udp := range []bool{false, true} {
-			i := slices.IndexFunc(d.configs, func(c config) bool {
-				asked := s.usesUDP(port)
-				return c.Port == int(port.Port) && udp == (c.Protocol == linodego.ProtocolUDP) && udp == asked
-			})
-			if i < 0 {
-				continue
-			}
-			f := configFields{Port: int(port.Port), Protocol: string(d.configs[i].Protocol), UDPCheckPort: d.configs[i].UDPCheckPort}
-			f.Nodes = behind.atPort(f.Protocol, port.NodePort)
-			want.configs = append(want.configs, f)
+		i := slices.IndexFunc(d.configs, func(c config) bool {
+			return c.Port == int(port.Port) && (c.Protocol == linodego.ProtocolUDP) == s.usesUDP(port)
+		})
+		if i < 0 {
+			continue
 		}
+		f := configFields{Port: int(port.Port), Protocol: string(d.configs[i].Protocol), UDPCheckPort: d.configs[i].UDPCheckPort}
+		f.Nodes = behind.atPort(f.Protocol, port.NodePort)
+		want = append(want, f)
 	}
-	if err := l.withSecrets(ctx, service, s, d, want); err != nil {
-		return nil, err
-	}
-	return want, nil
+	return want, r.addSecrets(ctx, service, s, d, want)
 }
 
-// withSecrets adds certificates if a rebuild needs them: the API does not return them.
-func (l *loadBalancers) withSecrets(ctx context.Context, service *v1.Service, s settings, d *details, want *desired) error {
-	for i, f := range want.configs {
+// addSecrets adds certificates if a rebuild needs them: the API does not return them.
+func (r *reconciler) addSecrets(ctx context.Context, service *v1.Service, s settings, d *details, want []configFields) error {
+	for i, f := range want {
 		n := slices.IndexFunc(d.configs, func(c config) bool { return samePort(c, f) })
 		if f.Protocol != protocolHTTPS || n < 0 {
 			continue
@@ -271,26 +257,26 @@ func (l *loadBalancers) withSecrets(ctx context.Context, service *v1.Service, s 
 		if d.configs[n].nodes.compareWith(f.Nodes).count() < 2 {
 			continue
 		}
-		secrets, err := l.secrets(ctx, service, s)
+		secrets, err := r.secrets(ctx, service, s)
 		if err != nil {
 			return err
 		}
 		found := secrets[s.ports[int32(f.Port)].TLSSecret] //nolint:gosec // a port
-		want.configs[i].Cert, want.configs[i].Key = found.Cert, found.Key
+		want[i].Cert, want[i].Key = found.Cert, found.Key
 	}
 	return nil
 }
 
 // secrets reads the TLS Secrets that the ports of a Service name.
-func (l *loadBalancers) secrets(ctx context.Context, service *v1.Service, s settings) (map[string]secret, error) {
+func (r *reconciler) secrets(ctx context.Context, service *v1.Service, s settings) (map[string]secret, error) {
 	found := map[string]secret{}
 	for _, port := range service.Spec.Ports {
 		name := s.ports[port.Port].TLSSecret
 		protocol := firstSet(s.ports[port.Port].Protocol, s.Protocol, strings.ToLower(string(port.Protocol)))
-		if name == "" || protocol != protocolHTTPS || l.kube == nil {
+		if name == "" || protocol != protocolHTTPS || r.kube == nil {
 			continue
 		}
-		object, err := l.kube.CoreV1().Secrets(service.Namespace).Get(ctx, name, metav1.GetOptions{})
+		object, err := r.kube.CoreV1().Secrets(service.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("port %d: reading its TLS secret %s: %w", port.Port, name, err)
 		}
@@ -304,54 +290,6 @@ func (l *loadBalancers) secrets(ctx context.Context, service *v1.Service, s sett
 		found[name] = one
 	}
 	return found, nil
-}
-
-// backendVPCs attaches the NodeBalancer to the network of its backends; the first applicable rule counts.
-func (l *loadBalancers) backendVPCs(ctx context.Context, s settings) ([]vpcOptions, error) {
-	subnetID, err := l.backendSubnet(ctx, s)
-	if err != nil || subnetID == 0 {
-		return nil, err
-	}
-	o := vpcOptions{SubnetID: subnetID}
-	switch {
-	case s.BackendRange != "":
-		if err := checkInside(s.BackendRange, l.config.BackendSubnet); err != nil {
-			return nil, err
-		}
-		o.IPv4Range = s.BackendRange
-	case s.BackendVPC != "" || s.BackendSubnet != "":
-	case l.config.BackendSubnetID != 0:
-		o.SubnetID = l.config.BackendSubnetID
-	case l.config.BackendSubnet != "":
-		o.IPv4Range, o.IPv4RangeAutoAssign = l.config.BackendSubnet, true
-	}
-	return []vpcOptions{o}, nil
-}
-
-// checkInside refuses a range outside of the option's range.
-func checkInside(text, bound string) error {
-	if bound == "" {
-		return nil
-	}
-	inner, outer := netip.MustParsePrefix(text), netip.MustParsePrefix(strings.TrimSpace(bound)) // the tables checked both
-	if !outer.Contains(inner.Addr()) || inner.Bits() < outer.Bits() {
-		return &schema.Problem{Place: "annotation " + annotationBackendRange, Value: text, Reason: "is not inside --nodebalancer-backend-ipv4-subnet, " + bound}
-	}
-	return nil
-}
-
-func (l *loadBalancers) frontendVPCs(ctx context.Context, s settings) ([]vpcOptions, error) {
-	if !s.hasFrontendVPC() {
-		return nil, nil
-	}
-	id := s.FrontendSubnetID
-	if id == 0 {
-		var err error
-		if id, err = l.vpcs.subnetID(ctx, s.FrontendVPC, s.FrontendSubnet); err != nil {
-			return nil, err
-		}
-	}
-	return []vpcOptions{{SubnetID: id, IPv4Range: s.FrontendRangeV4, IPv6Range: s.FrontendRangeV6}}, nil
 }
 
 func portsOf(configs []configFields) string {

@@ -221,12 +221,12 @@ func TestNothingIsDeletedOnAnOldPicture(t *testing.T) {
 	s, _ = w.ensure(s)
 	nb, f := w.sim.NodeBalancers()[0], w.sim.Firewalls()[0]
 	w.sim.ChangeNodeBalancer(nb.ID, func(nb *linodesim.NodeBalancer) { nb.Tags = []string{"anyccm:another"} })
-	_, err := w.loadBalancers.reread(t.Context(), s, finding{nb: &nodeBalancer{ID: nb.ID}})
+	_, err := w.loadBalancers.owners.reread(t.Context(), s, nb.ID)
 	require.Error(t, err, "it is read again right before")
 	assert.Len(t, w.sim.NodeBalancers(), 1)
 	w.sim.ChangeFirewall(f.ID, func(f *linodesim.Firewall) { f.Tags = []string{"anyccm:another"} })
 	was := &linodego.Firewall{ID: f.ID}
-	require.NoError(t, w.loadBalancers.dropFirewall(t.Context(), s, was, &nodeBalancer{ID: nb.ID}))
+	require.NoError(t, w.loadBalancers.firewalls.drop(t.Context(), s, was, &nodeBalancer{ID: nb.ID}))
 	require.Len(t, w.sim.Firewalls(), 1)
 	assert.Empty(t, w.sim.Firewalls()[0].Devices())
 }

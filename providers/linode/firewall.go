@@ -16,11 +16,21 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-func newFirewallInventory(a *api) *inventory.Inventory[int, *linodego.Firewall] {
-	return inventory.New(inventory.Source[int, *linodego.Firewall]{
+// firewalls are those of NodeBalancers: a Service's own, and others that Services name.
+type firewalls struct {
+	*inventory.Inventory[int, *linodego.Firewall]
+	api *api
+	// prefix begins the labels of firewalls that a controller made.
+	prefix  string
+	cluster *ownership.Cluster
+}
+
+func newFirewalls(a *api, prefix string, cluster *ownership.Cluster) *firewalls {
+	return &firewalls{api: a, prefix: prefix, cluster: cluster, Inventory: inventory.New(inventory.Source[int, *linodego.Firewall]{
 		Kind: "firewall", ID: func(f *linodego.Firewall) int { return f.ID },
 		List: func(ctx context.Context) ([]*linodego.Firewall, int, error) {
 			return listAll[*linodego.Firewall](ctx, a, "firewalls", "networking/firewalls", "")
@@ -38,7 +48,7 @@ func newFirewallInventory(a *api) *inventory.Inventory[int, *linodego.Firewall] 
 				return ids
 			},
 		},
-	})
+	})}
 }
 
 func (a *api) firewall(ctx context.Context, id int) (*linodego.Firewall, error) {
@@ -49,69 +59,65 @@ func (a *api) firewall(ctx context.Context, id int) (*linodego.Firewall, error) 
 	})
 }
 
-// attachedFirewalls reads the firewalls of a NodeBalancer, nil before its creation, and returns the Service's settings other than its own
-// rules.
-func (l *loadBalancers) attachedFirewalls(
+// ownerOf returns the owner of the firewalls that a controller made for a Service. nb is nil if it has no NodeBalancer.
+func (w *firewalls) ownerOf(ctx context.Context, service *v1.Service, nb *nodeBalancer) (o firewallOwner, err error) {
+	o = firewallOwner{service: service, label: label(w.prefix, service), prefix: w.prefix}
+	if nb != nil {
+		o.nodeBalancer = nb.ID
+	}
+	o.mark, err = w.cluster.Mark(ctx)
+	return o, err
+}
+
+// findAttached reads the firewalls of a NodeBalancer, nil before its creation, and returns the Service's settings other than its own rules.
+func (w *firewalls) findAttached(
 	ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer,
 ) (want desiredFirewalls, attached []*linodego.Firewall, err error) {
-	mark, err := l.mark(ctx)
-	if err != nil {
+	want.attach = s.FirewallID
+	if want.firewallOwner, err = w.ownerOf(ctx, service, nb); err != nil || nb == nil {
 		return want, nil, err
 	}
-	id := 0
-	want = desiredFirewalls{attach: s.FirewallID, mark: mark}
-	if nb != nil {
-		id, want.noted = nb.ID, notedFirewalls(nb.Tags)
-		q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: ensureMaxAge}
-		attached, err = l.firewalls.Find(ctx, indexNodeBalancer, strconv.Itoa(id), q)
-	}
-	want.ours = func(f *linodego.Firewall) bool { return isMadeFor(f, service, l.config.Prefix, mark, id) }
+	want.noted = notedFirewalls(nb.Tags)
+	q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: ensureMaxAge}
+	attached, err = w.Find(ctx, indexNodeBalancer, strconv.Itoa(nb.ID), q)
 	return want, attached, err
 }
 
-// desireFirewalls reads the existing firewalls and decides; nb is nil before its creation.
-func (l *loadBalancers) desireFirewalls(
+// desire reads the existing firewalls and decides; nb is nil before its creation.
+func (w *firewalls) desire(
 	ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer,
 ) (p firewallPlan, findings []services.Finding, err error) {
-	want, attached, err := l.attachedFirewalls(ctx, service, s, nb)
+	want, attached, err := w.findAttached(ctx, service, s, nb)
 	if err != nil {
 		return p, nil, err
 	}
-	var named *linodego.Firewall
+	var own *linodego.Firewall
 	if s.ACL != nil && s.FirewallID == 0 {
-		rules, err := firewallRules(s.ACL, service, label(l.config.Prefix, service))
+		rules, err := firewallRules(s.ACL, service, want.label)
 		if err != nil {
-			return p, configFinding(err), err
+			return p, services.Judged(nil, err), err
 		}
 		want.rules = &rules
-		if !slices.ContainsFunc(attached, want.ours) {
-			if named, findings, err = l.namedFirewall(ctx, service, want.mark); err != nil {
+		if !slices.ContainsFunc(attached, want.owns) {
+			if own, findings, err = w.findByLabel(ctx, want.firewallOwner); err != nil {
 				return p, findings, err
 			}
 		}
 	}
-	id := 0
-	if nb != nil {
-		id = nb.ID
-	}
-	p = planFirewalls(want, id, attached, named)
-	p.name = label(l.config.Prefix, service)
+	p = planFirewalls(want, attached, own)
 	if p.stays != nil {
 		findings = append(findings, foreignFirewall(service, nb, p.stays))
 	}
 	return p, findings, nil
 }
 
-// namedFirewall returns the firewall with the label of the Service's own, or nil. Another cluster's is an error.
-func (l *loadBalancers) namedFirewall(
-	ctx context.Context, service *v1.Service, mark string,
-) (*linodego.Firewall, []services.Finding, error) {
-	q := inventory.Query{MaxAge: updateMaxAge, MaxUnlistedAge: ensureMaxAge}
-	found, err := l.firewalls.Find(ctx, indexLabel, label(l.config.Prefix, service), q)
+// findByLabel returns the firewall with the label of the Service's own, or nil. Another cluster's is an error.
+func (w *firewalls) findByLabel(ctx context.Context, o firewallOwner) (*linodego.Firewall, []services.Finding, error) {
+	found, err := w.Find(ctx, indexLabel, o.label, inventory.Query{MaxAge: updateMaxAge, MaxUnlistedAge: ensureMaxAge})
 	if err != nil || len(found) == 0 {
 		return nil, nil, err
 	}
-	if err := ownership.Check(fmt.Sprintf("firewall %d", found[0].ID), mark, found[0].Tags); err != nil {
+	if err := ownership.Check(fmt.Sprintf("firewall %d", found[0].ID), o.mark, found[0].Tags); err != nil {
 		return nil, []services.Finding{services.Warning(ownership.EventNotOurs, "%s", err)}, err
 	}
 	return found[0], nil, nil
@@ -124,17 +130,17 @@ func foreignFirewall(service *v1.Service, nb *nodeBalancer, f *linodego.Firewall
 	case service.Annotations[annotationFirewallID] != "":
 		what = "annotation " + annotationFirewallID
 	case service.Annotations[annotationFirewallACL] == "":
-		what, reason = placeSourceRanges, eventRangesIgnored
+		what, reason = sources.Field, eventRangesIgnored
 	}
 	return services.Warning(reason,
 		"%s has no effect: firewall %d (%s) of NodeBalancer %d, which no controller made or attached for this Service, stays; "+
 			"detach it to let the Service have its own", what, f.ID, f.Label, nb.ID)
 }
 
-// notes returns the tags of a NodeBalancer with the desired firewalls.
-func (l *loadBalancers) notes(nb *nodeBalancer, d *desiredState) []string {
-	tags := d.firewalls.notes(nb.Tags, d.settings.FirewallID)
-	if !l.config.OwnershipTag || services.SameSet(tags, nb.Tags) {
+// noteFirewalls returns the tags of a NodeBalancer with the desired firewalls.
+func (r *reconciler) noteFirewalls(nb *nodeBalancer, d *desired) []string {
+	tags := d.firewalls.note(nb.Tags)
+	if !r.config.OwnershipTag || services.SameSet(tags, nb.Tags) {
 		return nb.Tags
 	}
 	return tags
@@ -142,24 +148,24 @@ func (l *loadBalancers) notes(nb *nodeBalancer, d *desiredState) []string {
 
 // firewallChanges returns the changes of a NodeBalancer's firewalls; nb is nil before its creation. Its tags name the others' firewalls
 // that we attached: from before the attachment, because its response may be lost, until after the detachment.
-func (l *loadBalancers) firewallChanges(nb *nodeBalancer, d *desiredState) []services.Change[finding] {
-	var changes []services.Change[finding]
+func (r *reconciler) firewallChanges(nb *nodeBalancer, d *desired) []services.Change[observed] {
+	var changes []services.Change[observed]
 	for _, st := range d.firewalls.steps {
-		changes = append(changes, l.firewallChange(nb, d, st))
+		changes = append(changes, r.firewalls.change(nb, d, st))
 	}
 	if nb == nil {
 		return changes
 	}
-	tags := l.notes(nb, d)
+	tags := r.noteFirewalls(nb, d)
 	if services.SameSet(tags, nb.Tags) {
 		return changes
 	}
 	if len(changes) == 0 {
-		return []services.Change[finding]{{
+		return []services.Change[observed]{{
 			Planned: contract.Planned{Action: contract.PlanChange, Object: fmt.Sprintf("NodeBalancer %d", nb.ID), Detail: "note its firewalls in its tags"},
 			Compare: func() (before, after any) { return services.Part(nb, "tags"), map[string]any{"tags": tags} },
-			Make: func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
-				return l.writeTags(ctx, f, tags)
+			Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
+				return r.writeTags(ctx, o, tags)
 			},
 		}}
 	}
@@ -167,86 +173,86 @@ func (l *loadBalancers) firewallChanges(nb *nodeBalancer, d *desiredState) []ser
 	if !services.SameSet(early, nb.Tags) {
 		first := &changes[0]
 		change := first.Make
-		first.Make = func(ctx context.Context, r *services.Request, f finding) (finding, error) {
-			f, err := l.writeTags(ctx, f, early)
+		first.Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+			o, err := r.writeTags(ctx, o, early)
 			if err != nil {
-				return f, err
+				return o, err
 			}
-			return change(ctx, r, f)
+			return change(ctx, req, o)
 		}
 	}
 	if !services.SameSet(early, tags) {
 		last := &changes[len(changes)-1]
 		change := last.Make
-		last.Make = func(ctx context.Context, r *services.Request, f finding) (finding, error) {
-			f, err := change(ctx, r, f)
+		last.Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+			o, err := change(ctx, req, o)
 			if err != nil {
-				return f, err
+				return o, err
 			}
-			return l.writeTags(ctx, f, tags)
+			return r.writeTags(ctx, o, tags)
 		}
 	}
 	return changes
 }
 
 // writeTags writes the tags of a NodeBalancer.
-func (l *loadBalancers) writeTags(ctx context.Context, f finding, tags []string) (finding, error) {
-	after, err := l.api.updateNodeBalancer(ctx, f.nb.ID, nodeBalancerUpdate{Label: f.nb.Label, Throttle: f.nb.Throttle, Tags: tags})
+func (r *reconciler) writeTags(ctx context.Context, o observed, tags []string) (observed, error) {
+	after, err := r.api.updateNodeBalancer(ctx, o.nb.ID, nodeBalancerUpdate{Label: o.nb.Label, Throttle: o.nb.Throttle, Tags: tags})
 	if err != nil {
-		l.observed.Invalidate(f.nb.ID)
-		return f, err
+		r.balancers.Invalidate(o.nb.ID)
+		return o, err
 	}
-	l.observed.Put(after)
-	f.nb = after
-	return f, nil
+	r.balancers.Put(after)
+	o.nb = after
+	return o, nil
 }
 
-// firewallChange returns the change of one step.
-func (l *loadBalancers) firewallChange(nb *nodeBalancer, d *desiredState, st firewallStep) services.Change[finding] {
+// change returns the change of one step.
+func (w *firewalls) change(nb *nodeBalancer, d *desired, st firewallStep) services.Change[observed] {
 	title := fmt.Sprintf("firewall %d", st.id)
 	if st.id == 0 {
 		title = "firewall " + d.firewalls.name
 	}
-	change := services.Change[finding]{Planned: contract.Planned{Action: contract.PlanChange, Object: title, Detail: string(st.kind)}}
+	change := services.Change[observed]{Planned: contract.Planned{Action: contract.PlanChange, Object: title, Detail: string(st.kind)}}
 	switch rules := d.firewalls.rules; st.kind {
 	case createFirewall:
 		change.Action, change.Detail, change.Creates = contract.PlanCreate, textOf(rules), true
 		change.Compare = func() (before, after any) { return nil, rules }
-		change.Make = func(ctx context.Context, r *services.Request, f finding) (_ finding, err error) {
-			f.firewall, err = l.createFirewall(ctx, d)
-			noteHidden(r, err)
-			return f, err
+		change.Make = func(ctx context.Context, req *services.Request, o observed) (_ observed, err error) {
+			o.firewall, err = w.create(ctx, d)
+			noteHidden(req, err)
+			return o, err
 		}
 	case changeRules:
 		change.Detail += ": " + textOf(rules)
 		change.Compare = func() (before, after any) { return services.Within(st.firewall.Rules, rules), rules }
-		change.Make = func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
-			return f, l.firewallCall(ctx, st.id, fmt.Sprintf("changing the rules of firewall %d", st.id), func(ctx context.Context) error {
-				_, err := l.api.sdk.UpdateFirewallRules(ctx, st.id, *rules)
+		change.Make = func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
+			return o, w.write(ctx, st.id, fmt.Sprintf("changing the rules of firewall %d", st.id), func(ctx context.Context) error {
+				_, err := w.api.sdk.UpdateFirewallRules(ctx, st.id, *rules)
 				return err
 			})
 		}
 	case attachFirewall:
 		change.Object, change.Detail = fmt.Sprintf("NodeBalancer %d", nb.ID), fmt.Sprintf("%s: %s", st.kind, title)
 		change.Compare = func() (before, after any) { return nil, map[string]any{"firewall": title} }
-		change.Make = func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
-			id := cmp.Or(st.id, f.firewall)
+		change.Make = func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
+			id := cmp.Or(st.id, o.firewall)
 			if id == 0 {
-				return f, nil // its creation failed
+				return o, nil // its creation failed
 			}
-			return f, l.attach(ctx, nb, id)
+			return o, w.attach(ctx, nb, id)
 		}
 	case detachFirewall:
 		change.Object, change.Detail = fmt.Sprintf("NodeBalancer %d", nb.ID), fmt.Sprintf("%s: %s", st.kind, title)
 		change.Compare = func() (before, after any) { return map[string]any{"firewall": title}, nil }
-		change.Make = func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
-			return f, l.detach(ctx, nb, st.firewall)
+		change.Make = func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
+			return o, w.detach(ctx, nb, st.firewall)
 		}
 	case dropFirewall:
 		change.Action, change.Detail = contract.PlanDelete, "or detach, where it protects something else"
 		change.Compare = func() (before, after any) { return services.Part(st.firewall, "label", "rules"), nil }
-		change.Make = func(ctx context.Context, r *services.Request, f finding) (finding, error) {
-			return f, l.dropFirewall(ctx, r.Service, st.firewall, nb)
+		change.Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+			return o, w.drop(ctx, req.Service, st.firewall, nb)
 		}
 	}
 	return change
@@ -256,50 +262,50 @@ func textOf(rules *linodego.FirewallRuleSet) string {
 	return fmt.Sprintf("%d rules, otherwise %s", len(rules.Inbound), rules.InboundPolicy)
 }
 
-func (l *loadBalancers) attach(ctx context.Context, nb *nodeBalancer, firewall int) error {
-	return l.firewallCall(ctx, firewall, fmt.Sprintf("attaching firewall %d to NodeBalancer %d", firewall, nb.ID), func(ctx context.Context) error {
-		_, err := l.api.sdk.CreateFirewallDevice(ctx, firewall, linodego.FirewallDeviceCreateOptions{ID: nb.ID, Type: deviceNodeBalancer})
+func (w *firewalls) attach(ctx context.Context, nb *nodeBalancer, firewall int) error {
+	return w.write(ctx, firewall, fmt.Sprintf("attaching firewall %d to NodeBalancer %d", firewall, nb.ID), func(ctx context.Context) error {
+		_, err := w.api.sdk.CreateFirewallDevice(ctx, firewall, linodego.FirewallDeviceCreateOptions{ID: nb.ID, Type: deviceNodeBalancer})
 		return err
 	})
 }
 
-// createFirewall creates the firewall of a Service. Its label is the same at every try, like the NodeBalancer's.
-func (l *loadBalancers) createFirewall(ctx context.Context, d *desiredState) (int, error) {
-	name, rules, tags := d.firewalls.name, *d.firewalls.rules, slices.Concat([]string{}, d.balancer.tags, d.marks)
+// create creates the firewall of a Service. Its label is the same at every try, like the NodeBalancer's.
+func (w *firewalls) create(ctx context.Context, d *desired) (int, error) {
+	name, rules, tags := d.firewalls.name, *d.firewalls.rules, slices.Concat([]string{}, d.tags, d.marks)
 	f, err := read(ctx, "creating firewall "+name, func(f *linodego.Firewall) bool { return f.ID != 0 }, func(ctx context.Context) (*linodego.Firewall, error) {
-		return l.api.sdk.CreateFirewall(ctx, linodego.FirewallCreateOptions{Label: name, Rules: rules, Tags: tags})
+		return w.api.sdk.CreateFirewall(ctx, linodego.FirewallCreateOptions{Label: name, Rules: rules, Tags: tags})
 	})
 	if err != nil {
-		l.firewalls.Invalidate(0)
+		w.Invalidate(0)
 		return 0, err
 	}
-	l.firewalls.Put(f)
+	w.Put(f)
 	return f.ID, nil
 }
 
-// dropFirewall deletes the firewall of a NodeBalancer in one call, which also detaches it: between two calls it could be left without a
+// drop deletes the firewall of a NodeBalancer in one call, which also detaches it: between two calls it could be left without a
 // NodeBalancer to find it by. It is only detached if it is no longer the Service's or protects something else, as a read right before
 // shows.
-func (l *loadBalancers) dropFirewall(ctx context.Context, service *v1.Service, f *linodego.Firewall, nb *nodeBalancer) error {
-	mark, err := l.mark(ctx)
+func (w *firewalls) drop(ctx context.Context, service *v1.Service, f *linodego.Firewall, nb *nodeBalancer) error {
+	owner, err := w.ownerOf(ctx, service, nb)
 	if err != nil {
 		return err
 	}
-	now, err := l.firewalls.Get(ctx, f.ID, inventory.Query{})
+	now, err := w.Get(ctx, f.ID, inventory.Query{})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		return nil
 	case err != nil:
 		return err
-	case !protectsOnly(now, nb.ID) || !isMadeFor(now, service, l.config.Prefix, mark, nb.ID):
-		return l.detach(ctx, nb, f)
+	case !protectsOnly(now, nb.ID) || !owner.owns(now):
+		return w.detach(ctx, nb, f)
 	}
 	klog.InfoS("Deleting firewall", "service", klog.KObj(service), "firewall", f.ID)
-	return l.deleteFirewall(ctx, f.ID)
+	return w.delete(ctx, f.ID)
 }
 
-func (l *loadBalancers) detach(ctx context.Context, nb *nodeBalancer, f *linodego.Firewall) error {
-	devices, _, err := listAll[linodego.FirewallDevice](ctx, l.api, fmt.Sprintf("devices of firewall %d", f.ID), fmt.Sprintf("networking/firewalls/%d/devices", f.ID), "")
+func (w *firewalls) detach(ctx context.Context, nb *nodeBalancer, f *linodego.Firewall) error {
+	devices, _, err := listAll[linodego.FirewallDevice](ctx, w.api, fmt.Sprintf("devices of firewall %d", f.ID), fmt.Sprintf("networking/firewalls/%d/devices", f.ID), "")
 	if err != nil {
 		return err
 	}
@@ -307,90 +313,87 @@ func (l *loadBalancers) detach(ctx context.Context, nb *nodeBalancer, f *linodeg
 		if d.Entity.Type != deviceNodeBalancer || d.Entity.ID != nb.ID {
 			continue
 		}
-		err := l.firewallCall(ctx, f.ID, fmt.Sprintf("detaching firewall %d from NodeBalancer %d", f.ID, nb.ID), func(ctx context.Context) error {
-			return l.api.sdk.DeleteFirewallDevice(ctx, f.ID, d.ID)
+		err := w.write(ctx, f.ID, fmt.Sprintf("detaching firewall %d from NodeBalancer %d", f.ID, nb.ID), func(ctx context.Context) error {
+			return w.api.sdk.DeleteFirewallDevice(ctx, f.ID, d.ID)
 		})
-		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		if ignoreNotFound(err) != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *loadBalancers) deleteFirewall(ctx context.Context, id int) error {
-	err := l.firewallCall(ctx, id, fmt.Sprintf("deleting firewall %d", id), func(ctx context.Context) error { return l.api.sdk.DeleteFirewall(ctx, id) })
-	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+func (w *firewalls) delete(ctx context.Context, id int) error {
+	err := w.write(ctx, id, fmt.Sprintf("deleting firewall %d", id), func(ctx context.Context) error { return w.api.sdk.DeleteFirewall(ctx, id) })
+	if ignoreNotFound(err) != nil {
 		return err
 	}
-	l.firewalls.Forget(id)
+	w.Forget(id)
 	return nil
 }
 
-// firewallCall makes a change, after which the firewall is read again.
-func (l *loadBalancers) firewallCall(ctx context.Context, id int, doing string, change func(context.Context) error) error {
+// write makes a change, after which the firewall is read again.
+func (w *firewalls) write(ctx context.Context, id int, doing string, change func(context.Context) error) error {
 	err := do(ctx, doing, change)
 	if err != nil {
-		l.firewalls.Doubt(id)
+		w.Doubt(id)
 		return err
 	}
-	l.firewalls.Invalidate(id)
+	w.Invalidate(id)
 	return nil
 }
 
-// adoptFirewallForDeletion gives the firewall of a NodeBalancer to be deleted our label, if Linode's own controller created it under
+// adoptForDeletion gives the firewall of a NodeBalancer to be deleted our label, if Linode's own controller created it under
 // another one: afterwards it could not be found.
-func (l *loadBalancers) adoptFirewallForDeletion(ctx context.Context, service *v1.Service, nb *nodeBalancer) error {
-	mark, err := l.mark(ctx)
+func (w *firewalls) adoptForDeletion(ctx context.Context, service *v1.Service, nb *nodeBalancer) error {
+	owner, err := w.ownerOf(ctx, service, nb)
 	if err != nil {
 		return err
 	}
-	name := label(l.config.Prefix, service)
-	attached, err := l.firewalls.Find(
+	attached, err := w.Find(
 		ctx, indexNodeBalancer, strconv.Itoa(nb.ID), inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge},
 	)
 	if err != nil {
 		return err
 	}
 	for _, f := range attached {
-		if f.Label == name || !isMadeFor(f, service, l.config.Prefix, mark, nb.ID) {
+		if f.Label == owner.label || !owner.owns(f) {
 			continue
 		}
-		err := l.firewallCall(ctx, f.ID, fmt.Sprintf("renaming firewall %d", f.ID), func(ctx context.Context) error {
-			_, err := l.api.sdk.UpdateFirewall(ctx, f.ID, linodego.FirewallUpdateOptions{Label: name})
+		err := w.write(ctx, f.ID, fmt.Sprintf("renaming firewall %d", f.ID), func(ctx context.Context) error {
+			_, err := w.api.sdk.UpdateFirewall(ctx, f.ID, linodego.FirewallUpdateOptions{Label: owner.label})
 			return err
 		})
-		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		if ignoreNotFound(err) != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// unusedFirewalls returns the firewalls that were created for a Service and protect nothing any more, from a new read.
-func (l *loadBalancers) unusedFirewalls(ctx context.Context, service *v1.Service) ([]*linodego.Firewall, error) {
-	mark, err := l.mark(ctx)
+// findUnused returns the firewalls that were created for a Service and protect nothing any more, from a new read.
+func (w *firewalls) findUnused(ctx context.Context, service *v1.Service) ([]*linodego.Firewall, error) {
+	owner, err := w.ownerOf(ctx, service, nil)
 	if err != nil {
 		return nil, err
 	}
-	found, err := l.firewalls.Find(
-		ctx, indexLabel, label(l.config.Prefix, service), inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge},
-	)
+	found, err := w.Find(ctx, indexLabel, owner.label, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
 	if err != nil {
 		return nil, err
 	}
-	var left []*linodego.Firewall
+	var unused []*linodego.Firewall
 	for _, f := range found {
 		// The older listing shows its devices from before the deletion.
-		now, err := l.firewalls.Get(ctx, f.ID, inventory.Query{})
+		now, err := w.Get(ctx, f.ID, inventory.Query{})
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		if len(now.Entities) == 0 && isMadeFor(now, service, l.config.Prefix, mark, 0) {
-			left = append(left, now)
+		if len(now.Entities) == 0 && owner.owns(now) {
+			unused = append(unused, now)
 		}
 	}
-	return left, nil
+	return unused, nil
 }

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodelimits"
 )
 
@@ -36,7 +37,7 @@ func firewallRules(a *acl, service *v1.Service, firewallLabel string) (linodego.
 		set.Inbound = append(set.Inbound, rulesOn(strings.Join(ports, ","), action, *list, service, firewallLabel)...)
 	}
 	if len(set.Inbound) > linodelimits.FirewallRules.Max {
-		place := placeSourceRanges
+		place := sources.Field
 		if service.Annotations[annotationFirewallACL] != "" {
 			place = "annotation " + annotationFirewallACL
 		}
@@ -103,12 +104,7 @@ func sameRules(a, b linodego.FirewallRuleSet) bool {
 func ruleTexts(set linodego.FirewallRuleSet) []string {
 	var texts []string
 	for _, r := range set.Inbound {
-		var networks []string
-		for _, list := range []*[]string{r.Addresses.IPv4, r.Addresses.IPv6} {
-			if list != nil {
-				networks = append(networks, *list...)
-			}
-		}
+		networks := addressesOf(r)
 		for port := range strings.SplitSeq(r.Ports, ",") {
 			for _, n := range networks {
 				if p, err := netip.ParsePrefix(n); err == nil {
@@ -122,8 +118,31 @@ func ruleTexts(set linodego.FirewallRuleSet) []string {
 	return slices.Compact(texts)
 }
 
+// addressesOf returns the networks of a rule, as they are written.
+func addressesOf(r linodego.FirewallRule) (texts []string) {
+	for _, list := range []*[]string{r.Addresses.IPv4, r.Addresses.IPv6} {
+		if list != nil {
+			texts = append(texts, *list...)
+		}
+	}
+	return texts
+}
+
+// firewallOwner is a Service for which a controller may have made firewalls.
+type firewallOwner struct {
+	service *v1.Service
+	// nodeBalancer is the ID of its NodeBalancer; 0 if it has none.
+	nodeBalancer int
+	// label is that of the Service's own firewall. prefix begins the labels of all that controllers make.
+	label, prefix string
+	// mark is that of the cluster.
+	mark string
+}
+
 // desiredFirewalls holds a Service's firewall settings.
 type desiredFirewalls struct {
+	firewallOwner
+
 	// attach is the firewall that the Service names; 0 if it names none.
 	attach int
 	// noted are the firewalls of others which this program attached, as the tags of the NodeBalancer say. What the Service's
@@ -131,10 +150,6 @@ type desiredFirewalls struct {
 	noted []int
 	// rules are those of the Service's own firewall; nil if it wants none.
 	rules *linodego.FirewallRuleSet
-	// mark is that of the cluster.
-	mark string
-	// ours reports whether a controller made a firewall for this very Service.
-	ours func(*linodego.Firewall) bool
 }
 
 // firewallStep is one change of firewalls.
@@ -159,8 +174,9 @@ const (
 // firewallPlan lists the steps that lead to the desired firewalls.
 type firewallPlan struct {
 	steps []firewallStep
-	// attached are the firewalls that are attached before.
+	// attached are the firewalls that are attached before; attach is the one that the Service names, or 0.
 	attached []int
+	attach   int
 	// own is the Service's own firewall that exists, or 0; name and rules are those that it should have.
 	own   int
 	name  string
@@ -169,35 +185,34 @@ type firewallPlan struct {
 	stays *linodego.Firewall
 }
 
-// planFirewalls decides about the firewalls of a NodeBalancer. named is the firewall with the label of the Service's own,
-// or nil. A firewall that is not ours is attached where the Service names it, detached if we attached it, and else left alone.
-func planFirewalls(w desiredFirewalls, nodeBalancer int, attached []*linodego.Firewall, named *linodego.Firewall) firewallPlan {
-	p := firewallPlan{rules: w.rules}
+// planFirewalls decides about the firewalls of a NodeBalancer. labelled is the firewall with the label of the Service's own, or nil. A
+// firewall that is not ours is attached where the Service names it, detached if we attached it, and else left alone.
+func planFirewalls(w desiredFirewalls, attached []*linodego.Firewall, labelled *linodego.Firewall) firewallPlan {
+	p := firewallPlan{name: w.label, rules: w.rules, attach: w.attach}
 	for _, f := range attached {
 		p.attached = append(p.attached, f.ID)
 	}
 	keep, wanted := w.attach, w.attach != 0 || w.rules != nil
 	foreign := slices.IndexFunc(attached, func(f *linodego.Firewall) bool {
-		return f.ID != w.attach && !slices.Contains(w.noted, f.ID) && !w.ours(f)
+		return f.ID != w.attach && !slices.Contains(w.noted, f.ID) && !w.owns(f)
 	})
 	if wanted && foreign >= 0 {
 		p.stays = attached[foreign]
 		return p
 	}
 	if w.attach == 0 && w.rules != nil {
-		keep = p.planOwn(w, attached, named)
+		keep = p.planOwn(w, attached, labelled)
 	}
-	if nodeBalancer == 0 {
+	if w.nodeBalancer == 0 {
 		return p
 	}
-	isAttached := slices.ContainsFunc(attached, func(f *linodego.Firewall) bool { return f.ID == keep })
-	if wanted && !isAttached {
+	if wanted && !slices.Contains(p.attached, keep) {
 		p.steps = append(p.steps, firewallStep{kind: attachFirewall, id: keep})
 	}
 	for _, f := range attached {
 		switch {
 		case f.ID == keep:
-		case w.ours(f):
+		case w.owns(f):
 			p.steps = append(p.steps, firewallStep{kind: dropFirewall, firewall: f, id: f.ID})
 		case slices.Contains(w.noted, f.ID):
 			p.steps = append(p.steps, firewallStep{kind: detachFirewall, firewall: f, id: f.ID})
@@ -207,9 +222,9 @@ func planFirewalls(w desiredFirewalls, nodeBalancer int, attached []*linodego.Fi
 }
 
 // planOwn decides about the Service's own firewall, and returns its ID, or 0 where it is still to be made.
-func (p *firewallPlan) planOwn(w desiredFirewalls, attached []*linodego.Firewall, named *linodego.Firewall) int {
-	own := named
-	if i := slices.IndexFunc(attached, w.ours); i >= 0 {
+func (p *firewallPlan) planOwn(w desiredFirewalls, attached []*linodego.Firewall, labelled *linodego.Firewall) int {
+	own := labelled
+	if i := slices.IndexFunc(attached, w.owns); i >= 0 {
 		own = attached[i]
 	}
 	if own == nil {
@@ -223,21 +238,22 @@ func (p *firewallPlan) planOwn(w desiredFirewalls, attached []*linodego.Firewall
 	return own.ID
 }
 
-// isMadeFor reports whether a controller made a firewall for a Service: this one, which gives it the label of the Service, or
+// owns reports whether a controller made a firewall for a Service: this one, which gives it the label of the Service, or
 // Linode's own, whose firewall protects nothing but the Service's NodeBalancer. Labels are unique in an account.
-func isMadeFor(f *linodego.Firewall, service *v1.Service, prefix, mark string, nodeBalancer int) bool {
-	if ownership.Check("", mark, f.Tags) != nil {
+func (o firewallOwner) owns(f *linodego.Firewall) bool {
+	if ownership.Check("", o.mark, f.Tags) != nil {
 		return false
 	}
 	if _, uid := ownership.Marked(f.Tags); uid != "" {
-		again := mark != "" && slices.Contains(f.Tags, mark) && slices.Contains(f.Tags, ownership.NameMark(service.Namespace, service.Name))
-		return uid == string(service.UID) || again
+		nameMark := ownership.NameMark(o.service.Namespace, o.service.Name)
+		again := o.mark != "" && slices.Contains(f.Tags, o.mark) && slices.Contains(f.Tags, nameMark)
+		return uid == string(o.service.UID) || again
 	}
-	if f.Label == label(prefix, service) {
+	if f.Label == o.label {
 		return true
 	}
 	marked := slices.ContainsFunc(f.Tags, ownership.IsMark)
-	return !marked && protectsOnly(f, nodeBalancer) && isMadeByController(prefix, f.Label) &&
+	return !marked && protectsOnly(f, o.nodeBalancer) && isMadeByController(o.prefix, f.Label) &&
 		slices.ContainsFunc(f.Rules.Inbound, func(r linodego.FirewallRule) bool { return strings.Contains(r.Description, madeMark) })
 }
 
@@ -264,16 +280,16 @@ func notedFirewalls(tags []string) []int {
 	return noted
 }
 
-// notes are the tags of a NodeBalancer after a plan about its firewalls. A note of what is not attached any more goes: whoever
-// attaches that firewall next may be somebody else.
-func (p firewallPlan) notes(tags []string, attach int) []string {
+// note returns the tags of a NodeBalancer after the plan. A note of what is not attached any more goes: whoever attaches that firewall
+// next may be somebody else.
+func (p firewallPlan) note(tags []string) []string {
 	after := slices.DeleteFunc(slices.Clone(tags), func(t string) bool {
 		noted := notedFirewalls([]string{t})
 		return len(noted) > 0 && !slices.Contains(p.attached, noted[0])
 	})
 	for _, step := range p.steps {
 		switch mark := firewallMark(step.id); {
-		case step.kind == attachFirewall && step.id == attach && attach != 0 && !slices.Contains(after, mark):
+		case step.kind == attachFirewall && step.id == p.attach && p.attach != 0 && !slices.Contains(after, mark):
 			after = append(after, mark)
 		case step.kind == detachFirewall:
 			after = slices.DeleteFunc(after, func(t string) bool { return t == mark })

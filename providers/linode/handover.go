@@ -24,17 +24,17 @@ var _ contract.LoadBalancerHandover = (*cloud)(nil)
 
 // MarkedLoadBalancers implements contract.LoadBalancerHandover. Firewalls are not listed: they are handed over with their NodeBalancers.
 func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service) ([]contract.MarkedLoadBalancer, error) {
-	l := c.loadBalancers
-	mark, err := l.mark(ctx)
+	r := c.loadBalancers
+	mark, err := r.owners.cluster.Mark(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all, err := l.observed.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
+	all, err := r.balancers.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil {
 		return nil, err
 	}
 	all = slices.SortedFunc(slices.Values(all), func(a, b *nodeBalancer) int { return cmp.Compare(a.ID, b.ID) })
-	recorded := l.rules().Record
+	recorded := r.owners.rules().Record
 	marked := []contract.MarkedLoadBalancer{}
 	for _, nb := range all {
 		cluster, uid := ownership.MarkedBefore(nb.Tags, mark)
@@ -55,16 +55,16 @@ func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service)
 // RemarkLoadBalancer implements contract.LoadBalancerHandover. The firewalls come first: the marks of the NodeBalancer lead to them, so
 // that an interrupted handover can be repeated.
 func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBalancer, service types.UID) error {
-	l := c.loadBalancers
+	r := c.loadBalancers
 	id := idOf(m.ID)
 	if id == 0 {
 		return fmt.Errorf("%q is not the ID of a NodeBalancer", m.ID)
 	}
-	mark, err := l.cluster.KnownMark(ctx)
+	mark, err := r.owners.cluster.KnownMark(ctx)
 	if err != nil {
 		return err
 	}
-	nb, err := l.observed.Get(ctx, id, inventory.Query{})
+	nb, err := r.balancers.Get(ctx, id, inventory.Query{})
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBal
 		return fmt.Errorf("NodeBalancer %d carries other marks by now; list them again", id)
 	}
 	marks := []string{mark, ownership.ServiceMark(service)}
-	if err := l.remarkFirewalls(ctx, nb, m, mark, marks); err != nil {
+	if err := r.firewalls.replaceMarks(ctx, nb, m, mark, marks); err != nil {
 		return err
 	}
 	tags := replaceMarks(nb.Tags, marks)
@@ -80,21 +80,21 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBal
 		return nil
 	}
 	klog.InfoS("Handing over NodeBalancer", "nodeBalancer", id, "from", m.Cluster, "service", service)
-	after, err := l.api.updateNodeBalancer(ctx, id, nodeBalancerUpdate{Label: nb.Label, Throttle: nb.Throttle, Tags: tags})
+	after, err := r.api.updateNodeBalancer(ctx, id, nodeBalancerUpdate{Label: nb.Label, Throttle: nb.Throttle, Tags: tags})
 	if err != nil {
-		l.observed.Invalidate(id)
+		r.balancers.Invalidate(id)
 		return err
 	}
-	l.observed.Put(after)
+	r.balancers.Put(after)
 	return nil
 }
 
-// remarkFirewalls replaces the marks of the firewalls that were created for the marked Service. Otherwise they would belong to nobody, and
+// replaceMarks replaces the marks of the firewalls that were created for the marked Service. Otherwise they would belong to nobody, and
 // never change.
-func (l *loadBalancers) remarkFirewalls(
+func (w *firewalls) replaceMarks(
 	ctx context.Context, nb *nodeBalancer, m contract.MarkedLoadBalancer, mark string, marks []string,
 ) error {
-	attached, err := l.firewalls.Find(ctx, indexNodeBalancer, m.ID, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
+	attached, err := w.Find(ctx, indexNodeBalancer, m.ID, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (l *loadBalancers) remarkFirewalls(
 		if !isMadeWith(seen, nb, m, mark) {
 			continue
 		}
-		f, err := l.firewalls.Get(ctx, seen.ID, inventory.Query{})
+		f, err := w.Get(ctx, seen.ID, inventory.Query{})
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			continue
 		}
@@ -114,8 +114,8 @@ func (l *loadBalancers) remarkFirewalls(
 			continue
 		}
 		klog.InfoS("Handing over firewall", "firewall", f.ID, "nodeBalancer", nb.ID, "from", m.Cluster)
-		err = l.firewallCall(ctx, f.ID, fmt.Sprintf("marking firewall %d", f.ID), func(ctx context.Context) error {
-			_, err := l.api.sdk.UpdateFirewall(ctx, f.ID, linodego.FirewallUpdateOptions{Tags: &tags})
+		err = w.write(ctx, f.ID, fmt.Sprintf("marking firewall %d", f.ID), func(ctx context.Context) error {
+			_, err := w.api.sdk.UpdateFirewall(ctx, f.ID, linodego.FirewallUpdateOptions{Tags: &tags})
 			return err
 		})
 		if err != nil {

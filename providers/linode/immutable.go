@@ -24,28 +24,28 @@ type placement struct {
 	vpc, subnet string
 }
 
-var _ services.Fixer[finding, *desiredState] = (*loadBalancers)(nil)
+var _ services.Fixer[observed, *desired] = (*reconciler)(nil)
 
 // Fixed implements services.Fixer. The VPCs of a NodeBalancer are read only if the Service has settings about them.
-func (l *loadBalancers) Fixed(ctx context.Context, r services.Request, f finding, d *desiredState) ([]services.Fixed, error) {
-	if f.nb == nil {
+func (r *reconciler) Fixed(ctx context.Context, req services.Request, o observed, _ *desired) ([]services.Fixed, error) {
+	if o.nb == nil {
 		return nil, nil
 	}
-	s := d.settings
-	all := []services.Fixed{services.Single(annotationReservedIPv4, s.ReservedIPv4, f.nb.IPv4)}
-	if r.Service.Annotations[annotationType] != "" && f.nb.Type != "" {
-		all = append(all, services.Single(annotationType, s.Type, f.nb.Type))
+	s := o.settings
+	all := []services.Fixed{services.Single(annotationReservedIPv4, s.ReservedIPv4, o.nb.IPv4)}
+	if req.Service.Annotations[annotationType] != "" && o.nb.Type != "" {
+		all = append(all, services.Single(annotationType, s.Type, o.nb.Type))
 	}
-	backend := l.config.inVPC() && !l.config.NoVPCBackends && !s.IPv6Backends && s.hasBackendVPC()
+	backend := r.config.inVPC() && !r.config.NoVPCBackends && !s.IPv6Backends && s.hasBackendVPC()
 	if !s.hasFrontendVPC() && !backend {
 		return all, nil
 	}
-	front, back, err := l.placements(ctx, f.nb, s)
+	front, back, err := r.vpcs.placements(ctx, o.nb, s)
 	if err != nil {
 		return all, err
 	}
 	// A NodeBalancer in a VPC that is not listed proves nothing.
-	if s.hasFrontendVPC() && (front.SubnetID != 0 || f.nb.FrontendAddressType != frontendVPC) {
+	if s.hasFrontendVPC() && (front.SubnetID != 0 || o.nb.FrontendAddressType != frontendVPC) {
 		keys := [3]string{annotationFrontendSubnetID, annotationFrontendVPC, annotationFrontendSubnet}
 		all = append(all, front.fixedSubnet(keys, s.FrontendSubnetID, s.FrontendVPC, s.FrontendSubnet)...)
 		all = append(all, fixedRange(annotationFrontendRangeV4, s.FrontendRangeV4, front.IPv4Range))
@@ -90,14 +90,14 @@ func isWithin(asked, has string) bool {
 
 // placements returns the subnets in which clients reach a NodeBalancer and in which it reaches its backends, with labels if settings
 // have any.
-func (l *loadBalancers) placements(ctx context.Context, nb *nodeBalancer, s settings) (front, back placement, err error) {
-	list, _, err := listAll[placement](ctx, l.api, fmt.Sprintf("VPCs of NodeBalancer %d", nb.ID), fmt.Sprintf("nodebalancers/%d/vpcs", nb.ID), "")
+func (v *vpcs) placements(ctx context.Context, nb *nodeBalancer, s settings) (front, back placement, err error) {
+	list, _, err := listAll[placement](ctx, v.api, fmt.Sprintf("VPCs of NodeBalancer %d", nb.ID), fmt.Sprintf("nodebalancers/%d/vpcs", nb.ID), "")
 	if err != nil {
 		return front, back, cloudapi.NotAbsence(err)
 	}
 	for _, p := range list {
 		if s.FrontendVPC+s.FrontendSubnet+s.BackendVPC+s.BackendSubnet != "" {
-			if p.vpc, p.subnet, err = l.vpcs.labels(ctx, p.VPCID, p.SubnetID); err != nil {
+			if p.vpc, p.subnet, err = v.labels(ctx, p.VPCID, p.SubnetID); err != nil {
 				return front, back, err
 			}
 		}

@@ -8,12 +8,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/linode/linodego"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	listers "k8s.io/client-go/listers/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
@@ -43,44 +41,41 @@ const (
 	backendMaxAge = 10 * time.Minute
 )
 
-// Reasons of the events that the provider writes on Services.
-const (
-	eventConfigError = "LoadBalancerConfigError"
-	eventIgnored     = "LoadBalancerAnnotationIgnored"
-	// eventRangesIgnored: spec.loadBalancerSourceRanges has no effect.
-	eventRangesIgnored = "LoadBalancerSourceRangesIgnored"
-	// eventKept: an object of the user outlives the Service.
-	eventKept = contract.EventLoadBalancerRetained
-)
-
-// loadBalancers implements cloudprovider.LoadBalancer; the order of the steps is that of services.LoadBalancer.
-type loadBalancers struct {
-	services.LoadBalancer[finding, *desiredState]
+// reconciler implements services.Reconciler; the order of the steps is that of services.LoadBalancer.
+type reconciler struct {
+	services.LoadBalancer[observed, *desired]
 
 	config    Config
 	api       *api
 	vpcs      *vpcs
 	instances *instances
-	observed  *inventory.Inventory[int, *nodeBalancer]
+	balancers *inventory.Inventory[int, *nodeBalancer]
 	details   *inventory.Inventory[int, *details]
-	firewalls *inventory.Inventory[int, *linodego.Firewall]
-	// behind are the nodes of NodeBalancers, by network.
-	behind  nodes.Shared[network, wantedNodes]
-	cluster *ownership.Cluster
-	// adopt is the operator's policy about NodeBalancers without a mark.
-	adopt  registry.Adoption
-	served provenOwners
-	// services are those of the cluster; set by SetInformers.
-	services listers.ServiceLister
+	firewalls *firewalls
+	backends  *backends
+	owners    *owners
 
 	// kube is set by Initialize, before any call of the framework.
 	kube kubernetes.Interface
 }
 
-// desiredState is the desired state of a Service.
-type desiredState struct {
+// observed holds a Service's settings, and its NodeBalancer.
+type observed struct {
 	settings settings
-	balancer *desired
+	// faults are those of the annotations. A change of nodes, narrowing and a deletion take place in spite of them.
+	faults error
+	match
+	// details are the ports and their nodes, if they were read.
+	details *details
+	// firewall was just created for the NodeBalancer.
+	firewall int
+}
+
+// desired is the desired state of a Service.
+type desired struct {
+	throttle int
+	tags     []string
+	configs  []configFields
 	// request creates the NodeBalancer; nil if it exists.
 	request   *nodeBalancerRequest
 	firewalls firewallPlan
@@ -88,12 +83,13 @@ type desiredState struct {
 	marks []string
 }
 
-var _ cloudprovider.LoadBalancer = (*loadBalancers)(nil)
+var _ cloudprovider.LoadBalancer = (*reconciler)(nil)
 
-func newLoadBalancers(c Config, a *api, v *vpcs, i *instances) *loadBalancers {
-	l := &loadBalancers{
-		config: c, api: a, vpcs: v, instances: i, cluster: &ownership.Cluster{},
-		observed: inventory.New(inventory.Source[int, *nodeBalancer]{
+func newReconciler(c Config, adopt registry.Adoption, a *api, v *vpcs, i *instances) *reconciler {
+	cluster := &ownership.Cluster{}
+	r := &reconciler{
+		config: c, api: a, vpcs: v, instances: i,
+		balancers: inventory.New(inventory.Source[int, *nodeBalancer]{
 			Kind: "NodeBalancer", ID: func(nb *nodeBalancer) int { return nb.ID }, List: a.nodeBalancers, Get: a.nodeBalancer,
 			Indexes: map[string]func(*nodeBalancer) []string{
 				indexLabel: func(nb *nodeBalancer) []string { return []string{nb.Label} },
@@ -103,263 +99,246 @@ func newLoadBalancers(c Config, a *api, v *vpcs, i *instances) *loadBalancers {
 		details: inventory.New(inventory.Source[int, *details]{
 			Kind: "NodeBalancer detail", ID: func(d *details) int { return d.nodeBalancerID }, Get: a.details,
 		}),
-		firewalls: newFirewallInventory(a),
+		firewalls: newFirewalls(a, c.Prefix, cluster),
+		backends:  &backends{vpcs: v, instances: i, shared: nodes.Shared[network, wantedNodes]{MaxAge: updateMaxAge}},
 	}
-	l.behind.MaxAge = updateMaxAge
-	l.Creations = services.Creations{Shows: creationShows, Repeat: true}
-	l.Identify = i.Identify
-	l.Reconciler, l.Name = l, func(_ string, service *v1.Service) string { return label(c.Prefix, service) }
-	return l
+	r.owners = &owners{config: c, adopt: adopt, cluster: cluster, instances: i, balancers: r.balancers, details: r.details}
+	r.Creations = services.Creations{Shows: creationShows, Repeat: true}
+	r.Identify = i.Identify
+	r.Reconciler, r.Name = r, func(_ string, service *v1.Service) string { return label(c.Prefix, service) }
+	return r
 }
 
 // EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer.
-func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
-	if err := l.LoadBalancer.EnsureLoadBalancerDeleted(ctx, cluster, service); err != nil {
+func (r *reconciler) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
+	if err := r.LoadBalancer.EnsureLoadBalancerDeleted(ctx, cluster, service); err != nil {
 		return err
 	}
-	l.served.forget(service)
+	r.owners.proven.Delete(service.UID)
 	return nil
 }
 
 // Validate implements services.Reconciler.
-func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error) {
-	_, warnings, err := parseSettings(r.Service, l.config)
+func (r *reconciler) Validate(req services.Request) ([]services.Finding, error) {
+	_, warnings, err := parseSettings(req.Service, r.config)
 	return services.Judged(warnings, err), err
 }
 
-// configFinding returns the finding about impossible settings.
-func configFinding(err error) []services.Finding {
-	if err == nil {
-		return nil
-	}
-	return []services.Finding{services.Warning(eventConfigError, "%s", err)}
-}
-
 // Observe implements services.Reconciler.
-func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (finding, error) {
+func (r *reconciler) Observe(ctx context.Context, req services.Request) (o observed, err error) {
 	q := inventory.Query{MaxAge: ensureMaxAge}
-	if r.Purpose == services.UpdateNodes {
+	if req.Purpose == services.UpdateNodes {
 		q = inventory.Query{MaxAge: detailsMaxAge, MaxMissAge: updateMaxAge}
 	}
-	return l.find(ctx, r.Service, r.Nodes, q)
+	o.settings, _, o.faults = parseSettings(req.Service, r.config) // Validate reports the warnings
+	o.match, err = r.owners.find(ctx, req.Service, req.Nodes, q)
+	return o, err
 }
 
 // CheckOwner implements services.Reconciler. It reads the ports and nodes of the Service's NodeBalancer.
-func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, f finding) (finding, []services.Finding, error) {
-	whole := r.Purpose == services.Ensure || r.Purpose == services.Plan
+func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o observed) (_ observed, _ []services.Finding, err error) {
+	whole := req.Purpose == services.Ensure || req.Purpose == services.Plan
 	q := inventory.Query{MaxAge: detailsMaxAge}
 	switch {
-	case f.unknown != nil:
-		return f, configFinding(f.unknown), f.unknown
-	case whole && f.Verdict == ownership.Refused:
-		return f, services.Refused(r.Service, f.Decision), f.Err()
-	case f.Verdict == ownership.Refused:
-		klog.InfoS("Leaving a NodeBalancer alone", "service", klog.KObj(r.Service), "reason", f.Err().Error())
-		return finding{}, nil, nil
-	case f.nb == nil || r.Purpose == services.Lookup || r.Purpose == services.Narrow:
-		return f, nil, nil
-	case r.Purpose == services.Delete:
-		if _, kept, err := deletionSettings(r.Service); kept || err != nil {
-			return f, nil, nil //nolint:nilerr // Deletions says what is wrong with them
+	case o.unknown != nil:
+		return o, services.Judged(nil, o.unknown), o.unknown
+	case whole && o.Verdict == ownership.Refused:
+		return o, services.Refused(req.Service, o.Decision), o.Err()
+	case o.Verdict == ownership.Refused:
+		klog.InfoS("Leaving a NodeBalancer alone", "service", klog.KObj(req.Service), "reason", o.Err().Error())
+		o.match = match{}
+		return o, nil, nil
+	case o.nb == nil || req.Purpose == services.Lookup || req.Purpose == services.Narrow:
+		return o, nil, nil
+	case req.Purpose == services.Delete:
+		if !o.settings.Preserve && o.deletionFaults() == nil {
+			o.match, err = r.owners.reread(ctx, req.Service, o.nb.ID)
 		}
-		f, err := l.reread(ctx, r.Service, f)
-		return f, nil, err
+		return o, nil, err
 	case whole:
 		q.MaxAge = ensureDetailsMaxAge
 	}
-	if r.Purpose == services.Ensure && f.Verdict == ownership.Owned {
-		l.served.note(r.Service, f.nb.ID)
+	if req.Purpose == services.Ensure && o.Verdict == ownership.Owned {
+		r.owners.proven.Store(req.Service.UID, o.nb.ID)
 	}
-	var err error
-	f.details, err = l.details.Get(ctx, f.nb.ID, q)
-	return f, nil, err
+	o.details, err = r.details.Get(ctx, o.nb.ID, q)
+	return o, nil, err
 }
 
 // Desire implements services.Reconciler.
-func (l *loadBalancers) Desire(ctx context.Context, r services.Request, f finding) (*desiredState, []services.Finding, error) {
-	s, _, err := parseSettings(r.Service, l.config) // Validate reported its faults
+func (r *reconciler) Desire(ctx context.Context, req services.Request, o observed) (d *desired, findings []services.Finding, err error) {
+	behind, err := r.backends.find(ctx, o.settings, req.Nodes)
 	if err != nil {
 		return nil, nil, err
 	}
-	d := &desiredState{settings: s}
-	behind, err := l.backends(ctx, s, r.Nodes)
-	if err != nil {
-		return nil, nil, err
-	}
-	secrets, err := l.secrets(ctx, r.Service, s)
+	secrets, err := r.secrets(ctx, req.Service, o.settings)
 	if err == nil {
-		d.balancer, err = desire(r.Service, s, tagsOf(r.Cluster, l.config, s), behind, secrets)
+		d, err = desire(req.Service, o.settings, tagsOf(req.Cluster, r.config, o.settings), behind, secrets)
 	}
 	if err != nil {
-		return nil, configFinding(err), err
+		return nil, services.Judged(nil, err), err
 	}
-	if d.marks, err = l.marks(ctx, r.Service); err != nil {
+	if d.marks, err = r.owners.marks(ctx, req.Service); err != nil {
 		return nil, nil, err
 	}
-	if f.nb == nil {
-		if d.request, err = l.request(ctx, r.Service, d); err != nil {
-			return nil, configFinding(err), err
+	if o.nb == nil {
+		if d.request, err = r.request(ctx, req.Service, o.settings, d); err != nil {
+			return nil, services.Judged(nil, err), err
 		}
 	}
-	var findings []services.Finding
-	d.firewalls, findings, err = l.desireFirewalls(ctx, r.Service, s, f.nb)
+	d.firewalls, findings, err = r.firewalls.desire(ctx, req.Service, o.settings, o.nb)
 	return d, findings, err
 }
 
 // Changes implements services.Reconciler: firewalls come first, because a NodeBalancer must never be open without its own.
-func (l *loadBalancers) Changes(_ services.Request, f finding, d *desiredState) ([]services.Change[finding], error) {
-	changes := l.firewallChanges(f.nb, d)
-	if f.nb == nil {
-		return append(changes, l.creation(d.request, d.firewalls.own)), nil
+func (r *reconciler) Changes(_ services.Request, o observed, d *desired) ([]services.Change[observed], error) {
+	changes := r.firewallChanges(o.nb, d)
+	if o.nb == nil {
+		return append(changes, r.creation(d.request, d.firewalls.own)), nil
 	}
-	nb := *f.nb
-	nb.Tags = l.notes(f.nb, d)
-	steps := plan(&nb, f.details, d.balancer)
-	if f.Deletable {
-		steps = addMarkSteps(&nb, d.balancer, d.marks, steps)
+	nb := *o.nb
+	nb.Tags = r.noteFirewalls(o.nb, d)
+	steps := plan(&nb, o.details, d)
+	if o.Deletable {
+		steps = addMarkSteps(&nb, d, steps)
 	}
-	return append(changes, l.changes(&nb, steps)...), nil
+	return append(changes, r.changes(&nb, steps)...), nil
 }
 
 // Complete implements services.Reconciler.
-func (l *loadBalancers) Complete(ctx context.Context, r *services.Request, f finding, d *desiredState) (finding, error) {
-	recorded := r.Service.Annotations[annotationRecord]
-	err := l.record(ctx, r.Service, d.settings, f.nb)
-	if err == nil {
-		err = l.cleanUpPrevious(ctx, r, d.settings, f.nb, recorded)
+func (r *reconciler) Complete(ctx context.Context, req *services.Request, o observed, _ *desired) (observed, error) {
+	if err := r.record(ctx, req.Service, o.settings, o.nb); err != nil {
+		return o, err
 	}
-	return f, err
+	return o, r.cleanUpPrevious(ctx, req, o.settings, o.nb)
 }
 
 // Status implements services.Reconciler.
-func (*loadBalancers) Status(_ services.Request, f finding, d *desiredState) (*v1.LoadBalancerStatus, error) {
-	return status(f.nb, d.settings), nil
+func (*reconciler) Status(_ services.Request, o observed, _ *desired) (*v1.LoadBalancerStatus, error) {
+	return status(o.nb, o.settings), nil
 }
 
 // NodeChanges implements services.Reconciler: it changes only nodes. Faults in annotations do not keep nodes from joining or leaving,
 // unless they make the nodes' addresses unknown.
-func (l *loadBalancers) NodeChanges(
-	ctx context.Context, r services.Request, f finding,
-) ([]services.Change[finding], []services.Finding, error) {
-	if f.nb == nil {
+func (r *reconciler) NodeChanges(
+	ctx context.Context, req services.Request, o observed,
+) ([]services.Change[observed], []services.Finding, error) {
+	if o.nb == nil {
 		return nil, nil, nil
 	}
-	s, _, err := parseSettings(r.Service, l.config)
-	if err := problemsAbout(err, backendAnnotations()...); err != nil {
+	if err := problemsAbout(o.faults, backendAnnotations()...); err != nil {
 		return nil, nil, err
 	}
-	want, err := l.wantNodes(ctx, r.Service, s, f.details, r.Nodes)
+	want, err := r.wantNodes(ctx, req.Service, o.settings, o.details, req.Nodes)
 	if err != nil {
 		return nil, nil, err
 	}
-	return l.changes(f.nb, planNodes(f.details, want)), nil, nil
+	return r.changes(o.nb, planNodes(o.details, want)), nil, nil
 }
 
 // Deletions implements services.Reconciler. Our objects are deleted, and the user's stay: the NodeBalancer first, so that it is never open
 // without its firewall.
-func (l *loadBalancers) Deletions(
-	ctx context.Context, r services.Request, f finding,
-) (changes []services.Change[finding], findings []services.Finding, err error) {
-	s, preserved, err := deletionSettings(r.Service)
-	if err != nil || preserved {
+func (r *reconciler) Deletions(
+	ctx context.Context, req services.Request, o observed,
+) (changes []services.Change[observed], findings []services.Finding, err error) {
+	if err := o.deletionFaults(); err != nil || o.settings.Preserve {
 		return nil, nil, err // when in doubt, nothing is deleted
 	}
 	switch {
-	case f.nb == nil:
-	case f.Deletable:
-		return []services.Change[finding]{{
-			Planned: contract.Planned{Action: contract.PlanDelete, Object: fmt.Sprintf("NodeBalancer %d", f.nb.ID)},
+	case o.nb == nil:
+	case o.Deletable:
+		return []services.Change[observed]{{
+			Planned: contract.Planned{Action: contract.PlanDelete, Object: fmt.Sprintf("NodeBalancer %d", o.nb.ID)},
 			Replan:  true,
-			Make: func(ctx context.Context, r *services.Request, f finding) (finding, error) {
-				return finding{}, l.delete(ctx, r, s, f.nb)
+			Make: func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+				err := r.delete(ctx, req, o.settings, o.nb)
+				o.match = match{}
+				return o, err
 			},
 		}}, nil, nil
 	default:
-		findings = append(findings, retentionNotice(f.nb))
+		findings = append(findings, retentionNotice(o.nb))
 	}
-	left, err := l.unusedFirewalls(ctx, r.Service)
-	for _, firewall := range left {
-		changes = append(changes, services.Change[finding]{
+	unused, err := r.firewalls.findUnused(ctx, req.Service)
+	for _, firewall := range unused {
+		changes = append(changes, services.Change[observed]{
 			Planned: contract.Planned{Action: contract.PlanDelete, Object: fmt.Sprintf("firewall %d", firewall.ID)},
-			Make: func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
-				return f, l.deleteFirewall(ctx, firewall.ID)
+			Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
+				return o, r.firewalls.delete(ctx, firewall.ID)
 			},
 		})
 	}
 	return changes, findings, err
 }
 
-// deletionSettings reads the annotations that decide how a Service is deleted. Invalid values of other annotations are ignored.
-func deletionSettings(service *v1.Service) (s settings, preserved bool, err error) {
-	s, _, err = namedAnnotations().Parse(service.Annotations)
-	err = problemsAbout(err, annotationPreserve, annotationRetainReservedIPv4)
-	return s, s.Preserve, err
+// deletionFaults are those of the annotations that decide how a Service is deleted. Invalid values of other annotations are ignored.
+func (o observed) deletionFaults() error {
+	return problemsAbout(o.faults, annotationPreserve, annotationRetainReservedIPv4)
 }
 
 // retentionNotice reports that a NodeBalancer outlives its Service, because it belongs to another owner.
 func retentionNotice(nb *nodeBalancer) services.Finding {
-	return services.Notice(eventKept,
+	return services.Notice(contract.EventLoadBalancerRetained,
 		"NodeBalancer %d is kept: nothing that only a controller can write shows that one made it for this Service; "+
 			"delete it in the cloud if it is not needed", nb.ID)
 }
 
 // Exists implements services.Reconciler. Without it the framework requests no deletion; a firewall outlives its NodeBalancer for a moment.
-func (l *loadBalancers) Exists(ctx context.Context, r services.Request, f finding) (*v1.LoadBalancerStatus, bool, error) {
-	if f.nb == nil {
-		left, err := l.unusedFirewalls(ctx, r.Service)
+// A fault in an annotation hides nothing.
+func (r *reconciler) Exists(ctx context.Context, req services.Request, o observed) (*v1.LoadBalancerStatus, bool, error) {
+	if o.nb == nil {
+		unused, err := r.firewalls.findUnused(ctx, req.Service)
 		if err != nil {
 			return nil, false, err
 		}
-		return &v1.LoadBalancerStatus{}, len(left) > 0, nil
+		return &v1.LoadBalancerStatus{}, len(unused) > 0, nil
 	}
-	s, _, _ := parseSettings(r.Service, l.config) // a fault in other annotations hides nothing
-	return status(f.nb, s), true, nil
+	return status(o.nb, o.settings), true, nil
 }
 
 // delete deletes a NodeBalancer that a controller created.
-func (l *loadBalancers) delete(ctx context.Context, r *services.Request, s settings, nb *nodeBalancer) error {
-	if err := l.adoptFirewallForDeletion(ctx, r.Service, nb); err != nil {
+func (r *reconciler) delete(ctx context.Context, req *services.Request, s settings, nb *nodeBalancer) error {
+	if err := r.firewalls.adoptForDeletion(ctx, req.Service, nb); err != nil {
 		return err
 	}
 	// The address first: after the NodeBalancer is gone, it could not be found, and a failed release would be forgotten.
-	if err := l.releaseReserved(ctx, r, s, nb); err != nil {
+	if err := r.releaseReserved(ctx, req, s, nb); err != nil {
 		return err
 	}
-	klog.InfoS("Deleting NodeBalancer", "service", klog.KObj(r.Service), "nodeBalancer", nb.ID)
-	if err := l.api.deleteNodeBalancer(ctx, nb.ID); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
-		l.observed.Invalidate(nb.ID)
+	klog.InfoS("Deleting NodeBalancer", "service", klog.KObj(req.Service), "nodeBalancer", nb.ID)
+	if err := r.api.deleteNodeBalancer(ctx, nb.ID); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		r.balancers.Invalidate(nb.ID)
 		return err
 	}
-	l.observed.Forget(nb.ID)
-	l.details.Forget(nb.ID)
+	r.balancers.Forget(nb.ID)
+	r.details.Forget(nb.ID)
 	return nil
 }
 
 // cleanUpPrevious removes the Service's former NodeBalancer after it moved to another one.
-func (l *loadBalancers) cleanUpPrevious(ctx context.Context, r *services.Request, s settings, now *nodeBalancer, recorded string) error {
-	if r.Service.Annotations[annotationID] == "" || s.Preserve || contract.Keeps(r.Service) {
+func (r *reconciler) cleanUpPrevious(ctx context.Context, req *services.Request, s settings, now *nodeBalancer) error {
+	if req.Service.Annotations[annotationID] == "" || s.Preserve || contract.Keeps(req.Service) {
 		return nil
 	}
-	without := r.Service.DeepCopy()
+	without := req.Service.DeepCopy()
 	delete(without.Annotations, annotationID)
-	without.Annotations[annotationRecord] = recorded
-	previous, err := l.findByRecords(ctx, without, nil, inventory.Query{MaxAge: ensureMaxAge})
+	previous, err := r.owners.findByRecords(ctx, without, nil, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil || previous.nb == nil || previous.nb.ID == now.ID || previous.Verdict == ownership.Refused {
 		return err
 	}
-	previous, err = l.reread(ctx, without, previous)
+	previous, err = r.owners.reread(ctx, without, previous.nb.ID)
 	switch {
 	case err != nil || previous.nb == nil:
 		return err
 	case !previous.Deletable:
-		r.Report(retentionNotice(previous.nb))
+		req.Report(retentionNotice(previous.nb))
 		return nil
 	}
-	return l.delete(ctx, r, s, previous.nb)
+	return r.delete(ctx, req, s, previous.nb)
 }
 
 // record writes the ID of the NodeBalancer on the Service, and that of an attached firewall.
-func (l *loadBalancers) record(ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer) error {
+func (r *reconciler) record(ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer) error {
 	changes := map[string]any{}
 	if id := strconv.Itoa(nb.ID); service.Annotations[annotationRecord] != id {
 		changes[annotationRecord] = id
@@ -371,14 +350,14 @@ func (l *loadBalancers) record(ctx context.Context, service *v1.Service, s setti
 	default:
 		changes[annotationFirewallRecord] = strconv.Itoa(s.FirewallID)
 	}
-	if len(changes) == 0 || l.kube == nil {
+	if len(changes) == 0 || r.kube == nil {
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": service.UID, "annotations": changes}})
 	if err != nil {
 		return fmt.Errorf("recording NodeBalancer %d on the Service: %w", nb.ID, err)
 	}
-	if _, err := l.kube.CoreV1().Services(service.Namespace).Patch(
+	if _, err := r.kube.CoreV1().Services(service.Namespace).Patch(
 		ctx, service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{},
 	); err != nil {
 		return fmt.Errorf("recording NodeBalancer %d on the Service: %w", nb.ID, err)

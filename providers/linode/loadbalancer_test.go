@@ -247,7 +247,7 @@ func TestVPCOptions(t *testing.T) {
 			w.Apply(s)
 			settings, _, err := parseSettings(s, w.loadBalancers.config)
 			require.NoError(t, err)
-			backend, err := w.loadBalancers.backendVPCs(t.Context(), settings)
+			backend, err := w.loadBalancers.vpcs.backendVPCs(t.Context(), settings)
 			if c.refused != "" {
 				require.ErrorContains(t, err, c.refused)
 				_, err = w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
@@ -257,7 +257,7 @@ func TestVPCOptions(t *testing.T) {
 			}
 			require.NoError(t, err)
 			assert.Equal(t, put(c.backend), body(backend))
-			frontend, err := w.loadBalancers.frontendVPCs(t.Context(), settings)
+			frontend, err := w.loadBalancers.vpcs.frontendVPCs(t.Context(), settings)
 			require.NoError(t, err)
 			assert.Equal(t, put(c.frontend), body(frontend))
 		})
@@ -344,7 +344,7 @@ func TestAddressesThatALinodeDoesNotHave(t *testing.T) {
 		clean := c.w.nodes[0].DeepCopy()
 		s, _, err := parseSettings(service("web", c.with, port("http", 80, 30080)), c.w.loadBalancers.config)
 		require.NoError(t, err)
-		want, err := c.w.loadBalancers.backends(t.Context(), s, []*v1.Node{clean})
+		want, err := c.w.loadBalancers.backends.find(t.Context(), s, []*v1.Node{clean})
 		require.NoError(t, err)
 		require.Len(t, want.streams.rows, 1)
 		liar := clean.DeepCopy()
@@ -353,7 +353,7 @@ func TestAddressesThatALinodeDoesNotHave(t *testing.T) {
 			{Type: v1.NodeInternalIP, Address: "10.0.200.200"},
 			{Type: v1.NodeInternalIP, Address: "192.168.200.201"},
 		}, liar.Status.Addresses...)
-		got, err := c.w.loadBalancers.backends(t.Context(), s, []*v1.Node{liar})
+		got, err := c.w.loadBalancers.backends.find(t.Context(), s, []*v1.Node{liar})
 		require.NoError(t, err)
 		assert.Equal(t, want, got)
 	}
@@ -364,7 +364,7 @@ func TestAddressesThatALinodeDoesNotHave(t *testing.T) {
 	w.restart()
 	chooses := w.nodes[0].DeepCopy()
 	chooses.Annotations = map[string]string{annotationPrivateIP: "192.168.140.9"}
-	got, err := w.loadBalancers.backends(t.Context(), settings{}, []*v1.Node{chooses})
+	got, err := w.loadBalancers.backends.find(t.Context(), settings{}, []*v1.Node{chooses})
 	require.NoError(t, err)
 	assert.Equal(t, "192.168.140.9", got.streams.rows[0].host)
 }

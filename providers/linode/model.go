@@ -57,13 +57,6 @@ func isMadeByController(prefix, text string) bool {
 	return ok && regexp.MustCompile(`^[0-9a-f]{12}$`).MatchString(rest)
 }
 
-// desired is the whole NodeBalancer of a Service.
-type desired struct {
-	throttle int
-	tags     []string
-	configs  []configFields
-}
-
 // secret is the certificate and key of a port.
 type secret struct {
 	Cert string
@@ -102,7 +95,7 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 	if err != nil {
 		return warnings, err
 	}
-	problems := []error{err}
+	var problems []error
 	for _, port := range service.Spec.Ports {
 		named := map[string]secret{}
 		if name := s.ports[port.Port].TLSSecret; name != "" {
@@ -281,7 +274,7 @@ func (s step) title() string {
 // plan returns the calls that lead from what is observed to what is wanted, none where nothing differs. Where one node is
 // all that differs on a port it is added or removed by itself; with more, one rebuild does it, which keeps the nodes that
 // stay by their IDs.
-func plan(nb *nodeBalancer, observed *details, want *desired) []step {
+func plan(nb *nodeBalancer, have *details, want *desired) []step {
 	var steps []step
 	if reasons := balancerDifferences(nb, want); len(reasons) > 0 {
 		update := nodeBalancerUpdate{Label: nb.Label, Throttle: want.throttle, Tags: withMarks(want.tags, nb.Tags)}
@@ -290,15 +283,15 @@ func plan(nb *nodeBalancer, observed *details, want *desired) []step {
 	var later []step
 	matched := map[int]bool{}
 	for _, fields := range want.configs {
-		i := slices.IndexFunc(observed.configs, func(c config) bool { return !matched[c.ID] && samePort(c, fields) })
+		i := slices.IndexFunc(have.configs, func(c config) bool { return !matched[c.ID] && samePort(c, fields) })
 		if i < 0 {
 			later = append(later, step{kind: createPort, fields: fields})
 			continue
 		}
-		matched[observed.configs[i].ID] = true
-		later = append(later, planPort(observed.configs[i], fields)...)
+		matched[have.configs[i].ID] = true
+		later = append(later, planPort(have.configs[i], fields)...)
 	}
-	for _, c := range observed.configs {
+	for _, c := range have.configs {
 		if !matched[c.ID] {
 			// Ports go first: a new one may take the number of an old one.
 			steps = append(steps, step{kind: deletePort, config: c})
@@ -308,11 +301,11 @@ func plan(nb *nodeBalancer, observed *details, want *desired) []step {
 }
 
 // planNodes is plan for a change of nodes alone.
-func planNodes(observed *details, want *desired) []step {
+func planNodes(have *details, want []configFields) []step {
 	var steps []step
-	for _, fields := range want.configs {
-		if i := slices.IndexFunc(observed.configs, func(c config) bool { return samePort(c, fields) }); i >= 0 {
-			steps = append(steps, planPort(observed.configs[i], keepObserved(observed.configs[i], fields))...)
+	for _, fields := range want {
+		if i := slices.IndexFunc(have.configs, func(c config) bool { return samePort(c, fields) }); i >= 0 {
+			steps = append(steps, planPort(have.configs[i], keepObserved(have.configs[i], fields))...)
 		}
 	}
 	return steps
@@ -404,9 +397,9 @@ func balancerDifferences(nb *nodeBalancer, want *desired) []string {
 }
 
 // withMarks keeps the marks of ownership that an object has: they are set at creation alone.
-func withMarks(tags, observed []string) []string {
+func withMarks(tags, have []string) []string {
 	all := slices.Clone(tags)
-	for _, t := range observed {
+	for _, t := range have {
 		if ownership.IsMark(t) && !slices.Contains(all, t) {
 			all = append(all, t)
 		}

@@ -19,7 +19,7 @@ import (
 
 // This file shuts out whom a Service no longer lets in, before anything else of it is read or changed.
 
-var _ services.Narrower[finding] = (*loadBalancers)(nil)
+var _ services.Narrower[observed] = (*reconciler)(nil)
 
 // clients are those whom a Service lets in, or keeps out where deny is set.
 type clients struct {
@@ -32,7 +32,7 @@ type clients struct {
 func clientsOf(service *v1.Service) clients {
 	text := service.Annotations[annotationFirewallACL]
 	if text == "" {
-		set, _ := sources.Parse(placeSourceRanges, service.Spec.LoadBalancerSourceRanges)
+		set, _ := sources.Parse(sources.Field, service.Spec.LoadBalancerSourceRanges)
 		return clients{Set: set}
 	}
 	a := &acl{}
@@ -51,61 +51,60 @@ func (c clients) restrict() bool {
 }
 
 // Narrowing implements services.Narrower, in the firewall of the Service's own, which is made where the NodeBalancer has none. One of
-// somebody else's decides by itself.
-func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, f finding) ([]services.Change[finding], error) {
-	s, _, _ := parseSettings(r.Service, l.config) // what else is wrong does not matter here
-	asked := clientsOf(r.Service)
-	if f.nb == nil || s.FirewallID == 0 && !asked.restrict() {
+// somebody else's decides by itself. Faults of other annotations do not matter here.
+func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o observed) ([]services.Change[observed], error) {
+	asked := clientsOf(req.Service)
+	if o.nb == nil || o.settings.FirewallID == 0 && !asked.restrict() {
 		return nil, nil
 	}
-	want, attached, err := l.attachedFirewalls(ctx, r.Service, s, f.nb)
-	if err != nil || slices.ContainsFunc(attached, func(f *linodego.Firewall) bool { return !want.ours(f) }) {
+	want, attached, err := r.firewalls.findAttached(ctx, req.Service, o.settings, o.nb)
+	if err != nil || slices.ContainsFunc(attached, func(f *linodego.Firewall) bool { return !want.owns(f) }) {
 		return nil, err
 	}
-	if s.FirewallID != 0 && len(attached) > 0 {
-		if slices.ContainsFunc(attached, func(f *linodego.Firewall) bool { return f.ID == s.FirewallID }) || !asked.restrict() {
+	list := o.settings.ACL
+	if want.attach != 0 && len(attached) > 0 {
+		if slices.ContainsFunc(attached, func(f *linodego.Firewall) bool { return f.ID == want.attach }) || !asked.restrict() {
 			return nil, nil // nothing tells whether that one lets fewer in
 		}
-		s.FirewallID, s.ACL, want.attach = 0, nil, 0 // until the named one is attached, the Service's own decides
+		want.attach, list = 0, nil // until the named one is attached, the Service's own decides
 	}
-	d := &desiredState{settings: s, balancer: &desired{tags: tagsOf(r.Cluster, l.config, s)}}
-	var named *linodego.Firewall
-	if s.FirewallID == 0 && len(attached) == 0 {
-		if r.Service.Annotations[annotationFirewallID] != "" {
+	var labelled *linodego.Firewall
+	if want.attach == 0 && len(attached) == 0 {
+		if req.Service.Annotations[annotationFirewallID] != "" {
 			return nil, nil // somebody's firewall is asked for, and none tells which
 		}
-		if named, _, err = l.namedFirewall(ctx, r.Service, want.mark); err != nil {
+		if labelled, _, err = r.firewalls.findByLabel(ctx, want.firewallOwner); err != nil {
 			return nil, err
 		}
 	}
-	if s.FirewallID == 0 {
-		if want.rules = asked.rules(r, s, attached, f.details, label(l.config.Prefix, r.Service)); want.rules == nil {
+	if want.attach == 0 {
+		if want.rules = asked.rules(req, list, attached, o.details, want.label); want.rules == nil {
 			return nil, nil
 		}
 	}
-	d.firewalls = planFirewalls(want, f.nb.ID, attached[:min(len(attached), 1)], named)
-	d.firewalls.name = label(l.config.Prefix, r.Service)
-	d.marks, err = l.marks(ctx, r.Service)
-	return l.firewallChanges(f.nb, d), err
+	d := &desired{tags: tagsOf(req.Cluster, r.config, o.settings)}
+	d.firewalls = planFirewalls(want, attached[:min(len(attached), 1)], labelled)
+	d.marks, err = r.owners.marks(ctx, req.Service)
+	return r.firewallChanges(o.nb, d), err
 }
 
 // rules are those that shut out whom a firewall lets in against the Service, or everybody where there is none; nil where there is nobody.
-// Where nothing is wrong with the Service they are all that it asks for, but while former ports are served.
+// Where nothing is wrong with the Service they are all that its access list asks for, but while former ports are served.
 func (c clients) rules(
-	r services.Request, s settings, attached []*linodego.Firewall, d *details, name string,
+	req services.Request, list *acl, attached []*linodego.Firewall, d *details, name string,
 ) *linodego.FirewallRuleSet {
 	have := linodego.FirewallRuleSet{InboundPolicy: actionAccept, OutboundPolicy: actionAccept, Outbound: []linodego.FirewallRule{}}
-	ports := d.ports(r.Service)
+	ports := d.ports(req.Service)
 	if len(attached) > 0 {
 		have = attached[0].Rules
-		ports = portsOfRules(have.Inbound, r.Service)
+		ports = portsOfRules(have.Inbound, req.Service)
 	}
-	rules, narrower := c.narrow(have, ports, r.Service, name)
+	rules, narrower := c.narrow(have, ports, req.Service, name)
 	if !narrower {
 		return nil
 	}
-	if r.Purpose != services.Narrow && s.ACL != nil && strings.Join(ports, ",") == portList(r.Service) {
-		if whole, err := firewallRules(s.ACL, r.Service, name); err == nil {
+	if req.Purpose != services.Narrow && list != nil && strings.Join(ports, ",") == portList(req.Service) {
+		if whole, err := firewallRules(list, req.Service, name); err == nil {
 			return &whole
 		}
 	}
@@ -204,14 +203,9 @@ func contains(rules, others []linodego.FirewallRule) bool {
 
 // networksOf are those that a rule is about.
 func networksOf(r linodego.FirewallRule) (networks []netip.Prefix) {
-	for _, list := range []*[]string{r.Addresses.IPv4, r.Addresses.IPv6} {
-		if list == nil {
-			continue
-		}
-		for _, text := range *list {
-			if p, err := netip.ParsePrefix(text); err == nil {
-				networks = append(networks, p.Masked())
-			}
+	for _, text := range addressesOf(r) {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			networks = append(networks, p.Masked())
 		}
 	}
 	return networks

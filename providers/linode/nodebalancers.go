@@ -101,6 +101,17 @@ type details struct {
 	configs        []config
 }
 
+// exchangeJSON makes a call with types that the SDK does not have. isIt checks that the response is about the right object.
+func exchangeJSON[T any](ctx context.Context, a *api, doing, method, endpoint string, in any, isIt func(*T) bool) (*T, error) {
+	return read(ctx, doing, isIt, func(ctx context.Context) (*T, error) {
+		request := a.sdk.R(ctx).SetResult(new(T))
+		if in != nil {
+			request.SetBody(body(in))
+		}
+		return result[T](request.Execute(method, endpoint))
+	})
+}
+
 // result returns the decoded body of a request that was made through the SDK's request path.
 func result[T any](r *resty.Response, err error) (*T, error) {
 	if err != nil {
@@ -126,9 +137,7 @@ func hasID(id int) func(*nodeBalancer) bool {
 }
 
 func (a *api) nodeBalancer(ctx context.Context, id int) (*nodeBalancer, error) {
-	return read(ctx, fmt.Sprintf("reading NodeBalancer %d", id), hasID(id), func(ctx context.Context) (*nodeBalancer, error) {
-		return result[nodeBalancer](a.sdk.R(ctx).SetResult(&nodeBalancer{}).Get(fmt.Sprintf("nodebalancers/%d", id)))
-	})
+	return exchangeJSON(ctx, a, fmt.Sprintf("reading NodeBalancer %d", id), http.MethodGet, fmt.Sprintf("nodebalancers/%d", id), nil, hasID(id))
 }
 
 // body encodes a request with our own types, whose struct tags the SDK's request path does not know.
@@ -141,9 +150,7 @@ func body(v any) string {
 }
 
 func (a *api) createNodeBalancer(ctx context.Context, r *nodeBalancerRequest) (*nodeBalancer, error) {
-	return read(ctx, "creating NodeBalancer "+r.Label, func(nb *nodeBalancer) bool { return nb.ID != 0 }, func(ctx context.Context) (*nodeBalancer, error) {
-		return result[nodeBalancer](a.sdk.R(ctx).SetResult(&nodeBalancer{}).SetBody(body(r)).Post("nodebalancers"))
-	})
+	return exchangeJSON(ctx, a, "creating NodeBalancer "+r.Label, http.MethodPost, "nodebalancers", r, func(nb *nodeBalancer) bool { return nb.ID != 0 })
 }
 
 // nodeBalancerUpdate holds the mutable fields of a NodeBalancer itself.
@@ -154,9 +161,7 @@ type nodeBalancerUpdate struct {
 }
 
 func (a *api) updateNodeBalancer(ctx context.Context, id int, u nodeBalancerUpdate) (*nodeBalancer, error) {
-	return read(ctx, fmt.Sprintf("updating NodeBalancer %d", id), hasID(id), func(ctx context.Context) (*nodeBalancer, error) {
-		return result[nodeBalancer](a.sdk.R(ctx).SetResult(&nodeBalancer{}).SetBody(body(u)).Put(fmt.Sprintf("nodebalancers/%d", id)))
-	})
+	return exchangeJSON(ctx, a, fmt.Sprintf("updating NodeBalancer %d", id), http.MethodPut, fmt.Sprintf("nodebalancers/%d", id), u, hasID(id))
 }
 
 func (a *api) deleteNodeBalancer(ctx context.Context, id int) error {
@@ -188,15 +193,7 @@ func (a *api) nodes(ctx context.Context, id int, c linodego.NodeBalancerConfig) 
 }
 
 func (a *api) sendConfig(ctx context.Context, doing, method, endpoint string, fields any) (*linodego.NodeBalancerConfig, error) {
-	return read(ctx, doing, func(
-		c *linodego.NodeBalancerConfig,
-	) bool {
-		return c.ID != 0
-	}, func(ctx context.Context) (*linodego.NodeBalancerConfig, error) {
-		return result[linodego.NodeBalancerConfig](
-			a.sdk.R(ctx).SetResult(&linodego.NodeBalancerConfig{}).SetBody(body(fields)).Execute(method, endpoint),
-		)
-	})
+	return exchangeJSON(ctx, a, doing, method, endpoint, fields, func(c *linodego.NodeBalancerConfig) bool { return c.ID != 0 })
 }
 
 func (a *api) createConfig(ctx context.Context, id int, f configFields) (*linodego.NodeBalancerConfig, error) {
@@ -225,9 +222,8 @@ func (a *api) deleteConfig(ctx context.Context, id, configID, port int) error {
 }
 
 func (a *api) addNode(ctx context.Context, id, configID int, n nodeOptions) (*linodego.NodeBalancerNode, error) {
-	return read(ctx, fmt.Sprintf(
-		"adding node %s to NodeBalancer %d", n.Label, id,
-	), func(n *linodego.NodeBalancerNode) bool { return n.ID != 0 }, func(ctx context.Context) (*linodego.NodeBalancerNode, error) {
+	doing, isIt := fmt.Sprintf("adding node %s to NodeBalancer %d", n.Label, id), func(n *linodego.NodeBalancerNode) bool { return n.ID != 0 }
+	return read(ctx, doing, isIt, func(ctx context.Context) (*linodego.NodeBalancerNode, error) {
 		return a.sdk.CreateNodeBalancerNode(ctx, id, configID, linodego.NodeBalancerNodeCreateOptions{
 			Address: n.Address, Label: n.Label, Weight: n.Weight, Mode: linodego.NodeMode(n.Mode), SubnetID: n.SubnetID,
 		})

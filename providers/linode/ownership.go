@@ -12,8 +12,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
@@ -25,42 +23,52 @@ import (
 
 // This file finds the NodeBalancer of a Service, and its owner.
 
-// finding holds the NodeBalancer found for a Service and whether the Service may change it. The zero value means that nothing was found.
-type finding struct {
+// match holds the NodeBalancer found for a Service and whether the Service may change it. The zero value means that nothing was found.
+type match struct {
 	nb *nodeBalancer
-	// details are its ports and their nodes, if they were read.
-	details *details
-	// firewall was just created for it.
-	firewall int
 	// unknown is the fault of an annotation that names no existing NodeBalancer.
 	unknown error
 	ownership.Decision
 }
 
+// owners finds the NodeBalancers of Services, and decides whose they are.
+type owners struct {
+	config Config
+	// adopt is the operator's policy about NodeBalancers without a mark.
+	adopt     registry.Adoption
+	cluster   *ownership.Cluster
+	instances *instances
+	balancers *inventory.Inventory[int, *nodeBalancer]
+	details   *inventory.Inventory[int, *details]
+	// proven holds by the Services' UIDs which NodeBalancers this process has proved to be theirs. The API server removes the evidence when
+	// a Service changes its type, right before the NodeBalancer is to be deleted.
+	proven sync.Map
+}
+
 // find returns the NodeBalancer of a Service: the named one, else the recorded one, else the one with the address in the status, else the
 // one with the Service's label. The Service may be refused its use; where it goes, its own one is found all the same. nodes are further
 // nodes of this cluster.
-func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (finding, error) {
+func (o *owners) find(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (match, error) {
 	id := idOf(service.Annotations[annotationID])
 	if id == 0 {
-		return l.findByRecords(ctx, service, nodes, q)
+		return o.findByRecords(ctx, service, nodes, q)
 	}
-	nb, err := l.observed.Get(ctx, id, q)
+	nb, err := o.balancers.Get(ctx, id, q)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		problem := &schema.Problem{Place: "annotation " + annotationID, Value: strconv.Itoa(id), Reason: "is not the ID of a NodeBalancer that the token may read; correct or remove it"}
 		if ownership.Leaves(service) {
-			return l.findByRecords(ctx, service, nodes, q)
+			return o.findByRecords(ctx, service, nodes, q)
 		}
-		return finding{unknown: problem}, nil
+		return match{unknown: problem}, nil
 	}
 	if err != nil {
-		return finding{}, err
+		return match{}, err
 	}
-	f, err := l.judge(ctx, service, nb, nodes)
+	f, err := o.judge(ctx, service, nb, nodes)
 	if err != nil || f.Verdict != ownership.Refused || !ownership.Leaves(service) {
 		return f, err
 	}
-	if own, err := l.findByRecords(ctx, service, nodes, q); err != nil || own.nb != nil {
+	if own, err := o.findByRecords(ctx, service, nodes, q); err != nil || own.nb != nil {
 		return own, err
 	}
 	return f, nil
@@ -68,32 +76,32 @@ func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*
 
 // findByRecords searches for traces of a controller. Another owner's NodeBalancer in a record or a status does not prevent finding the
 // Service's own; if there is no other, it is returned.
-func (l *loadBalancers) findByRecords(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (finding, error) {
-	var refused finding
-	take := func(nb *nodeBalancer) (finding, bool, error) {
-		f, err := l.judge(ctx, service, nb, nodes)
+func (o *owners) findByRecords(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (match, error) {
+	var refused match
+	take := func(nb *nodeBalancer) (match, bool, error) {
+		f, err := o.judge(ctx, service, nb, nodes)
 		if err == nil && f.Verdict == ownership.Refused {
 			if refused.nb == nil {
 				refused = f
 			}
-			return finding{}, false, nil
+			return match{}, false, nil
 		}
 		return f, true, err
 	}
 	if id := idOf(service.Annotations[annotationRecord]); id != 0 {
-		nb, err := l.observed.Get(ctx, id, q)
+		nb, err := o.balancers.Get(ctx, id, q)
 		if err == nil {
 			if f, done, err := take(nb); done {
 				return f, err
 			}
 		} else if !errors.Is(err, cloudapi.ErrNotFound) {
-			return finding{}, err
+			return match{}, err
 		}
 	}
 	for _, ingress := range service.Status.LoadBalancer.Ingress {
-		found, err := l.observed.Find(ctx, indexIP, cmp.Or(ingress.IP, ingress.Hostname), q)
+		found, err := o.balancers.Find(ctx, indexIP, cmp.Or(ingress.IP, ingress.Hostname), q)
 		if err != nil {
-			return finding{}, err
+			return match{}, err
 		}
 		// Private addresses may occur in several VPCs; an ambiguous one proves nothing.
 		if len(found) == 1 {
@@ -104,9 +112,9 @@ func (l *loadBalancers) findByRecords(ctx context.Context, service *v1.Service, 
 	}
 	// Nobody else creates a NodeBalancer with this label, so that one listing serves many new Services.
 	q.MaxUnlistedAge = 3 * time.Second
-	found, err := l.observed.Find(ctx, indexLabel, label(l.config.Prefix, service), q)
+	found, err := o.balancers.Find(ctx, indexLabel, label(o.config.Prefix, service), q)
 	if err != nil {
-		return finding{}, err
+		return match{}, err
 	}
 	if len(found) > 0 {
 		if f, done, err := take(found[0]); done {
@@ -117,15 +125,15 @@ func (l *loadBalancers) findByRecords(ctx context.Context, service *v1.Service, 
 }
 
 // reread repeats the search right before an irreversible change: the owner may have changed.
-func (l *loadBalancers) reread(ctx context.Context, service *v1.Service, before finding) (finding, error) {
-	nb, err := l.observed.Get(ctx, before.nb.ID, inventory.Query{})
+func (o *owners) reread(ctx context.Context, service *v1.Service, id int) (match, error) {
+	nb, err := o.balancers.Get(ctx, id, inventory.Query{})
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		return finding{}, nil
+		return match{}, nil
 	}
 	if err != nil {
-		return finding{}, err
+		return match{}, err
 	}
-	found, err := l.judge(ctx, service, nb, nil)
+	found, err := o.judge(ctx, service, nb, nil)
 	if err == nil {
 		err = found.Err()
 	}
@@ -133,30 +141,35 @@ func (l *loadBalancers) reread(ctx context.Context, service *v1.Service, before 
 }
 
 // judge decides who owns a NodeBalancer.
-func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, nb *nodeBalancer, nodes []*v1.Node) (finding, error) {
-	targets := func(ctx context.Context) (ownership.Targets, error) { return l.targets(ctx, nb, nodes) }
-	d, err := l.cluster.Judge(ctx, service, objectOf(nb), l.rules(), targets)
+func (o *owners) judge(ctx context.Context, service *v1.Service, nb *nodeBalancer, nodes []*v1.Node) (match, error) {
+	targets := func(ctx context.Context) (ownership.Targets, error) { return o.targets(ctx, nb, nodes) }
+	d, err := o.cluster.Judge(ctx, service, objectOf(nb), o.rules(), targets)
 	if err != nil {
-		return finding{}, err
+		return match{}, err
 	}
-	made := isMadeByController(l.config.Prefix, nb.Label) && !slices.ContainsFunc(nb.Tags, ownership.IsServiceMark)
+	made := isMadeByController(o.config.Prefix, nb.Label) && !slices.ContainsFunc(nb.Tags, ownership.IsServiceMark)
 	switch {
 	case d.Verdict == ownership.Owned:
 		// A NodeBalancer of Linode's own controller is deleted with its Service, as under that controller; its labels do not name the
 		// Service. A retained one has the mark of its former Service.
 		d.Deletable = d.Deletable || made
-	case d.Verdict == ownership.Refused && d.Owner == nil && l.served.isOwner(service, nb.ID):
+	case d.Verdict == ownership.Refused && d.Owner == nil && o.isProven(service, nb):
 		d = ownership.Decision{Verdict: ownership.Owned, Deletable: made, Object: d.Object}
 	case d.Verdict == ownership.Refused && d.Owner == nil:
-		left, err := l.isLeftover(ctx, service, nb, nodes)
+		left, err := o.isLeftover(ctx, service, nb, nodes)
 		if err != nil {
-			return finding{}, err
+			return match{}, err
 		}
 		if left {
 			d = ownership.Decision{Verdict: ownership.Adopted, Object: d.Object}
 		}
 	}
-	return finding{nb: nb, Decision: d}, nil
+	return match{nb: nb, Decision: d}, nil
+}
+
+func (o *owners) isProven(service *v1.Service, nb *nodeBalancer) bool {
+	id, _ := o.proven.Load(service.UID)
+	return id == nb.ID
 }
 
 // objectOf returns the names, marks and addresses by which the owner of a NodeBalancer is recognized.
@@ -172,11 +185,11 @@ func objectOf(nb *nodeBalancer) ownership.Object {
 // frontendVPC is the kind of address of a NodeBalancer in a VPC.
 const frontendVPC = "vpc"
 
-func (l *loadBalancers) rules() ownership.Rules {
+func (o *owners) rules() ownership.Rules {
 	return ownership.Rules{
-		Adopt: l.adopt, Unmarked: !l.config.OwnershipTag,
-		Names: func(s *v1.Service) []string { return []string{label(l.config.Prefix, s)} },
-		Made:  func(name string) bool { return isMadeByController(l.config.Prefix, name) },
+		Adopt: o.adopt, Unmarked: !o.config.OwnershipTag,
+		Names: func(s *v1.Service) []string { return []string{label(o.config.Prefix, s)} },
+		Made:  func(name string) bool { return isMadeByController(o.config.Prefix, name) },
 		Record: func(s *v1.Service) string {
 			if id := idOf(s.Annotations[annotationID]); id != 0 {
 				return strconv.Itoa(id)
@@ -186,70 +199,42 @@ func (l *loadBalancers) rules() ownership.Rules {
 	}
 }
 
-// provenOwners remembers which NodeBalancer this process has proved to be a Service's. The API server removes the evidence when the Service
-// changes its type, right before the NodeBalancer is to be deleted.
-type provenOwners struct {
-	mu sync.Mutex
-	of map[types.UID]int
-}
-
-func (m *provenOwners) note(service *v1.Service, id int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.of == nil {
-		m.of = map[types.UID]int{}
-	}
-	m.of[service.UID] = id
-}
-
-func (m *provenOwners) forget(service *v1.Service) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.of, service.UID)
-}
-
-func (m *provenOwners) isOwner(service *v1.Service, id int) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.of[service.UID] == id && id != 0
-}
-
 // isLeftover reports whether a NodeBalancer may belong to a Service that is no load balancer any more. The API server has removed its
 // status and node ports, which proved the ownership of a NodeBalancer of Linode's own controller. Only the record is left, which any author
 // of Services can write. So the NodeBalancer is kept, and the user told, unless this process has proved the owner before.
-func (l *loadBalancers) isLeftover(ctx context.Context, service *v1.Service, nb *nodeBalancer, nodes []*v1.Node) (bool, error) {
+func (o *owners) isLeftover(ctx context.Context, service *v1.Service, nb *nodeBalancer, nodes []*v1.Node) (bool, error) {
 	marked := slices.ContainsFunc(nb.Tags, ownership.IsMark)
-	if service.Spec.Type == v1.ServiceTypeLoadBalancer || l.adopt == registry.AdoptNone || marked || l.services == nil ||
-		!isMadeByController(l.config.Prefix, nb.Label) || service.Annotations[annotationRecord] != strconv.Itoa(nb.ID) {
+	if service.Spec.Type == v1.ServiceTypeLoadBalancer || o.adopt == registry.AdoptNone || marked ||
+		!isMadeByController(o.config.Prefix, nb.Label) || service.Annotations[annotationRecord] != strconv.Itoa(nb.ID) {
 		return false, nil
 	}
-	t, err := l.targets(ctx, nb, nodes)
+	t, err := o.targets(ctx, nb, nodes)
 	if err != nil || t.All == 0 || t.Ours < t.All {
 		return false, err
 	}
-	all, err := l.services.List(labels.Everything())
+	all, err := o.cluster.Services(ctx)
 	if err != nil {
 		return false, fmt.Errorf("looking for other owners of NodeBalancer %d: %w", nb.ID, err)
 	}
 	used := slices.ContainsFunc(all, func(s *v1.Service) bool {
-		return s.UID != service.UID && (l.rules().Record(s) == strconv.Itoa(nb.ID) ||
+		return s.UID != service.UID && (o.rules().Record(s) == strconv.Itoa(nb.ID) ||
 			slices.ContainsFunc(s.Spec.Ports, func(p v1.ServicePort) bool { return p.NodePort != 0 && slices.Contains(t.Ports, p.NodePort) }))
 	})
 	return !used, nil
 }
 
 // targets returns the targets of a NodeBalancer. The addresses of nodes are those of their Linodes, regardless of the Nodes' reports.
-func (l *loadBalancers) targets(ctx context.Context, nb *nodeBalancer, more []*v1.Node) (ownership.Targets, error) {
-	d, err := l.details.Get(ctx, nb.ID, inventory.Query{MaxAge: ensureDetailsMaxAge})
+func (o *owners) targets(ctx context.Context, nb *nodeBalancer, more []*v1.Node) (ownership.Targets, error) {
+	d, err := o.details.Get(ctx, nb.ID, inventory.Query{MaxAge: ensureDetailsMaxAge})
 	if err != nil {
 		return ownership.Targets{}, err
 	}
-	linodes, err := l.instances.linodes.All(ctx, inventory.Query{MaxAge: backendMaxAge})
+	linodes, err := o.instances.linodes.All(ctx, inventory.Query{MaxAge: backendMaxAge})
 	if err != nil {
 		return ownership.Targets{}, err
 	}
 	members := map[string]bool{}
-	for _, n := range slices.Concat(more, l.instances.nodes.Nodes()) {
+	for _, n := range slices.Concat(more, o.instances.nodes.Nodes()) {
 		members[n.Spec.ProviderID] = true
 	}
 	ours := map[netip.Addr]bool{}
@@ -292,15 +277,12 @@ func idOf(text string) int {
 	return id
 }
 
-// mark returns the mark of this cluster, or "" if it has none.
-func (l *loadBalancers) mark(ctx context.Context) (string, error) { return l.cluster.Mark(ctx) }
-
 // marks returns the marks for objects of a Service.
-func (l *loadBalancers) marks(ctx context.Context, service *v1.Service) ([]string, error) {
-	if !l.config.OwnershipTag {
+func (o *owners) marks(ctx context.Context, service *v1.Service) ([]string, error) {
+	if !o.config.OwnershipTag {
 		return nil, nil
 	}
-	mark, err := l.mark(ctx)
+	mark, err := o.cluster.Mark(ctx)
 	if err != nil || mark == "" {
 		return nil, err
 	}
@@ -309,12 +291,12 @@ func (l *loadBalancers) marks(ctx context.Context, service *v1.Service) ([]strin
 
 // addMarkSteps adds the marks to a change of a NodeBalancer that Linode's own controller created, or that was retained: then its owner is
 // proved by more than an address in a status. Without other changes, no marks are written.
-func addMarkSteps(nb *nodeBalancer, want *desired, marks []string, steps []step) []step {
-	if len(steps) == 0 || len(marks) == 0 {
+func addMarkSteps(nb *nodeBalancer, want *desired, steps []step) []step {
+	if len(steps) == 0 || len(want.marks) == 0 {
 		return steps
 	}
 	tags := slices.DeleteFunc(withMarks(want.tags, nb.Tags), ownership.IsServiceMark)
-	for _, m := range marks {
+	for _, m := range want.marks {
 		if !slices.Contains(tags, m) {
 			tags = append(tags, m)
 		}

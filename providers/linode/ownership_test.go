@@ -90,7 +90,7 @@ func TestAdoption(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := lbWorld(t, 1)
-			w.loadBalancers.adopt = c.adopt
+			w.loadBalancers.owners.adopt = c.adopt
 			id := w.users("users-own")
 			if c.made {
 				w.byLinodes(id)
@@ -344,7 +344,7 @@ func TestNotesOfFirewalls(t *testing.T) {
 	s, _ = w.ensure(s)
 	require.Contains(t, w.sim.NodeBalancers()[0].Tags, firewallMark(users))
 	plan := firewallPlan{attached: []int{9}}
-	assert.Equal(t, []string{"a", firewallMark(9)}, plan.notes([]string{"a", firewallMark(8), firewallMark(9)}, 0))
+	assert.Equal(t, []string{"a", firewallMark(9)}, plan.note([]string{"a", firewallMark(8), firewallMark(9)}))
 	assert.Empty(t, notedFirewalls([]string{"a", "anyccm-firewall:", "anyccm-firewall:x", "anyccm-firewall:-1", "7"}))
 	s = s.DeepCopy()
 	delete(s.Annotations, annotationFirewallID)

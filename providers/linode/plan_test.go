@@ -15,8 +15,8 @@ func TestPlanShowsNoKey(t *testing.T) {
 	secret := newSecret(t, "web", 1)
 	cert, key := string(secret.Data[v1.TLSCertKey]), string(secret.Data[v1.TLSPrivateKeyKey])
 	fields := configFields{Port: 443, Protocol: protocolHTTPS, Cert: cert, Key: privateKey(key)}
-	l := &loadBalancers{}
-	shown := services.Fields(l.creation(&nodeBalancerRequest{Label: "web", Configs: []configFields{fields}}, 0).Compare())
+	r := &reconciler{}
+	shown := services.Fields(r.creation(&nodeBalancerRequest{Label: "web", Configs: []configFields{fields}}, 0).Compare())
 	for _, st := range []step{
 		{kind: createPort, fields: fields},
 		{kind: updatePort, fields: fields, reasons: []string{fieldCertificate, "ssl_key"}},

@@ -61,7 +61,7 @@ type cloud struct {
 
 	api           *api
 	instances     *instances
-	loadBalancers *loadBalancers
+	loadBalancers *reconciler
 }
 
 // CheckSettings implements registry.SettingsChecker: NodeBalancers are made in the region, which the API refuses only then.
@@ -89,22 +89,20 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	}
 	v := newVPCs(config, a)
 	i := newInstances(config, a, v)
-	l := newLoadBalancers(config, a, v, i)
-	l.adopt = in.Adopt
-	c := &cloud{api: a, instances: i, loadBalancers: l}
+	c := &cloud{api: a, instances: i, loadBalancers: newReconciler(config, in.Adopt, a, v, i)}
 	if config.Routes {
 		c.RouteAPI = newRoutes(a, i)
 	}
 	c.Name, c.HTTP, c.EventSource = Name, a.http, Name+"-cloud-controller-manager"
 	c.Begin, c.Inform = c.begin, c.inform
-	c.NodeAPI, c.ServiceAPI = i, l
+	c.NodeAPI, c.ServiceAPI = i, c.loadBalancers
 	return c, nil
 }
 
 // begin makes what the program leads known to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.loadBalancers.kube, c.loadBalancers.Events = b.Kube, b.Events
-	c.loadBalancers.cluster.SetClient(b.Kube)
+	c.loadBalancers.owners.cluster.SetClient(b.Kube)
 	if c.loadBalancers.config.TokenHealth {
 		loop.New(tokenJob(c.api)).Start(b.Stop)
 	}
@@ -114,8 +112,7 @@ func (c *cloud) begin(b cloudbase.Begun) {
 func (c *cloud) inform(in cloudbase.Informers) {
 	nodes, services := in.Nodes(), in.Services()
 	c.instances.nodes.SetLister(nodes.Lister())
-	c.loadBalancers.services = services.Lister()
-	c.loadBalancers.cluster.SetServices(services.Lister())
+	c.loadBalancers.owners.cluster.SetServices(services.Lister())
 	m := &metadata{kube: c.loadBalancers.kube, instances: c.instances, nodes: nodes.Lister()}
 	in.RunOnChanges(m.job(time.Duration(c.loadBalancers.config.MetadataTTL)*time.Second), nodes.Informer(), lacksMetadata)
 	if c.loadBalancers.config.AllocateNodeCIDRs {

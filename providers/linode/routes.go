@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
+	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 )
 
 // routesMaxAge is the maximum age of routes. The framework reads them every 10 s; our own changes are in the view at once, so the age only
@@ -32,8 +34,8 @@ type routes struct {
 	mu sync.Mutex
 	// ipv6 holds IPv6 ranges by node name: the VPC routes them by itself, and the framework expects to see them.
 	ipv6 map[types.NodeName]map[string]bool
-	// busy holds a lock for each Linode, whose ranges are replaced as a whole.
-	busy map[int]*sync.Mutex
+	// busy locks a Linode, whose ranges are replaced as a whole.
+	busy keylock.Locks
 }
 
 var (
@@ -42,7 +44,7 @@ var (
 )
 
 func newRoutes(a *api, i *instances) *routes {
-	return &routes{api: a, instances: i, ipv6: map[types.NodeName]map[string]bool{}, busy: map[int]*sync.Mutex{}}
+	return &routes{api: a, instances: i, ipv6: map[types.NodeName]map[string]bool{}}
 }
 
 // nodesByLinode returns the names of the registered nodes by the ID of their Linode.
@@ -156,9 +158,11 @@ func (r *routes) change(ctx context.Context, route *cloudprovider.Route, desire 
 	if err != nil {
 		return fmt.Errorf("route %s: %w", route.DestinationCIDR, err)
 	}
-	lock := r.lockOf(id)
-	lock.Lock()
-	defer lock.Unlock()
+	unlock, err := r.busy.Lock(ctx, strconv.Itoa(id))
+	if err != nil {
+		return fmt.Errorf("route %s: %w", route.DestinationCIDR, err)
+	}
+	defer unlock()
 	l, err := r.instances.linodes.Get(
 		ctx, id, inventory.Query{MaxAge: routesMaxAge, MaxMissAge: missMaxAge, Expected: r.instances.nodes.Counts().All},
 	)
@@ -209,15 +213,6 @@ func union(a, b []string) []string {
 	return all
 }
 
-func (r *routes) lockOf(id int) *sync.Mutex {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.busy[id] == nil {
-		r.busy[id] = &sync.Mutex{}
-	}
-	return r.busy[id]
-}
-
 // setRanges replaces the ranges of the VPC interface of a Linode, of either generation of interfaces. An empty list is
 // sent as such.
 func (a *api) setRanges(ctx context.Context, l instance, ranges []string) error {
@@ -234,10 +229,7 @@ func (a *api) setRanges(ctx context.Context, l instance, ranges []string) error 
 	type answer struct {
 		ID int `json:"id"`
 	}
-	_, err := read(ctx, fmt.Sprintf(
-		"changing the routes of Linode %d", l.id,
-	), func(v *answer) bool { return v.ID == l.vpc.interfaceID }, func(ctx context.Context) (*answer, error) {
-		return result[answer](a.sdk.R(ctx).SetResult(&answer{}).SetBody(body(fields)).Execute(http.MethodPut, endpoint))
-	})
+	_, err := exchangeJSON(ctx, a, fmt.Sprintf("changing the routes of Linode %d", l.id), http.MethodPut, endpoint, fields,
+		func(v *answer) bool { return v.ID == l.vpc.interfaceID })
 	return err
 }

@@ -70,6 +70,9 @@ func TestRoutes(t *testing.T) {
 	assert.Equal(t, 2, w.server.Calls().Writes)
 	w.restart()
 	assert.Equal(t, []string{"old 10.2.2.0/24"}, w.routeTexts(), "the cloud has it so")
+	require.NoError(t, w.RouteAPI.CreateRoute(ctx, "kubernetes", "hint", route("old", "fd00::/112")), "the framework asks for it again")
+	assert.Equal(t, []string{"old 10.2.2.0/24", "old fd00::/112"}, w.routeTexts())
+	assert.Equal(t, 2, w.server.Calls().Writes)
 	assert.Empty(t, w.server.Calls().Refused)
 }
 

@@ -12,13 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/util/wait"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
@@ -33,8 +34,8 @@ const (
 
 // tlsRotation follows the TLS Secrets that Services name, each by its own watch, so that no right to read all Secrets is needed.
 type tlsRotation struct {
-	loadBalancers *loadBalancers
-	services      listers.ServiceLister
+	reconciler *reconciler
+	services   listers.ServiceLister
 	// changed triggers the job; stop ends the watches.
 	changed func()
 	stop    <-chan struct{}
@@ -43,8 +44,8 @@ type tlsRotation struct {
 	watches map[types.NamespacedName]context.CancelFunc
 }
 
-func newTLSRotation(l *loadBalancers, services listers.ServiceLister) *tlsRotation {
-	return &tlsRotation{loadBalancers: l, services: services, changed: func() {}, watches: map[types.NamespacedName]context.CancelFunc{}}
+func newTLSRotation(r *reconciler, services listers.ServiceLister) *tlsRotation {
+	return &tlsRotation{reconciler: r, services: services, changed: func() {}, watches: map[types.NamespacedName]context.CancelFunc{}}
 }
 
 func (t *tlsRotation) job() loop.Job {
@@ -63,7 +64,7 @@ func (t *tlsRotation) run(ctx context.Context) error {
 		if ownership.Leaves(service) || service.Spec.LoadBalancerClass != nil || contract.IsDisowned(service) {
 			continue
 		}
-		s, _, err := parseSettings(service, t.loadBalancers.config)
+		s, _, err := parseSettings(service, t.reconciler.config)
 		if err != nil {
 			continue // its own reconciliation reports the fault
 		}
@@ -84,26 +85,26 @@ func (t *tlsRotation) run(ctx context.Context) error {
 
 // rotate replaces certificates that differ from the Secrets.
 func (t *tlsRotation) rotate(ctx context.Context, service *v1.Service, s settings) error {
-	l := t.loadBalancers
+	r := t.reconciler
 	if service.Annotations[annotationRecord] == "" {
 		return nil // it is created with its certificates
 	}
-	secrets, err := l.secrets(ctx, service, s)
+	secrets, err := r.secrets(ctx, service, s)
 	if err != nil {
-		if l.Events != nil {
-			l.Events.Event(service, v1.EventTypeWarning, eventConfigError, err.Error())
+		if r.Events != nil {
+			r.Events.Event(service, v1.EventTypeWarning, eventConfigError, err.Error())
 		}
 		return err
 	}
-	r := services.Request{Purpose: services.UpdateNodes, Service: service}
-	f, err := l.Observe(ctx, r)
+	o := observed{settings: s}
+	o.match, err = r.owners.find(ctx, service, nil, inventory.Query{MaxAge: detailsMaxAge, MaxMissAge: updateMaxAge})
 	if err == nil {
-		f, _, err = l.CheckOwner(ctx, r, f)
+		o, _, err = r.CheckOwner(ctx, services.Request{Purpose: services.UpdateNodes, Service: service}, o)
 	}
-	if err != nil || f.nb == nil {
+	if err != nil || o.nb == nil {
 		return err
 	}
-	d := f.details
+	d := o.details
 	var steps []step
 	for _, port := range service.Spec.Ports {
 		want, err := desireConfig(port, s, secrets)
@@ -115,8 +116,8 @@ func (t *tlsRotation) rotate(ctx context.Context, service *v1.Service, s setting
 		steps = append(steps, step{kind: updatePort, config: c, fields: keepObserved(c, want), reasons: []string{fieldCertificate}})
 	}
 	for _, st := range steps {
-		klog.InfoS("Changing NodeBalancer", "service", klog.KObj(service), "nodeBalancer", f.nb.ID, "step", st.title(), "fields", st.reasons)
-		if f, err = l.apply(ctx, f, st); err != nil {
+		klog.InfoS("Changing NodeBalancer", "service", klog.KObj(service), "nodeBalancer", o.nb.ID, "step", st.title(), "fields", st.reasons)
+		if o, err = r.apply(ctx, o, st); err != nil {
 			return err
 		}
 	}
@@ -141,11 +142,10 @@ func (t *tlsRotation) watch(named map[types.NamespacedName]bool) {
 }
 
 func (t *tlsRotation) begin(name types.NamespacedName) context.CancelFunc {
-	ctx, cancel := context.WithCancel(context.Background())
-	secrets := t.loadBalancers.kube.CoreV1().Secrets(name.Namespace)
-	only := func(o *metav1.ListOptions) {
+	ctx, cancel := context.WithCancel(wait.ContextForChannel(t.stop))
+	informer := coreinformers.NewFilteredSecretInformer(t.reconciler.kube, name.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name).String()
-	}
+	})
 	seen := ""
 	note := func(object any) {
 		if s, ok := object.(*v1.Secret); ok && seen != s.ResourceVersion {
@@ -153,28 +153,12 @@ func (t *tlsRotation) begin(name types.NamespacedName) context.CancelFunc {
 			t.changed()
 		}
 	}
-	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				only(&o)
-				return secrets.List(ctx, o)
-			},
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				only(&o)
-				return secrets.Watch(ctx, o)
-			},
-		}, t.loadBalancers.kube),
-		ObjectType: &v1.Secret{},
-		Handler:    cache.ResourceEventHandlerFuncs{AddFunc: note, UpdateFunc: func(_, object any) { note(object) }},
-	})
+	if _, err := informer.AddEventHandler(
+		cache.ResourceEventHandlerFuncs{AddFunc: note, UpdateFunc: func(_, object any) { note(object) }},
+	); err != nil {
+		klog.ErrorS(err, "A TLS secret cannot be watched", "secret", name)
+	}
 	klog.V(2).InfoS("Watching a TLS secret", "secret", name)
-	rescue.Go("watching TLS secrets", func() { controller.RunWithContext(ctx) })
-	rescue.Go("watching TLS secrets", func() {
-		select {
-		case <-t.stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	})
+	rescue.Go("watching TLS secrets", func() { informer.RunWithContext(ctx) })
 	return cancel
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,12 +15,13 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 const (
 	// networkMaxAge is the maximum age of a VPC and its subnets.
 	networkMaxAge = time.Hour
-	// reread bounds how often a missing object is searched: it may have been created since.
+	// lookAgain bounds how often a missing object is searched: it may have been created since.
 	lookAgain = 15 * time.Second
 )
 
@@ -42,7 +44,7 @@ type vpcs struct {
 	api     *api
 	all     *inventory.Inventory[int, linodego.VPC]
 	subnets *inventory.Inventory[int, subnets]
-	// again is reread.
+	// again is lookAgain.
 	again time.Duration
 }
 
@@ -263,4 +265,83 @@ func subnetFilter(ids []int, linodeID int) string {
 		filter["linode_id"] = linodeID
 	}
 	return body(filter)
+}
+
+// backendSubnet returns the subnet in which NodeBalancers reach the nodes, or 0 for the private network.
+func (v *vpcs) backendSubnet(ctx context.Context, s settings) (int, error) {
+	if !v.config.inVPC() || v.config.NoVPCBackends || s.IPv6Backends {
+		return 0, nil
+	}
+	if s.BackendSubnetID != 0 {
+		return s.BackendSubnetID, nil
+	}
+	if s.BackendVPC != "" || s.BackendSubnet != "" {
+		vpcName, subnetName := s.BackendVPC, s.BackendSubnet
+		if vpcName == "" && len(v.config.VPCNames) > 0 {
+			vpcName = v.config.VPCNames[0]
+		}
+		if subnetName == "" && len(v.config.SubnetNames) > 0 {
+			subnetName = v.config.SubnetNames[0]
+		}
+		return v.subnetID(ctx, vpcName, subnetName)
+	}
+	if v.config.BackendSubnetID != 0 {
+		return v.config.BackendSubnetID, nil
+	}
+	if v.config.BackendSubnetTag != "" && len(v.config.VPCNames) > 0 {
+		return v.subnetID(ctx, v.config.VPCNames[0], v.config.BackendSubnetTag)
+	}
+	own, err := v.resolve(ctx, networkMaxAge)
+	if err != nil || len(own) == 0 {
+		return 0, err
+	}
+	return own[0].id, nil
+}
+
+// backendVPCs attaches the NodeBalancer to the network of its backends; the first applicable rule counts.
+func (v *vpcs) backendVPCs(ctx context.Context, s settings) ([]vpcOptions, error) {
+	subnetID, err := v.backendSubnet(ctx, s)
+	if err != nil || subnetID == 0 {
+		return nil, err
+	}
+	o := vpcOptions{SubnetID: subnetID}
+	switch {
+	case s.BackendRange != "":
+		if err := checkInside(s.BackendRange, v.config.BackendSubnet); err != nil {
+			return nil, err
+		}
+		o.IPv4Range = s.BackendRange
+	case s.BackendVPC != "" || s.BackendSubnet != "":
+	case v.config.BackendSubnetID != 0:
+		o.SubnetID = v.config.BackendSubnetID
+	case v.config.BackendSubnet != "":
+		o.IPv4Range, o.IPv4RangeAutoAssign = v.config.BackendSubnet, true
+	}
+	return []vpcOptions{o}, nil
+}
+
+// checkInside refuses a range outside of the option's range.
+func checkInside(text, bound string) error {
+	if bound == "" {
+		return nil
+	}
+	inner, outer := netip.MustParsePrefix(text), netip.MustParsePrefix(strings.TrimSpace(bound)) // the tables checked both
+	if !outer.Contains(inner.Addr()) || inner.Bits() < outer.Bits() {
+		return &schema.Problem{Place: "annotation " + annotationBackendRange, Value: text, Reason: "is not inside --nodebalancer-backend-ipv4-subnet, " + bound}
+	}
+	return nil
+}
+
+func (v *vpcs) frontendVPCs(ctx context.Context, s settings) ([]vpcOptions, error) {
+	if !s.hasFrontendVPC() {
+		return nil, nil
+	}
+	id := s.FrontendSubnetID
+	if id == 0 {
+		var err error
+		if id, err = v.subnetID(ctx, s.FrontendVPC, s.FrontendSubnet); err != nil {
+			return nil, err
+		}
+	}
+	return []vpcOptions{{SubnetID: id, IPv4Range: s.FrontendRangeV4, IPv6Range: s.FrontendRangeV6}}, nil
 }

@@ -44,9 +44,8 @@ func (w *world) restart() {
 	c, err := newCloud(testInputs(w.url, w.flags, w.env))
 	require.NoError(w.T, err)
 	c.loadBalancers.kube, c.loadBalancers.Events = w.Kube, w.Recorder
-	c.loadBalancers.cluster.SetClient(w.Kube)
-	c.loadBalancers.cluster.SetServices(w.Services())
-	c.loadBalancers.services = w.Services()
+	c.loadBalancers.owners.cluster.SetClient(w.Kube)
+	c.loadBalancers.owners.cluster.SetServices(w.Services())
 	c.instances.nodes.SetLister(w.Nodes())
 	w.cloud = c
 }
