@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/digitalocean/godo"
@@ -32,6 +33,8 @@ type api struct {
 	// metadata is for the metadata service, which needs no credential.
 	metadata    *cloudapi.Client
 	metadataURL string
+	// perPage is the number of load balancers on a page after a larger one was too large; 0 if none was.
+	perPage atomic.Int64
 }
 
 func newAPI(c Config, in registry.Inputs) (*api, error) {
@@ -116,33 +119,23 @@ func pageOf[V any](kept []V, links *godo.Links, meta *godo.Meta) page[V] {
 	return p
 }
 
-// listAll reads every page and keeps the result of keep for each object.
+// listAll reads every page and keeps the result of keep for each object. The number of objects must match the API's total, so that a
+// missing link to the next page is noticed.
 func listAll[T, V any](
-	ctx context.Context, what string, list func(context.Context, *godo.ListOptions) ([]T, *godo.Response, error), keep func(*T) V,
-) ([]V, int, error) {
-	return listPages(ctx, what, pageSize, false, func(ctx context.Context, number int) (page[V], error) {
-		items, response, err := list(ctx, &godo.ListOptions{Page: number, PerPage: pageSize})
-		if err != nil {
-			return page[V]{}, err
-		}
-		kept := make([]V, len(items))
-		for i := range items {
-			kept[i] = keep(&items[i])
-		}
-		return pageOf(kept, response.Links, response.Meta), nil
-	})
-}
-
-// listPages reads every page of a listing; large is for pages of which little is kept. The number of objects must match the API's total,
-// so that a missing link to the next page is noticed.
-func listPages[V any](
-	ctx context.Context, what string, perPage int, large bool, read func(ctx context.Context, number int) (page[V], error),
+	ctx context.Context, what string, perPage int, list func(context.Context, *godo.ListOptions) ([]T, *godo.Response, error), keep func(*T) V,
 ) ([]V, int, error) {
 	pages, err := cloudapi.Numbered[page[V]]{
-		What: what, Large: large,
+		What: what, Large: perPage < pageSize,
 		Read: func(ctx context.Context, number int) (page[V], error) {
-			p, err := read(ctx, number)
-			return p, apiError(err, fmt.Sprintf("listing %s, page %d", what, number))
+			items, response, err := list(ctx, &godo.ListOptions{Page: number, PerPage: perPage})
+			if err != nil {
+				return page[V]{}, apiError(err, fmt.Sprintf("listing %s, page %d", what, number))
+			}
+			kept := make([]V, len(items))
+			for i := range items {
+				kept[i] = keep(&items[i])
+			}
+			return pageOf(kept, response.Links, response.Meta), nil
 		},
 		Objects: func(p page[V]) int { return len(p.kept) },
 		Total:   func(p page[V]) int { return p.total },
@@ -172,12 +165,12 @@ func listPages[V any](
 func identity[T any](v *T) *T { return v }
 
 func (a *api) droplets(ctx context.Context) ([]droplet, int, error) {
-	plain, pages, err := listAll(ctx, "droplets", a.sdk.Droplets.List, newDroplet)
+	plain, pages, err := listAll(ctx, "droplets", pageSize, a.sdk.Droplets.List, newDroplet)
 	if err != nil {
 		return nil, pages, err
 	}
 	// The plain listing leaves out droplets with GPUs.
-	gpu, gpuPages, err := listAll(ctx, "GPU droplets", a.sdk.Droplets.ListWithGPUs, newDroplet)
+	gpu, gpuPages, err := listAll(ctx, "GPU droplets", pageSize, a.sdk.Droplets.ListWithGPUs, newDroplet)
 	if err != nil {
 		return nil, pages + gpuPages, err
 	}
@@ -186,11 +179,8 @@ func (a *api) droplets(ctx context.Context) ([]droplet, int, error) {
 
 func (a *api) droplet(ctx context.Context, id int) (droplet, error) {
 	d, _, err := a.sdk.Droplets.Get(ctx, id)
-	if err == nil && (d == nil || d.ID != id) {
-		err = errWrongAnswer
-	}
-	if err != nil {
-		return droplet{}, apiError(err, fmt.Sprintf("reading droplet %d", id))
+	if d, err = checkAnswer(d, err, d != nil && d.ID == id, fmt.Sprintf("reading droplet %d", id)); err != nil {
+		return droplet{}, err
 	}
 	return newDroplet(d), nil
 }
@@ -198,40 +188,68 @@ func (a *api) droplet(ctx context.Context, id int) (droplet, error) {
 // errWrongAnswer: the response was successful but lacks the requested object.
 var errWrongAnswer = errors.New("the answer does not hold the object that was asked for")
 
-func (a *api) loadBalancer(ctx context.Context, id string) (*godo.LoadBalancer, error) {
-	lb, _, err := a.sdk.LoadBalancers.Get(ctx, id)
-	if err == nil && (lb == nil || lb.ID != id) {
+// checkAnswer maps the error of a call. A successful response without the right object is an error too.
+func checkAnswer[T any](v T, err error, right bool, operation string) (T, error) {
+	if err == nil && !right {
 		err = errWrongAnswer
 	}
-	return lb, apiError(err, "reading load balancer "+id)
+	return v, apiError(err, operation)
+}
+
+func (a *api) loadBalancer(ctx context.Context, id string) (*godo.LoadBalancer, error) {
+	lb, _, err := a.sdk.LoadBalancers.Get(ctx, id)
+	return checkAnswer(lb, err, lb != nil && lb.ID == id, "reading load balancer "+id)
 }
 
 func (a *api) certificates(ctx context.Context) ([]*godo.Certificate, int, error) {
-	return listAll(ctx, "certificates", a.sdk.Certificates.List, identity)
+	return listAll(ctx, "certificates", pageSize, a.sdk.Certificates.List, identity)
 }
 
 func (a *api) certificate(ctx context.Context, id string) (*godo.Certificate, error) {
 	c, _, err := a.sdk.Certificates.Get(ctx, id)
-	if err == nil && (c == nil || c.ID != id) {
-		err = errWrongAnswer
+	return checkAnswer(c, err, c != nil && c.ID == id, "reading certificate "+id)
+}
+
+// Each load balancer lists all its droplets, so that a page has fewer of them if there are many nodes.
+const (
+	// pageText bounds the size of a page of load balancers: a third of the maximum response.
+	pageText = 8 << 20
+	// dropletText and balancerText estimate the size of a droplet's ID and of the rest of a load balancer.
+	dropletText, balancerText = 11, 3 << 10
+)
+
+// balancersPerPage returns how many load balancers with that many droplets fit on a page.
+func balancersPerPage(droplets int) int {
+	return min(max(pageText/(balancerText+droplets*dropletText), 1), pageSize)
+}
+
+// loadBalancers lists the account's load balancers; nodes is the expected number of droplets of each. Other clusters may have more, so too
+// large a page is read again in smaller ones.
+func (a *api) loadBalancers(
+	ctx context.Context, nodes int, keep func(*godo.LoadBalancer) *godo.LoadBalancer,
+) ([]*godo.LoadBalancer, int, error) {
+	for before := 0; ; {
+		perPage := balancersPerPage(nodes)
+		if smaller := int(a.perPage.Load()); smaller != 0 {
+			perPage = min(perPage, smaller)
+		}
+		all, pages, err := listAll(ctx, "load balancers", perPage, a.sdk.LoadBalancers.List, keep)
+		if perPage == 1 || !errors.Is(err, cloudapi.ErrTooLarge) {
+			return all, before + pages, err
+		}
+		a.perPage.Store(int64(max(perPage/4, 1)))
+		before += max(pages, 1)
 	}
-	return c, apiError(err, "reading certificate "+id)
 }
 
 func (a *api) createLoadBalancer(ctx context.Context, r *godo.LoadBalancerRequest) (*godo.LoadBalancer, error) {
-	lb, err := a.sendLoadBalancer(ctx, http.MethodPost, loadBalancersPath, r)
-	if err == nil && (lb == nil || lb.ID == "") {
-		err = errWrongAnswer
-	}
-	return lb, apiError(err, "creating load balancer "+r.Name)
+	lb, _, err := a.sdk.LoadBalancers.Create(ctx, r)
+	return checkAnswer(lb, err, lb != nil && lb.ID != "", "creating load balancer "+r.Name)
 }
 
 func (a *api) replaceLoadBalancer(ctx context.Context, id string, r *godo.LoadBalancerRequest) (*godo.LoadBalancer, error) {
-	lb, err := a.sendLoadBalancer(ctx, http.MethodPut, loadBalancersPath+"/"+id, r)
-	if err == nil && (lb == nil || lb.ID != id) {
-		err = errWrongAnswer
-	}
-	return lb, apiError(err, "updating load balancer "+id)
+	lb, _, err := a.sdk.LoadBalancers.Update(ctx, id, r)
+	return checkAnswer(lb, err, lb != nil && lb.ID == id, "updating load balancer "+id)
 }
 
 func (a *api) addDroplets(ctx context.Context, id string, droplets []int) error {
@@ -250,39 +268,28 @@ func (a *api) deleteLoadBalancer(ctx context.Context, id string) error {
 }
 
 func (a *api) firewalls(ctx context.Context) ([]*godo.Firewall, int, error) {
-	return listAll(ctx, "firewalls", a.sdk.Firewalls.List, identity)
+	return listAll(ctx, "firewalls", pageSize, a.sdk.Firewalls.List, identity)
 }
 
 func (a *api) firewall(ctx context.Context, id string) (*godo.Firewall, error) {
 	f, _, err := a.sdk.Firewalls.Get(ctx, id)
-	if err == nil && (f == nil || f.ID != id) {
-		err = errWrongAnswer
-	}
-	return f, apiError(err, "reading firewall "+id)
+	return checkAnswer(f, err, f != nil && f.ID == id, "reading firewall "+id)
 }
 
 func (a *api) createFirewall(ctx context.Context, r *godo.FirewallRequest) (*godo.Firewall, error) {
 	f, _, err := a.sdk.Firewalls.Create(ctx, r)
-	if err == nil && (f == nil || f.ID == "") {
-		err = errWrongAnswer
-	}
-	return f, apiError(err, "creating firewall "+r.Name)
+	return checkAnswer(f, err, f != nil && f.ID != "", "creating firewall "+r.Name)
 }
 
 func (a *api) replaceFirewall(ctx context.Context, id string, r *godo.FirewallRequest) (*godo.Firewall, error) {
 	f, _, err := a.sdk.Firewalls.Update(ctx, id, r)
-	if err == nil && (f == nil || f.ID != id) {
-		err = errWrongAnswer
-	}
-	return f, apiError(err, "updating firewall "+id)
+	return checkAnswer(f, err, f != nil && f.ID == id, "updating firewall "+id)
 }
 
 func (a *api) createTag(ctx context.Context, name string) error {
 	tag, _, err := a.sdk.Tags.Create(ctx, &godo.TagCreateRequest{Name: name})
-	if err == nil && (tag == nil || tag.Name != name) {
-		err = errWrongAnswer
-	}
-	return apiError(err, "creating tag "+name)
+	_, err = checkAnswer(tag, err, tag != nil && tag.Name == name, "creating tag "+name)
+	return err
 }
 
 func (a *api) tagLoadBalancers(ctx context.Context, tag string, ids []string) error {
@@ -327,7 +334,7 @@ func checkNoContent(response *godo.Response, err error) error {
 }
 
 func (a *api) regionSlugs(ctx context.Context) ([]string, error) {
-	slugs, _, err := listAll(ctx, "regions", a.sdk.Regions.List, func(r *godo.Region) string { return r.Slug })
+	slugs, _, err := listAll(ctx, "regions", pageSize, a.sdk.Regions.List, func(r *godo.Region) string { return r.Slug })
 	return slugs, err
 }
 

@@ -95,14 +95,13 @@ type desired struct {
 var _ cloudprovider.LoadBalancer = (*loadBalancers)(nil)
 
 func newLoadBalancers(c Config, adopt registry.Adoption, a *api, i *instances) *loadBalancers {
-	lists := newDropletLists()
-	keep := keepDroplets(lists.lists)
+	keep := keepDroplets(inventory.NewLists[int]())
 	l := &loadBalancers{
 		keep: keep, config: c, api: a, instances: i, cluster: &ownership.Cluster{}, adopt: adopt,
 		observed: inventory.New(inventory.Source[string, *godo.LoadBalancer]{
 			Kind: "load balancer", ID: func(lb *godo.LoadBalancer) string { return lb.ID }, Get: a.loadBalancer, Wrote: equalsWritten,
 			List: func(ctx context.Context) ([]*godo.LoadBalancer, int, error) {
-				return a.loadBalancers(ctx, i.nodes.Counts().All, lists)
+				return a.loadBalancers(ctx, i.nodes.Counts().All, keep)
 			},
 			Keep: keep,
 			Indexes: map[string]func(*godo.LoadBalancer) []string{

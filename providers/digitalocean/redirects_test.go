@@ -25,7 +25,7 @@ func TestRedirects(t *testing.T) {
 				return err
 			},
 			"listing": func(ctx context.Context) error {
-				_, _, err := a.loadBalancers(ctx, 0, newDropletLists())
+				_, _, err := a.loadBalancers(ctx, 0, identity)
 				return err
 			},
 			"creating": func(ctx context.Context) error {

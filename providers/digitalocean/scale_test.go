@@ -1,24 +1,18 @@
 package digitalocean
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/digitalocean/godo"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
@@ -81,22 +75,18 @@ func TestLargeLoadBalancersAreListed(t *testing.T) {
 		for _, lb := range w.sim.LoadBalancers() {
 			w.sim.ChangeLoadBalancer(lb.ID, func(lb *digitaloceansim.LoadBalancer) { lb.DropletIDs = ids })
 		}
-		list := func(nodes int) ([]*godo.LoadBalancer, error) {
-			all, pages, err := w.api.loadBalancers(context.Background(), nodes, newDropletLists())
-			assert.LessOrEqual(t, pages, balancers/balancersPerPage(droplets)+2)
-			return all, err
-		}
-		_, _, err = w.api.balancersOnPages(context.Background(), pageSize, newDropletLists())
+		_, _, err = listAll(t.Context(), "load balancers", pageSize, w.api.sdk.LoadBalancers.List, identity)
 		require.ErrorContains(t, err, "larger than 24 MiB", "so many are on no page of 200")
-		lists := newDropletLists()
+		keep := keepDroplets(inventory.NewLists[int]())
 		for _, refused := range []int{1, 0} { // it is known from then on
-			all, pages, err := w.api.loadBalancers(context.Background(), 1, lists)
+			all, pages, err := w.api.loadBalancers(t.Context(), 1, keep)
 			require.NoError(t, err, "a small cluster in the account of a large one")
 			require.Len(t, all, balancers)
 			assert.Equal(t, (balancers+pageSize/4-1)/(pageSize/4)+refused, pages)
 		}
-		all, err := list(droplets)
+		all, pages, err := w.api.loadBalancers(t.Context(), droplets, keep)
 		require.NoError(t, err)
+		assert.LessOrEqual(t, pages, balancers/balancersPerPage(droplets)+2)
 		require.Len(t, all, balancers)
 		first := all[0].DropletIDs
 		for _, lb := range all {
@@ -107,77 +97,9 @@ func TestLargeLoadBalancersAreListed(t *testing.T) {
 	})
 }
 
-// whileEncoded is a value that does something while it is made text.
-type whileEncoded func()
-
-func (f whileEncoded) MarshalJSON() ([]byte, error) {
-	f()
-	return []byte(`{}`), nil
-}
-
-// TestLateBody: HTTP/2 closes a body while another goroutine reads it, which must not change it under the reader.
-func TestLateBody(t *testing.T) {
-	t.Parallel()
-	body := &lazyBody{}
-	times := 0
-	body.value = whileEncoded(func() {
-		times++
-		assert.False(t, body.mu.TryLock(), "who closes it waits")
-	})
-	text, err := io.ReadAll(body)
-	require.NoError(t, err)
-	assert.Equal(t, "{}\n", string(text))
-	require.NoError(t, body.Close())
-	n, err := body.Read(make([]byte, 1))
-	assert.Zero(t, n)
-	require.ErrorIs(t, err, io.EOF)
-	assert.Equal(t, 1, times, "nothing is encoded again")
-}
-
 func TestBalancersPerPage(t *testing.T) {
 	t.Parallel()
 	for nodes, want := range map[int]int{0: 200, 1000: 200, 3000: 200, 5000: 144, 15_000: 49, 1_000_000: 1} {
 		assert.Equal(t, want, balancersPerPage(nodes), nodes)
-	}
-}
-
-// TestDecodeBalancers: a page is decoded as the SDK does it, and nothing else is taken for one.
-func TestDecodeBalancers(t *testing.T) {
-	t.Parallel()
-	const text = `{"new_field": {"load_balancers": [1]}, "meta": {"total": 3}, "load_balancers": [
-		{"id": "a", "droplet_ids": [3, 1, 2], "tags": ["x"]}, {"id": "b", "droplet_ids": []}, {"id": "c", "droplet_ids": [1, 2, 3]}],
-		"links": {"pages": {"next": "https://api.example/v2/load_balancers?page=2"}}}`
-	lists := newDropletLists()
-	p, err := decodeBalancers(strings.NewReader(text), lists)
-	require.NoError(t, err)
-	assert.True(t, p.more)
-	assert.Equal(t, 3, p.total)
-	var sdk struct {
-		LoadBalancers []*godo.LoadBalancer `json:"load_balancers"`
-	}
-	require.NoError(t, json.Unmarshal([]byte(text), &sdk))
-	for i, lb := range sdk.LoadBalancers {
-		slices.Sort(lb.DropletIDs)
-		if len(lb.DropletIDs) == 0 {
-			lb.DropletIDs = nil
-		}
-		assert.Equal(t, lb, p.kept[i])
-	}
-	assert.Same(t, &p.kept[0].DropletIDs[0], &p.kept[2].DropletIDs[0])
-	again, err := decodeBalancers(strings.NewReader(text), lists)
-	require.NoError(t, err)
-	assert.Equal(t, p, again, "from known texts")
-
-	p, err = decodeBalancers(strings.NewReader(`{"load_balancers": null, "meta": null, "links": {}}`), lists)
-	require.NoError(t, err)
-	assert.Equal(t, page[*godo.LoadBalancer]{total: -1}, p)
-	for _, wrong := range []string{
-		"", "null", "[]", "<html>", `{`, `{"load_balancers": [`, `{"load_balancers": [{"id": "a"}`, `{"load_balancers": {}}`, `{"load_balancers": 1}`,
-		`{"load_balancers": [{"droplet_ids": "1"}]}`, `{"load_balancers": [{"droplet_ids": {}}]}`, `{"load_balancers": [{"droplet_ids": [1.5]}]}`,
-		`{"load_balancers": ["a"]}`, `{"load_balancers": []`, `{"meta": 1}`,
-	} {
-		_, err := decodeBalancers(strings.NewReader(wrong), lists)
-		require.Error(t, err, wrong)
-		require.NotErrorIs(t, apiError(err, "listing"), cloudapi.ErrNotFound, wrong)
 	}
 }
