@@ -319,6 +319,16 @@ func (a *api) untagLoadBalancer(ctx context.Context, tag, id string) error {
 	return apiError(err, fmt.Sprintf("taking the tag %s off load balancer %s", tag, id))
 }
 
+// hasTag reports whether the account has a tag.
+func (a *api) hasTag(ctx context.Context, name string) (bool, error) {
+	tag, _, err := a.sdk.Tags.Get(ctx, name)
+	_, err = checkAnswer(tag, err, tag != nil && tag.Name == name, "reading tag "+name)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // account reads the account, which every credential may do, as a check.
 func (a *api) account(ctx context.Context) error {
 	_, _, err := a.sdk.Account.Get(ctx)

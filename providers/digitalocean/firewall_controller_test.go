@@ -34,6 +34,22 @@ func (w *world) firewall() *publicFirewall {
 	return f
 }
 
+// TestMissingFirewallTags: preflight names the tags without which the API refuses the firewall. A token without the right does not tell.
+func TestMissingFirewallTags(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, map[string]string{envFirewallName: "public-access", envFirewallTags: "worker, missing"})
+	w.addNode(digitaloceansim.Spec{Name: "node-1", Tags: []string{"worker"}})
+	err := w.CheckSettings(t.Context())
+	require.ErrorContains(t, err, envFirewallTags+`: "missing" is not a tag of this account`)
+	require.NotContains(t, err.Error(), `"worker"`)
+	_, err = w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 403, Operation: "GET /v2/tags/{name}", Count: 1})
+	require.NoError(t, err)
+	require.NoError(t, w.CheckSettings(t.Context()))
+	_, err = w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 500, Operation: "GET /v2/tags/{name}"})
+	require.NoError(t, err)
+	require.ErrorContains(t, w.CheckSettings(t.Context()), "reading tag worker")
+}
+
 func (w *world) converge(f *publicFirewall) {
 	w.T.Helper()
 	var err error

@@ -3,6 +3,7 @@ package digitalocean
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,8 +11,10 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceanlimits"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
@@ -102,6 +105,26 @@ func (c *cloud) CheckAPI(ctx context.Context) error {
 		}
 	}
 	return c.instances.CheckAPI(ctx)
+}
+
+// CheckSettings implements registry.SettingsChecker: the API refuses the firewall if one of its tags does not exist. A token that may not
+// read tags does not tell.
+func (c *cloud) CheckSettings(ctx context.Context) error {
+	var problems []error
+	for _, tag := range c.config.FirewallTags {
+		exists, err := c.api.hasTag(ctx, tag)
+		if errors.Is(err, cloudapi.ErrUnauthorized) {
+			return nil
+		}
+		if err == nil && !exists {
+			err = &schema.Problem{
+				Place: "environment variable " + envFirewallTags, Value: tag,
+				Reason: "is not a tag of this account, so that the firewall can be neither made nor changed; create it, and put it on the droplets of the cluster",
+			}
+		}
+		problems = append(problems, err)
+	}
+	return errors.Join(problems...)
 }
 
 // HasClusterID implements cloudprovider.Interface.

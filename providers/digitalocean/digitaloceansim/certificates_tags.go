@@ -138,6 +138,14 @@ func (s *Sim) createTag(r *http.Request) (int, any, error) {
 	return http.StatusCreated, map[string]any{"tag": tagView(in.Name, s.tagLocked(in.Name))}, nil
 }
 
+func (s *Sim) getTag(name string) (int, any, error) {
+	resources, ok := s.tags[name]
+	if !ok {
+		return 0, nil, errNotFound
+	}
+	return http.StatusOK, map[string]any{"tag": tagView(name, resources)}, nil
+}
+
 func (s *Sim) tagResources(r *http.Request, name string) (int, any, error) {
 	resources, ok := s.tags[name]
 	if !ok {

@@ -363,6 +363,7 @@ var routes = map[string]handler{
 	"GET certificates/{}": func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.getCertificate(id) },
 
 	"POST tags":                func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.createTag(r) },
+	"GET tags/{}":              func(s *Sim, _ *http.Request, name string) (int, any, error) { return s.getTag(name) },
 	"POST tags/{}/resources":   (*Sim).tagResources,
 	"DELETE tags/{}/resources": (*Sim).tagResources,
 }
