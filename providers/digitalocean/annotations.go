@@ -101,9 +101,6 @@ type settings struct {
 	Hostname                             string
 	DenyRules, AllowRules                []string
 	FirewallManaged                      bool
-
-	// Exists is the Service's load balancer; nil before its creation. It is not an annotation.
-	Exists *godo.LoadBalancer
 }
 
 // nameRules are the API's rules for load balancer names.
@@ -357,7 +354,7 @@ func (s settings) contradictions(given map[string]string) error {
 		report("annotations "+annotationSizeSlug+" and "+annotationSizeUnit, "exclude each other; keep "+annotationSizeUnit)
 	}
 	if s.StickyType == stickyCookies {
-		if s.StickyCookieName == "" {
+		if given[annotationStickyCookieName] == "" {
 			report("annotation "+annotationStickyCookieName, "is required with sticky sessions of type cookies")
 		}
 		if given[annotationStickyCookieTTL] == "" {

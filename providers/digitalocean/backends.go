@@ -14,6 +14,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
@@ -39,8 +40,8 @@ func reachOf(lbType, network string) reach {
 	return byNetwork
 }
 
-// backends holds the usable backends of a load balancer. Services share it, so it is immutable.
-type backends struct {
+// reachable holds the usable backends of a load balancer. Services share it, so it is immutable.
+type reachable struct {
 	// list is sorted by droplet ID; ids holds these IDs.
 	list []backend
 	ids  []int
@@ -48,36 +49,43 @@ type backends struct {
 	none error
 }
 
-// backends returns the backends for this type and network.
-func (l *loadBalancers) backends(ctx context.Context, given []*v1.Node, lbType, network string) (backends, error) {
-	return l.behind.Of(ctx, given, reachOf(lbType, network), func() (b backends, err error) {
-		all, err := l.droplets(ctx, given)
+// backends finds the droplets behind nodes.
+type backends struct {
+	instances *instances
+	// shared are the backends for each reach.
+	shared nodes.Shared[reach, reachable]
+}
+
+// find returns the backends for this type and network.
+func (b *backends) find(ctx context.Context, given []*v1.Node, lbType, network string) (reachable, error) {
+	return b.shared.Of(ctx, given, reachOf(lbType, network), func() (found reachable, err error) {
+		all, err := b.listDroplets(ctx, given)
 		if err != nil {
-			return b, err
+			return found, err
 		}
-		b.list, b.none = eligibleBackends(all, lbType, network)
-		b.ids = dropletIDs(b.list)
-		return b, nil
+		found.list, found.none = eligibleBackends(all, lbType, network)
+		found.ids = dropletIDs(found.list)
+		return found, nil
 	})
 }
 
-// droplets returns the droplets behind the nodes, without nodes of other clouds and uninitialized nodes: the framework updates the Service
-// when a node gets its provider ID. A failed read is an error, so that it never removes a backend.
-func (l *loadBalancers) droplets(ctx context.Context, nodes []*v1.Node) ([]backend, error) {
-	list := make([]backend, 0, len(nodes))
-	for _, node := range nodes {
-		b := backend{node: node.Name}
+// listDroplets returns the droplets behind the nodes, without nodes of other clouds and uninitialized nodes: the framework updates the
+// Service when a node gets its provider ID. A failed read is an error, so that it never removes a backend.
+func (b *backends) listDroplets(ctx context.Context, given []*v1.Node) ([]backend, error) {
+	list := make([]backend, 0, len(given))
+	for _, node := range given {
+		one := backend{node: node.Name}
 		if strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) {
 			id, err := parseProviderID(node.Spec.ProviderID)
 			if err != nil {
 				klog.ErrorS(err, "Leaving a node out of load balancers", "node", node.Name)
 				continue
 			}
-			b.dropletID = id
+			one.dropletID = id
 		} else if node.Spec.ProviderID != "" || contract.Uninitialized(node) {
 			continue
 		}
-		d, err := l.dropletOf(ctx, node, b.dropletID)
+		d, err := b.dropletOf(ctx, node, one.dropletID)
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			// The Node may outlive its droplet, and the API refuses missing droplets.
 			klog.V(2).InfoS("Leaving a node without a droplet out of load balancers", "node", node.Name)
@@ -86,22 +94,22 @@ func (l *loadBalancers) droplets(ctx context.Context, nodes []*v1.Node) ([]backe
 		if err != nil {
 			return nil, fmt.Errorf("finding the droplet of node %s: %w", node.Name, err)
 		}
-		b.dropletID = d.id
-		if !b.classify(node.Status.Addresses) {
+		one.dropletID = d.id
+		if !one.classify(node.Status.Addresses) {
 			// A node joins before its addresses are written, and addresses cause no update of the Service.
-			b.classify(d.addresses())
+			one.classify(d.addresses())
 		}
-		list = append(list, b)
+		list = append(list, one)
 	}
 	return list, nil
 }
 
-func (l *loadBalancers) dropletOf(ctx context.Context, node *v1.Node, id int) (droplet, error) {
-	q := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: l.instances.nodes.Counts().All}
+func (b *backends) dropletOf(ctx context.Context, node *v1.Node, id int) (droplet, error) {
+	q := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: b.instances.nodes.Counts().All}
 	if id != 0 {
-		return l.instances.droplets.Get(ctx, id, q)
+		return b.instances.droplets.Get(ctx, id, q)
 	}
-	return l.instances.Find(ctx, node, q)
+	return b.instances.Find(ctx, node, q)
 }
 
 // classify records the kinds of addresses and reports whether any was useful.
@@ -137,19 +145,19 @@ func dropletIDs(backends []backend) []int {
 
 // findVanished returns unwanted droplets that no longer exist. The cloud removes destroyed droplets itself, and refuses calls that name
 // them.
-func (l *loadBalancers) findVanished(ctx context.Context, observed *godo.LoadBalancer, want []int) []int {
-	if observed == nil {
+func (r *reconciler) findVanished(ctx context.Context, lb *godo.LoadBalancer, want []int) []int {
+	if lb == nil {
 		return nil
 	}
 	var vanished []int
-	for _, id := range subtract(observed.DropletIDs, want) {
-		_, err := l.instances.droplets.Get(ctx, id, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: backendMaxAge})
+	for _, id := range subtract(lb.DropletIDs, want) {
+		_, err := r.instances.droplets.Get(ctx, id, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: backendMaxAge})
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			vanished = append(vanished, id)
 		}
 	}
 	if len(vanished) > 0 {
-		l.observed.PutPartial(withoutDroplets(observed, vanished))
+		r.balancers.PutPartial(withoutDroplets(lb, vanished))
 	}
 	return vanished
 }

@@ -11,9 +11,21 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// certificate resolves the Service's certificate and follows the rotation of Let's Encrypt certificates. rotatedTo is set if the renewal
-// has replaced the certificate that the Service names by ID.
-func (l *loadBalancers) certificate(ctx context.Context, s settings, observed *godo.LoadBalancer) (id, rotatedTo string, err error) {
+// certificates are those of the account.
+type certificates struct {
+	*inventory.Inventory[string, *godo.Certificate]
+}
+
+func newCertificates(a *api) certificates {
+	return certificates{inventory.New(inventory.Source[string, *godo.Certificate]{
+		Kind: "certificate", ID: func(c *godo.Certificate) string { return c.ID }, List: a.certificates, Get: a.certificate,
+		Indexes: map[string]func(*godo.Certificate) []string{indexName: func(c *godo.Certificate) []string { return []string{c.Name} }},
+	})}
+}
+
+// find resolves the Service's certificate and follows the rotation of Let's Encrypt certificates. lb is nil before the creation. rotatedTo
+// is set if the renewal has replaced the certificate that the Service names by ID.
+func (c certificates) find(ctx context.Context, s settings, lb *godo.LoadBalancer) (id, rotatedTo string, err error) {
 	if s.CertificateID == "" && s.CertificateName == "" {
 		return "", "", nil
 	}
@@ -22,7 +34,7 @@ func (l *loadBalancers) certificate(ctx context.Context, s settings, observed *g
 	}
 	query := inventory.Query{MaxAge: certificateMaxAge}
 	if s.CertificateID == "" {
-		found, err := l.certificates.Find(ctx, indexName, s.CertificateName, query)
+		found, err := c.Find(ctx, indexName, s.CertificateName, query)
 		if err != nil {
 			return "", "", err
 		}
@@ -31,18 +43,18 @@ func (l *loadBalancers) certificate(ctx context.Context, s settings, observed *g
 		}
 		return found[0].ID, "", nil
 	}
-	if observed == nil {
+	if lb == nil {
 		return s.CertificateID, "", nil
 	}
-	inUseID := certificateInUse(observed)
+	inUseID := certificateInUse(lb)
 	if inUseID == "" || inUseID == s.CertificateID {
 		return s.CertificateID, "", nil
 	}
-	inUse, err := l.certificateByID(ctx, inUseID, query)
+	inUse, err := c.getOrNil(ctx, inUseID, query)
 	if err != nil || inUse == nil || inUse.Type != letsEncrypt {
 		return s.CertificateID, "", err
 	}
-	wanted, err := l.certificateByID(ctx, s.CertificateID, query)
+	wanted, err := c.getOrNil(ctx, s.CertificateID, query)
 	if err != nil {
 		return "", "", err
 	}
@@ -52,11 +64,11 @@ func (l *loadBalancers) certificate(ctx context.Context, s settings, observed *g
 	return s.CertificateID, "", nil
 }
 
-// certificateByID returns nil for a missing certificate.
-func (l *loadBalancers) certificateByID(ctx context.Context, id string, q inventory.Query) (*godo.Certificate, error) {
-	c, err := l.certificates.Get(ctx, id, q)
+// getOrNil returns nil for a missing certificate.
+func (c certificates) getOrNil(ctx context.Context, id string, q inventory.Query) (*godo.Certificate, error) {
+	found, err := c.Get(ctx, id, q)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil, nil //nolint:nilnil // absence is an answer here
 	}
-	return c, err
+	return found, err
 }

@@ -2,6 +2,12 @@ package digitalocean
 
 import "github.com/anyccm/cloud-controller-manager/registry/events"
 
+const (
+	// eventConfigError and eventIgnored are told by services.Judged.
+	eventConfigError = "LoadBalancerConfigError"
+	eventIgnored     = "LoadBalancerAnnotationIgnored"
+)
+
 func eventRows() []events.Row {
 	return []events.Row{
 		{

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceanlimits"
@@ -44,11 +45,12 @@ type publicFirewall struct {
 	name string
 	tags []string
 
-	api           *api
-	observed      *inventory.Inventory[string, *godo.Firewall]
-	loadBalancers *loadBalancers
-	services      listers.ServiceLister
-	metrics       *firewallMetrics
+	api      *api
+	observed *inventory.Inventory[string, *godo.Firewall]
+	owners   *owners
+	services listers.ServiceLister
+	events   record.EventRecorder
+	metrics  *firewallMetrics
 
 	// mu serializes reconciliations: two at once could create two firewalls of the same name.
 	mu sync.Mutex
@@ -63,22 +65,22 @@ type publicFirewall struct {
 	undone  []time.Time
 }
 
-func newPublicFirewall(c Config, a *api, l *loadBalancers) *publicFirewall {
+func newPublicFirewall(r *reconciler) *publicFirewall {
 	f := &publicFirewall{
-		name: c.FirewallName, tags: c.FirewallTags, api: a, loadBalancers: l, metrics: newFirewallMetrics(), told: map[types.UID]string{},
-		gone: map[string]bool{},
+		name: r.config.FirewallName, tags: r.config.FirewallTags, api: r.api, owners: r.owners, events: r.Events, metrics: newFirewallMetrics(),
+		told: map[types.UID]string{}, gone: map[string]bool{},
 	}
 	f.observed = inventory.New(inventory.Source[string, *godo.Firewall]{
 		Kind: "firewall", ID: func(f *godo.Firewall) string { return f.ID },
 		List: func(ctx context.Context) ([]*godo.Firewall, int, error) {
 			began := time.Now()
-			all, pages, err := a.firewalls(ctx)
+			all, pages, err := r.api.firewalls(ctx)
 			f.metrics.observeOperation("get_by_list", began, err)
 			return all, pages, err
 		},
 		Get: func(ctx context.Context, id string) (*godo.Firewall, error) {
 			began := time.Now()
-			one, err := a.firewall(ctx, id)
+			one, err := r.api.firewall(ctx, id)
 			f.metrics.observeOperation("get_by_id", began, err)
 			return one, err
 		},
@@ -203,7 +205,7 @@ func (f *publicFirewall) write(operation string, call func() (*godo.Firewall, er
 
 // isStillMissing reports whether a load balancer proved missing has not been seen since.
 func (f *publicFirewall) isStillMissing(id string) bool {
-	if _, seen := f.loadBalancers.observed.Peek(id); seen {
+	if _, seen := f.owners.balancers.Peek(id); seen {
 		delete(f.gone, id)
 	}
 	return f.gone[id]
@@ -222,7 +224,7 @@ func (f *publicFirewall) findMissing(ctx context.Context, services []*v1.Service
 	}
 	// A listing may be outdated; only single reads prove that a load balancer exists or is missing.
 	clear(f.gone)
-	for id, seen := range f.loadBalancers.observed.Look(ctx, ids) {
+	for id, seen := range f.owners.balancers.Look(ctx, ids) {
 		f.gone[id] = errors.Is(seen.Err, cloudapi.ErrNotFound)
 	}
 }
@@ -274,7 +276,7 @@ func (f *publicFirewall) needsOf(ctx context.Context, s *v1.Service, have *godo.
 	if f.isStillMissing(id) {
 		id = ""
 	}
-	lb, err := f.loadBalancers.filtered(ctx, s)
+	lb, err := f.owners.findFiltered(ctx, s)
 	if err != nil {
 		unread = fmt.Errorf("service %s/%s: %w", s.Namespace, s.Name, err)
 		lb = godo.LoadBalancer{ID: "unread", Type: godo.LoadBalancerTypeRegionalNetwork}
@@ -296,15 +298,15 @@ func (f *publicFirewall) writeEvents(services []*v1.Service, faults map[types.UI
 		}
 		told[s.UID] = err.Error()
 		if f.told[s.UID] != told[s.UID] {
-			f.loadBalancers.event(s, eventFirewall, err.Error())
+			f.events.Event(s, v1.EventTypeWarning, eventFirewall, err.Error())
 		}
 	}
 	f.told = told
 }
 
-// filtered returns a Service's load balancer, whose clients the firewall filters: the actual one if it exists, otherwise its type and
+// findFiltered returns a Service's load balancer, whose clients the firewall filters: the actual one if it exists, otherwise its type and
 // network by the annotations. It is empty for invalid annotations without a load balancer.
-func (l *loadBalancers) filtered(ctx context.Context, service *v1.Service) (none godo.LoadBalancer, err error) {
+func (o *owners) findFiltered(ctx context.Context, service *v1.Service) (none godo.LoadBalancer, err error) {
 	if service.Spec.Type != v1.ServiceTypeLoadBalancer {
 		return none, nil
 	}
@@ -313,7 +315,7 @@ func (l *loadBalancers) filtered(ctx context.Context, service *v1.Service) (none
 		if clientsOf(service).Partial() {
 			q.MaxAge = ensureMaxAge // its own firewall decides, which may change
 		}
-		found, err := l.find(ctx, service, nil, q)
+		found, err := o.find(ctx, service, nil, q)
 		if err != nil {
 			return none, err
 		}

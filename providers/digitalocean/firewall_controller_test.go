@@ -29,7 +29,7 @@ func firewallWorld(t *testing.T) (*world, *publicFirewall) {
 
 // firewall returns the controller as a start of the program makes it.
 func (w *world) firewall() *publicFirewall {
-	f := newPublicFirewall(w.config, w.api, w.loadBalancers)
+	f := newPublicFirewall(w.loadBalancers)
 	f.services = w.Services()
 	return f
 }

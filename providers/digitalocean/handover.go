@@ -18,11 +18,11 @@ var _ contract.LoadBalancerHandover = (*cloud)(nil)
 
 // MarkedLoadBalancers implements contract.LoadBalancerHandover.
 func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service) ([]contract.MarkedLoadBalancer, error) {
-	mark, err := c.loadBalancers.cluster.Mark(ctx)
+	mark, err := c.loadBalancers.owners.cluster.Mark(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all, err := c.loadBalancers.observed.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
+	all, err := c.loadBalancers.balancers.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil {
 		return nil, err
 	}
@@ -46,31 +46,31 @@ func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service)
 
 // RemarkLoadBalancer implements contract.LoadBalancerHandover. New marks come first, so that an interrupted handover can be repeated.
 func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBalancer, service types.UID) error {
-	l := c.loadBalancers
-	lb, err := l.observed.Get(ctx, m.ID, inventory.Query{})
+	r := c.loadBalancers
+	lb, err := r.balancers.Get(ctx, m.ID, inventory.Query{})
 	if err != nil {
 		return err
 	}
-	mark, err := l.cluster.KnownMark(ctx)
+	mark, err := r.owners.cluster.KnownMark(ctx)
 	if err != nil {
 		return err
 	}
 	if cluster, uid := ownership.MarkedBefore(lb.Tags, mark); cluster != m.Cluster || uid != m.ServiceUID {
 		return fmt.Errorf("load balancer %s carries other marks by now; list them again", m.ID)
 	}
-	defer l.observed.Invalidate(m.ID)
+	defer r.balancers.Invalidate(m.ID)
 	wanted := []string{mark, ownership.ServiceMark(service)}
 	for _, tag := range wanted {
 		if slices.Contains(lb.Tags, tag) {
 			continue
 		}
-		if err := l.api.tag(ctx, tag, []string{m.ID}); err != nil {
+		if err := r.api.tag(ctx, tag, []string{m.ID}); err != nil {
 			return err
 		}
 	}
 	for _, tag := range lb.Tags {
 		if ownership.IsMark(tag) && !slices.Contains(wanted, tag) {
-			if err := l.api.untagLoadBalancer(ctx, tag, m.ID); err != nil {
+			if err := r.api.untagLoadBalancer(ctx, tag, m.ID); err != nil {
 				return err
 			}
 		}

@@ -352,7 +352,7 @@ func TestDropletsOfNodes(t *testing.T) {
 			ip = d.Networks.V4[slices.IndexFunc(d.Networks.V4, func(n digitaloceansim.NetworkV4) bool { return n.Type == "private" })].IPAddress
 		}
 	}
-	list, err := w.loadBalancers.droplets(t.Context(), []*v1.Node{
+	list, err := w.loadBalancers.backends.listDroplets(t.Context(), []*v1.Node{
 		node("by-id", providerIDPrefix+strconv.Itoa(byID)), node("by-name", ""), node(ip, ""), node("nowhere", ""),
 		node("gone", providerIDPrefix+"999999"), node("malformed", providerIDPrefix+"x"), node("elsewhere", "aws:///x/i-1"),
 	})
@@ -364,7 +364,7 @@ func TestDropletsOfNodes(t *testing.T) {
 	w.restart()
 	_, err = w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 403})
 	require.NoError(t, err)
-	_, err = w.loadBalancers.droplets(t.Context(), []*v1.Node{node("by-id", providerIDPrefix+strconv.Itoa(byID))})
+	_, err = w.loadBalancers.backends.listDroplets(t.Context(), []*v1.Node{node("by-id", providerIDPrefix+strconv.Itoa(byID))})
 	require.ErrorContains(t, err, "finding the droplet of node by-id", "doubt never takes a backend out")
 }
 

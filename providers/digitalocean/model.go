@@ -124,22 +124,21 @@ func networkStack(s settings, backends []backend) (string, error) {
 // checkService implements registry.Provider.CheckService.
 func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
 	c, _ := Options.Parse(in.Sources) // a missing token does not affect Services
-	s, warnings, _ := parseSettings(service.Annotations, c.DefaultType, "")
-	told, _ := s.judge(service)
-	return errors.Join(warnings, told), precheck(service, c.DefaultType)
+	return validate(service, c.DefaultType)
 }
 
-// precheck validates a Service without calls.
-func precheck(service *v1.Service, defaultType string) error {
-	s, _, err := parseSettings(service.Annotations, defaultType, "")
+// validate checks a Service without calls.
+func validate(service *v1.Service, defaultType string) (warnings, err error) {
+	s, warnings, err := parseSettings(service.Annotations, defaultType, "")
+	told, refused := s.judge(service)
+	warnings = errors.Join(warnings, told)
 	if err != nil {
-		return err
+		return warnings, err
 	}
 	_, checkErr := healthCheck(service, s)
-	_, refused := s.judge(service)
 	_, firewallErr := firewallRules(service, s)
 	_, rulesErr := forwardingRules(service, s, cmp.Or(s.CertificateID, s.CertificateName)) // only the cloud knows the certificate's ID
-	return errors.Join(refused, rulesErr, checkErr, firewallErr, checkOwnName(service, s))
+	return warnings, errors.Join(refused, rulesErr, checkErr, firewallErr, checkOwnName(service, s))
 }
 
 // defaultNames matches the names that controllers give.
@@ -153,17 +152,17 @@ func checkOwnName(service *v1.Service, s settings) error {
 	return nil
 }
 
-// desire computes the whole load balancer. backends are the eligible ones, certificateID is the resolved certificate. For fields fixed at
-// creation, keepFixed later inserts the actual values.
+// desire computes the whole load balancer. behind are the eligible backends, certificateID is the resolved certificate, and have is the
+// present one, or nil. For fields fixed at creation, keepFixed later inserts the actual values.
 func desire(
-	c Config, region string, service *v1.Service, s settings, certificateID string, behind backends,
+	c Config, region string, service *v1.Service, s settings, certificateID string, behind reachable, have *godo.LoadBalancer,
 ) (*godo.LoadBalancerRequest, error) {
 	rules, rulesErr := forwardingRules(service, s, certificateID)
 	check, checkErr := healthCheck(service, s)
 	firewall, firewallErr := firewallRules(service, s)
 	stack := s.NetworkStack
 	var stackErr error
-	if s.Exists == nil {
+	if have == nil {
 		stack, stackErr = networkStack(s, behind.list)
 	}
 	if err := errors.Join(rulesErr, checkErr, firewallErr, stackErr); err != nil {
@@ -373,18 +372,18 @@ func creation(want *godo.LoadBalancerRequest, service *v1.Service) step {
 	return step{kind: create, request: &request}
 }
 
-// plan returns the calls from the observed to the desired load balancer: only droplets if nothing else differs, otherwise a replacement. A
+// plan returns the calls from the present to the desired load balancer: only droplets if nothing else differs, otherwise a replacement. A
 // change of size comes last, in its own call, because the API allows only one an hour.
-func plan(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) []step {
-	request := keepFixed(observed, want)
-	reasons := differences(observed, request)
-	add, remove := dropletChanges(observed.DropletIDs, want.DropletIDs)
+func plan(have *godo.LoadBalancer, want *godo.LoadBalancerRequest) []step {
+	request := keepFixed(have, want)
+	reasons := differences(have, request)
+	add, remove := dropletChanges(have.DropletIDs, want.DropletIDs)
 	switch {
 	case len(reasons) > 0 || (len(add) > 0 && len(remove) > 0):
 		if len(add)+len(remove) > 0 {
 			reasons = append(reasons, "droplet_ids")
 		}
-		return splitResize(observed, request, reasons)
+		return splitResize(have, request, reasons)
 	case len(add) > 0:
 		return []step{{kind: addDroplets, droplets: add, reasons: []string{"droplet_ids"}}}
 	case len(remove) > 0:
@@ -404,14 +403,14 @@ func (s step) compare(lb *godo.LoadBalancer) (before, after any) {
 	return services.Part(lb.AsRequest(), s.reasons...), services.Part(request, s.reasons...)
 }
 
-func splitResize(observed *godo.LoadBalancer, request *godo.LoadBalancerRequest, reasons []string) []step {
+func splitResize(have *godo.LoadBalancer, request *godo.LoadBalancerRequest, reasons []string) []step {
 	isSize := func(field string) bool { return field == fieldSize || field == fieldSizeUnit }
 	other := slices.DeleteFunc(slices.Clone(reasons), isSize)
 	if len(other) == 0 || len(other) == len(reasons) {
 		return []step{{kind: replace, request: request, reasons: reasons}}
 	}
 	first := *request
-	first.SizeSlug, first.SizeUnit = currentSize(observed)
+	first.SizeSlug, first.SizeUnit = currentSize(have)
 	return []step{
 		{kind: replace, request: &first, reasons: other},
 		{kind: replace, request: request, reasons: slices.DeleteFunc(slices.Clone(reasons), func(field string) bool { return !isSize(field) })},
@@ -427,9 +426,9 @@ func currentSize(lb *godo.LoadBalancer) (slug string, count uint32) {
 }
 
 // planDroplets is plan for a change of nodes alone.
-func planDroplets(observed *godo.LoadBalancer, want []int) []step {
+func planDroplets(have *godo.LoadBalancer, want []int) []step {
 	var steps []step
-	add, remove := dropletChanges(observed.DropletIDs, want)
+	add, remove := dropletChanges(have.DropletIDs, want)
 	// Additions come first, so that there are always backends.
 	if len(add) > 0 {
 		steps = append(steps, step{kind: addDroplets, droplets: add, reasons: []string{"droplet_ids"}})
@@ -442,23 +441,23 @@ func planDroplets(observed *godo.LoadBalancer, want []int) []step {
 
 // keepFixed adapts the request to an existing load balancer. Fixed fields keep their values, as do fields that others set and a
 // replacement would reset.
-func keepFixed(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) *godo.LoadBalancerRequest {
+func keepFixed(have *godo.LoadBalancer, want *godo.LoadBalancerRequest) *godo.LoadBalancerRequest {
 	r := *want
 	r.IP = ""
-	r.Type, r.Network, r.NetworkStack = cmp.Or(observed.Type, r.Type), cmp.Or(observed.Network, r.Network), cmp.Or(
-		observed.NetworkStack, r.NetworkStack,
+	r.Type, r.Network, r.NetworkStack = cmp.Or(have.Type, r.Type), cmp.Or(have.Network, r.Network), cmp.Or(
+		have.NetworkStack, r.NetworkStack,
 	)
-	r.VPCUUID, r.ProjectID, r.TLSCipherPolicy = cmp.Or(observed.VPCUUID, r.VPCUUID), observed.ProjectID, observed.TLSCipherPolicy
-	r.VPCSubnetUUID = cmp.Or(r.VPCSubnetUUID, observed.VPCSubnetUUID)
-	if observed.Region != nil {
-		r.Region = cmp.Or(observed.Region.Slug, r.Region)
+	r.VPCUUID, r.ProjectID, r.TLSCipherPolicy = cmp.Or(have.VPCUUID, r.VPCUUID), have.ProjectID, have.TLSCipherPolicy
+	r.VPCSubnetUUID = cmp.Or(r.VPCSubnetUUID, have.VPCSubnetUUID)
+	if have.Region != nil {
+		r.Region = cmp.Or(have.Region.Slug, r.Region)
 	}
 	if r.SizeSlug == "" && r.SizeUnit == 0 {
 		// Without a requested size the present one stays.
-		r.SizeSlug, r.SizeUnit = currentSize(observed)
+		r.SizeSlug, r.SizeUnit = currentSize(have)
 	}
 	owned := slices.ContainsFunc(r.Tags, ownership.IsServiceMark)
-	for _, tag := range observed.Tags {
+	for _, tag := range have.Tags {
 		// Marks of a deleted former owner are dropped.
 		if !slices.Contains(r.Tags, tag) && (!owned || !ownership.IsServiceMark(tag)) {
 			r.Tags = append(slices.Clone(r.Tags), tag)
@@ -534,21 +533,10 @@ func dropletChanges(have, want []int) (add, remove []int) {
 }
 
 // subtract returns the items that are not in other, in their order.
-func subtract(items, other []int) []int {
+func subtract(items, other []int) (rest []int) {
 	other = sortIDs(other)
-	var rest []int
-	next, inOrder := 0, slices.IsSorted(items)
 	for _, id := range items {
-		var known bool
-		if inOrder {
-			for next < len(other) && other[next] < id {
-				next++
-			}
-			known = next < len(other) && other[next] == id
-		} else {
-			_, known = slices.BinarySearch(other, id)
-		}
-		if !known {
+		if _, known := slices.BinarySearch(other, id); !known {
 			rest = append(rest, id)
 		}
 	}

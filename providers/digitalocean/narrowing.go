@@ -16,47 +16,46 @@ import (
 
 // This file shuts out clients that a Service no longer allows, before other changes.
 
-var _ services.Narrower[finding] = (*loadBalancers)(nil)
+var _ services.Narrower[observed] = (*reconciler)(nil)
 
 // nobody is a documentation address. An empty allow list would admit everybody.
 const nobody = "ip:192.0.2.0"
 
 // NarrowLoadBalancer implements contract.Narrower.
-func (l *loadBalancers) NarrowLoadBalancer(ctx context.Context, cluster string, service *v1.Service) error {
+func (r *reconciler) NarrowLoadBalancer(ctx context.Context, cluster string, service *v1.Service) error {
 	if disowned, err := isDisowned(service); err != nil || disowned {
 		return err
 	}
-	return l.LoadBalancer.NarrowLoadBalancer(ctx, cluster, service)
+	return r.LoadBalancer.NarrowLoadBalancer(ctx, cluster, service)
 }
 
 // Narrowing implements services.Narrower: one call changes only the allow and deny rules.
-func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, f finding) ([]services.Change[finding], error) {
-	if f.lb == nil || f.lb.Type == godo.LoadBalancerTypeGlobal {
+func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o observed) ([]services.Change[observed], error) {
+	if o.lb == nil || o.lb.Type == godo.LoadBalancerTypeGlobal {
 		return nil, nil
 	}
-	have := deref(f.lb.Firewall, godo.LBFirewall{})
-	after := narrow(have, r.Service)
+	have := deref(o.lb.Firewall, godo.LBFirewall{})
+	after := narrow(have, req.Service)
 	if sameFirewall(&have, &after) {
 		return nil, nil
 	}
-	if r.Purpose != services.Narrow {
-		s, _, err := parseSettings(r.Service.Annotations, l.config.DefaultType, f.lb.Type)
-		if whole, unreadable := firewallRules(r.Service, s); err == nil && unreadable == nil {
+	if req.Purpose != services.Narrow {
+		if whole, unreadable := firewallRules(req.Service, o.settings); o.faults == nil && unreadable == nil {
 			after = *whole
 		}
 	}
-	vanished := l.findVanished(ctx, f.lb, nil)
-	request := keepFixed(f.lb, withoutDroplets(f.lb, vanished).AsRequest())
-	request.SizeSlug, request.SizeUnit = currentSize(f.lb)
+	vanished := r.findVanished(ctx, o.lb, nil)
+	request := keepFixed(o.lb, withoutDroplets(o.lb, vanished).AsRequest())
+	request.SizeSlug, request.SizeUnit = currentSize(o.lb)
 	request.Firewall = &after
 	slices.Sort(request.Tags) // the API guarantees no order
 	slices.SortFunc(request.ForwardingRules, func(a, b godo.ForwardingRule) int {
 		return cmp.Or(cmp.Compare(a.EntryPort, b.EntryPort), strings.Compare(a.EntryProtocol, b.EntryProtocol))
 	})
-	changes := l.changes(f.lb, vanished, []step{{kind: replace, request: request, reasons: []string{"firewall"}}})
-	marks, err := l.marks(ctx, r.Service, f)
-	if err == nil && l.lacksMarks(f, desired{request: &godo.LoadBalancerRequest{Tags: marks}}) {
-		changes = append(changes, l.markChange(f.lb, marks))
+	changes := r.changes(o.lb, vanished, []step{{kind: replace, request: request, reasons: []string{"firewall"}}})
+	marks, err := r.owners.marks(ctx, req.Service, o.match)
+	if err == nil && o.lacksMarks(marks) {
+		changes = append(changes, r.markChange(o.lb, marks))
 	}
 	return changes, err
 }

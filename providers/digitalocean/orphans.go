@@ -18,17 +18,17 @@ import (
 
 // Orphans implements contract.OrphanFinder: load balancers with this cluster's mark that no Service uses.
 func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract.Orphan, error) {
-	mark, err := c.loadBalancers.cluster.KnownMark(ctx)
+	mark, err := c.loadBalancers.owners.cluster.KnownMark(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all, err := c.loadBalancers.observed.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
+	all, err := c.loadBalancers.balancers.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
 	orphans := []contract.Orphan{}
 	for _, lb := range all {
-		if c.loadBalancers.isOrphan(lb, mark, services) {
+		if c.loadBalancers.owners.isOrphan(lb, mark, services) {
 			orphans = append(orphans, contract.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name, Created: lb.Created})
 		}
 	}
@@ -38,8 +38,8 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract
 
 // isOrphan reports whether a load balancer has this cluster's mark and no Service uses it. Any trace from an existing Service counts as
 // use.
-func (l *loadBalancers) isOrphan(lb *godo.LoadBalancer, mark string, services []*v1.Service) bool {
-	rules, object := l.rules(), objectOf(lb)
+func (o *owners) isOrphan(lb *godo.LoadBalancer, mark string, services []*v1.Service) bool {
+	rules, object := o.rules(), objectOf(lb)
 	return slices.Contains(lb.Tags, mark) && !slices.ContainsFunc(services, func(s *v1.Service) bool {
 		return ownership.Holds(s, object, rules) || isServed(s, lb)
 	})
@@ -57,27 +57,27 @@ func isServed(s *v1.Service, lb *godo.LoadBalancer) bool {
 
 // DeleteOrphan implements contract.OrphanFinder. The load balancer is read again, because the list may be outdated.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
-	l := c.loadBalancers
-	lb, err := l.observed.Get(ctx, o.ID, inventory.Query{})
+	w := c.loadBalancers.owners
+	lb, err := w.balancers.Get(ctx, o.ID, inventory.Query{})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	mark, err := l.cluster.Mark(ctx)
+	mark, err := w.cluster.Mark(ctx)
 	if err != nil {
 		return err
 	}
-	services, err := l.cluster.Living(ctx)
+	services, err := w.cluster.Living(ctx)
 	if err != nil {
 		return err
 	}
-	if mark == "" || !l.isOrphan(lb, mark, services) {
+	if mark == "" || !w.isOrphan(lb, mark, services) {
 		return fmt.Errorf("load balancer %s is no longer an orphan: it lost the mark of this cluster, or a Service has it", o.ID)
 	}
 	err = c.api.deleteLoadBalancer(ctx, o.ID)
-	c.loadBalancers.observed.Invalidate(o.ID)
+	w.balancers.Invalidate(o.ID)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -29,12 +30,19 @@ const adoptedMark = "adopted-by-anyccm"
 // clockSkew is how much the clocks of cloud and cluster may differ.
 const clockSkew = time.Minute
 
-// finding holds the load balancer found for a Service and whether the Service may change it. The zero value means that nothing was found.
-type finding struct {
+// match holds the load balancer found for a Service and whether the Service may change it. The zero value means that nothing was found.
+type match struct {
 	lb *godo.LoadBalancer
 	ownership.Decision
-	// created is set if this reconciliation has created it.
-	created bool
+}
+
+// owners finds the load balancers of Services, and decides whose they are.
+type owners struct {
+	config    Config
+	adopt     registry.Adoption
+	cluster   *ownership.Cluster
+	instances *instances
+	balancers *inventory.Inventory[string, *godo.LoadBalancer]
 }
 
 // recordedID returns the recorded load balancer. Malformed IDs count as none, because an ID becomes part of a URL.
@@ -48,34 +56,34 @@ func recordedID(service *v1.Service) string {
 // find returns the Service's load balancer by recorded ID, by name or by mark. Names and marks also count after a stale ID, because an
 // interrupted creation is not recorded yet, and after the ID of another's load balancer where the Service goes. The result may be refused.
 // nodes are nodes of this cluster besides the known ones.
-func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (finding, error) {
-	asked, refused := time.Now(), finding{}
+func (o *owners) find(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (match, error) {
+	asked, refused := time.Now(), match{}
 	if id := recordedID(service); id != "" {
-		lb, err := l.observed.Get(ctx, id, q)
+		lb, err := o.balancers.Get(ctx, id, q)
 		if err == nil && lb.Status != statusActive {
 			// A cached copy of a load balancer that is being set up is useless.
-			lb, err = l.observed.Get(ctx, id, inventory.Query{MaxAge: time.Since(asked)})
+			lb, err = o.balancers.Get(ctx, id, inventory.Query{MaxAge: time.Since(asked)})
 		}
 		if err == nil {
-			if refused, err = l.judge(ctx, service, lb, nodes); err != nil || refused.Verdict != ownership.Refused || !ownership.Leaves(service) {
+			if refused, err = o.judge(ctx, service, lb, nodes); err != nil || refused.Verdict != ownership.Refused || !ownership.Leaves(service) {
 				return refused, err
 			}
 		} else if !errors.Is(err, cloudapi.ErrNotFound) {
-			return finding{}, err
+			return match{}, err
 		}
 	}
 	// Only this Service creates the default name and mark, so one listing serves many new Services.
 	own := q
 	own.MaxUnlistedAge = unlistedMaxAge
 	for _, by := range []struct{ index, key string }{{indexName, defaultName(service)}, {indexTag, ownership.ServiceMark(service.UID)}} {
-		found, err := l.oldestOf(ctx, service, by.index, by.key, nodes, own)
+		found, err := o.oldestOf(ctx, service, by.index, by.key, nodes, own)
 		if err != nil || (found.lb != nil && found.Verdict != ownership.Refused) {
 			return found, err
 		}
 		// A foreign load balancer with the Service's name does not prevent a new one.
 	}
 	if custom := service.Annotations[annotationName]; custom != "" {
-		if found, err := l.oldestOf(ctx, service, indexName, custom, nodes, q); err != nil || found.lb != nil {
+		if found, err := o.oldestOf(ctx, service, indexName, custom, nodes, q); err != nil || found.lb != nil {
 			return found, err
 		}
 	}
@@ -83,18 +91,18 @@ func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*
 }
 
 // oldestOf returns the oldest load balancer with the key that the Service owns, otherwise the oldest refused one.
-func (l *loadBalancers) oldestOf(
+func (o *owners) oldestOf(
 	ctx context.Context, service *v1.Service, index, key string, nodes []*v1.Node, q inventory.Query,
-) (finding, error) {
-	found, err := l.observed.Find(ctx, index, key, q)
+) (match, error) {
+	found, err := o.balancers.Find(ctx, index, key, q)
 	if err != nil {
-		return finding{}, err
+		return match{}, err
 	}
 	found = slices.Clone(found)
 	slices.SortFunc(found, compareAge)
-	var first finding
+	var first match
 	for _, lb := range found {
-		c, err := l.judge(ctx, service, lb, nodes)
+		c, err := o.judge(ctx, service, lb, nodes)
 		if err != nil || c.Verdict != ownership.Refused {
 			return c, err
 		}
@@ -106,32 +114,32 @@ func (l *loadBalancers) oldestOf(
 }
 
 // reread reads a load balancer again before its deletion. Concurrent deletions share a new listing.
-func (l *loadBalancers) reread(ctx context.Context, service *v1.Service, before finding) (finding, error) {
-	lb, err := l.observed.Get(ctx, before.lb.ID, inventory.Query{Gathered: true})
+func (o *owners) reread(ctx context.Context, service *v1.Service, id string) (match, error) {
+	lb, err := o.balancers.Get(ctx, id, inventory.Query{Gathered: true})
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		l.observed.Forget(before.lb.ID)
-		return finding{}, nil
+		o.balancers.Forget(id)
+		return match{}, nil
 	}
 	if err != nil {
-		return finding{}, err
+		return match{}, err
 	}
-	found, err := l.judge(ctx, service, lb, nil)
+	found, err := o.judge(ctx, service, lb, nil)
 	if err == nil && found.Verdict == ownership.Refused {
-		return finding{}, nil
+		return match{}, nil
 	}
 	return found, err
 }
 
 // judge decides who owns a load balancer.
-func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer, nodes []*v1.Node) (finding, error) {
-	targets := targetsOf(lb, slices.Concat(nodes, l.instances.nodes.Nodes()))
-	d, err := l.cluster.Judge(ctx, service, objectOf(lb), l.rules(), func(context.Context) (ownership.Targets, error) { return targets, nil })
+func (o *owners) judge(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer, nodes []*v1.Node) (match, error) {
+	targets := targetsOf(lb, slices.Concat(nodes, o.instances.nodes.Nodes()))
+	d, err := o.cluster.Judge(ctx, service, objectOf(lb), o.rules(), func(context.Context) (ownership.Targets, error) { return targets, nil })
 	if err == nil && d.Verdict == ownership.Owned && !d.Deletable && isTakenOver(service, lb, targets) {
 		var all []*v1.Service
-		all, err = l.cluster.Services(ctx)
+		all, err = o.cluster.Services(ctx)
 		d.Deletable = err == nil && !slices.ContainsFunc(all, func(s *v1.Service) bool { return s.UID != service.UID && isServed(s, lb) })
 	}
-	return finding{lb: lb, Decision: d}, err
+	return match{lb: lb, Decision: d}, err
 }
 
 // isTakenOver reports whether DigitalOcean's own controller made the load balancer of a Service under the name that the Service chooses:
@@ -150,9 +158,9 @@ func objectOf(lb *godo.LoadBalancer) ownership.Object {
 	}
 }
 
-func (l *loadBalancers) rules() ownership.Rules {
+func (o *owners) rules() ownership.Rules {
 	return ownership.Rules{
-		Adopt: l.adopt, Unmarked: !l.config.OwnershipTag,
+		Adopt: o.adopt, Unmarked: !o.config.OwnershipTag,
 		Names:  func(s *v1.Service) []string { return []string{defaultName(s)} },
 		Made:   defaultNames.MatchString,
 		Record: recordedID,
@@ -178,12 +186,12 @@ func targetsOf(lb *godo.LoadBalancer, nodes []*v1.Node) ownership.Targets {
 }
 
 // marks returns the marks for a Service's load balancer; none for one that a user created.
-func (l *loadBalancers) marks(ctx context.Context, service *v1.Service, found finding) ([]string, error) {
-	if !l.config.OwnershipTag || (found.lb != nil && !found.Deletable) {
+func (o *owners) marks(ctx context.Context, service *v1.Service, found match) ([]string, error) {
+	if !o.config.OwnershipTag || (found.lb != nil && !found.Deletable) {
 		return nil, nil
 	}
 	marks := ownership.ServiceMarks(service)
-	mark, err := l.cluster.Mark(ctx)
+	mark, err := o.cluster.Mark(ctx)
 	if mark != "" {
 		marks = append(marks, mark)
 	}
@@ -191,18 +199,17 @@ func (l *loadBalancers) marks(ctx context.Context, service *v1.Service, found fi
 }
 
 // addMarks adds missing marks to a load balancer that is about to be changed. The API accepts tags in the request only at creation.
-func (l *loadBalancers) addMarks(
-	ctx context.Context, service *v1.Service, found finding, lb *godo.LoadBalancer,
-) (*godo.LoadBalancer, error) {
-	marks, err := l.marks(ctx, service, found)
+func (r *reconciler) addMarks(ctx context.Context, service *v1.Service, o observed) (*godo.LoadBalancer, error) {
+	marks, err := r.owners.marks(ctx, service, o.match)
 	if err != nil {
 		return nil, err
 	}
+	lb := o.lb
 	for _, tag := range marks {
 		if slices.Contains(lb.Tags, tag) {
 			continue
 		}
-		tagged, err := l.tag(ctx, lb, tag)
+		tagged, err := r.tag(ctx, lb, tag)
 		if errors.Is(err, cloudapi.ErrUnauthorized) {
 			klog.ErrorS(err, "A load balancer is not marked; grant tag:create, or set DO_OWNERSHIP_TAG=false", "service", klog.KObj(service), "loadBalancer", lb.ID)
 			return lb, nil
@@ -212,23 +219,23 @@ func (l *loadBalancers) addMarks(
 		}
 		lb = tagged
 	}
-	return l.removeMarks(ctx, lb, marks)
+	return r.removeMarks(ctx, lb, marks)
 }
 
 // tag adds a tag to a load balancer, which it returns as it is then.
-func (l *loadBalancers) tag(ctx context.Context, lb *godo.LoadBalancer, tag string) (*godo.LoadBalancer, error) {
-	if err := l.api.tag(ctx, tag, []string{lb.ID}); err != nil {
-		l.observed.Invalidate(lb.ID)
+func (r *reconciler) tag(ctx context.Context, lb *godo.LoadBalancer, tag string) (*godo.LoadBalancer, error) {
+	if err := r.api.tag(ctx, tag, []string{lb.ID}); err != nil {
+		r.balancers.Invalidate(lb.ID)
 		return nil, err
 	}
 	tagged := *lb
 	tagged.Tags = append(slices.Clone(lb.Tags), tag)
-	l.observed.PutPartial(&tagged)
+	r.balancers.PutPartial(&tagged)
 	return &tagged, nil
 }
 
 // removeMarks removes the marks of a deleted former owner, which could otherwise claim the load balancer again.
-func (l *loadBalancers) removeMarks(ctx context.Context, lb *godo.LoadBalancer, marks []string) (*godo.LoadBalancer, error) {
+func (r *reconciler) removeMarks(ctx context.Context, lb *godo.LoadBalancer, marks []string) (*godo.LoadBalancer, error) {
 	if len(marks) == 0 {
 		return lb, nil
 	}
@@ -237,8 +244,8 @@ func (l *loadBalancers) removeMarks(ctx context.Context, lb *godo.LoadBalancer, 
 		if !stale(tag) {
 			continue
 		}
-		if err := l.api.untagLoadBalancer(ctx, tag, lb.ID); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
-			l.observed.Invalidate(lb.ID)
+		if err := r.api.untagLoadBalancer(ctx, tag, lb.ID); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+			r.balancers.Invalidate(lb.ID)
 			return nil, err
 		}
 	}
@@ -247,7 +254,7 @@ func (l *loadBalancers) removeMarks(ctx context.Context, lb *godo.LoadBalancer, 
 	}
 	after := *lb
 	after.Tags = slices.DeleteFunc(slices.Clone(lb.Tags), stale)
-	l.observed.PutPartial(&after)
+	r.balancers.PutPartial(&after)
 	return &after, nil
 }
 
@@ -257,10 +264,10 @@ func compareAge(a, b *godo.LoadBalancer) int {
 
 // cleanUpPrevious deletes load balancers created for a Service that an annotation has moved to another one. Only those with its mark or
 // default name are considered.
-func (l *loadBalancers) cleanUpPrevious(ctx context.Context, service *v1.Service, now *godo.LoadBalancer) error {
+func (r *reconciler) cleanUpPrevious(ctx context.Context, service *v1.Service, now *godo.LoadBalancer) error {
 	previous := map[string]bool{}
 	for index, key := range map[string]string{indexName: defaultName(service), indexTag: ownership.ServiceMark(service.UID)} {
-		found, err := l.observed.Find(
+		found, err := r.balancers.Find(
 			ctx, index, key, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, MaxUnlistedAge: backendMaxAge},
 		)
 		if err != nil {
@@ -274,12 +281,12 @@ func (l *loadBalancers) cleanUpPrevious(ctx context.Context, service *v1.Service
 		if !previous[id] {
 			continue
 		}
-		found, err := l.reread(ctx, service, finding{lb: &godo.LoadBalancer{ID: id}})
+		found, err := r.owners.reread(ctx, service, id)
 		if err != nil {
 			return err
 		}
 		if found.lb != nil && found.Deletable {
-			if err := l.delete(ctx, service, id); err != nil {
+			if err := r.delete(ctx, service, id); err != nil {
 				return err
 			}
 		}

@@ -57,7 +57,7 @@ func TestMarks(t *testing.T) {
 func TestPreviousLoadBalancer(t *testing.T) {
 	t.Parallel()
 	w := lbWorld(t)
-	w.loadBalancers.adopt = "any"
+	w.loadBalancers.owners.adopt = "any"
 	s := aged(service("", nil, port("http", 80, 30080)), "web", 1)
 	w.Apply(s)
 	s, _ = w.ensure(s)
@@ -81,7 +81,7 @@ func TestPreviousIsKept(t *testing.T) {
 	t.Parallel()
 	for _, annotation := range []string{contract.AnnotationRetain, contract.AnnotationProtect} {
 		w := lbWorld(t)
-		w.loadBalancers.adopt = "any"
+		w.loadBalancers.owners.adopt = "any"
 		s := aged(service("", nil, port("http", 80, 30080)), "web", 1)
 		w.Apply(s)
 		s, _ = w.ensure(s)
@@ -103,7 +103,7 @@ func TestUsersLoadBalancerKeepsItsName(t *testing.T) {
 	t.Parallel()
 	for _, asked := range []bool{false, true} {
 		w := lbWorld(t)
-		w.loadBalancers.adopt = "any"
+		w.loadBalancers.owners.adopt = "any"
 		s := aged(service("", nil, port("http", 80, 30080)), "web", 1)
 		s.Annotations = map[string]string{annotationID: byHand(t, strings.TrimSuffix(w.env["DO_OVERRIDE_URL"], "/"), nil)}
 		if asked {
@@ -112,7 +112,7 @@ func TestUsersLoadBalancerKeepsItsName(t *testing.T) {
 		w.Apply(s)
 		s, _ = w.ensure(s)
 		w.restart()
-		w.loadBalancers.adopt = "any"
+		w.loadBalancers.owners.adopt = "any"
 		s, _ = w.ensure(s)
 		require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", s))
 		all := w.sim.LoadBalancers()
@@ -162,7 +162,7 @@ func TestRetainedLoadBalancer(t *testing.T) {
 		t.Run(string(adopt), func(t *testing.T) {
 			t.Parallel()
 			w := lbWorld(t)
-			w.loadBalancers.adopt = adopt
+			w.loadBalancers.owners.adopt = adopt
 			first := adoptable("victims", 1, nil)
 			w.Apply(first)
 			first, _ = w.ensure(first)
@@ -183,7 +183,7 @@ func TestRetainedLoadBalancer(t *testing.T) {
 				_, err = w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", again, w.nodes)
 				require.ErrorContains(t, err, "belongs to Service tenant/web", "a living Service shows it")
 				w.restart()
-				w.loadBalancers.adopt = registry.AdoptEvidence // the operator allowed it for once
+				w.loadBalancers.owners.adopt = registry.AdoptEvidence // the operator allowed it for once
 			}
 			assert.Subset(t, w.sim.LoadBalancers()[0].Tags, ownership.ServiceMarks(first), "its marks stay, by which its author has it back")
 			require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", w.Current(tenant)))
@@ -446,9 +446,11 @@ func TestOperations(t *testing.T) {
 func TestNameOfAnother(t *testing.T) {
 	t.Parallel()
 	s := aged(service("", map[string]string{annotationName: "a3c1f6b527a664b588b4b0a61c1f9e0a"}, port("http", 80, 30080)), "web", 1)
-	require.ErrorContains(t, precheck(s, typeNetwork), "has the form of names that other Services' load balancers get")
+	_, err := validate(s, typeNetwork)
+	require.ErrorContains(t, err, "has the form of names that other Services' load balancers get")
 	s.Annotations[annotationName] = defaultName(s)
-	require.NoError(t, precheck(s, typeNetwork))
+	_, err = validate(s, typeNetwork)
+	require.NoError(t, err)
 }
 
 // TestVerifyInstance: the droplet has the Node's name.

@@ -57,12 +57,12 @@ type cloud struct {
 	config        Config
 	api           *api
 	instances     *instances
-	loadBalancers *loadBalancers
+	loadBalancers *reconciler
 }
 
 func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	i := newInstances(a)
-	c := &cloud{config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, in.Adopt, a, i)}
+	c := &cloud{config: config, api: a, instances: i, loadBalancers: newReconciler(config, in.Adopt, a, i)}
 	c.Name, c.HTTP, c.EventSource = Name, a.http, Name+"-cloud-controller-manager"
 	c.Begin, c.Inform = c.begin, c.inform
 	c.NodeAPI, c.ServiceAPI = i, c.loadBalancers
@@ -72,7 +72,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 // begin passes the clients to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.loadBalancers.kube, c.loadBalancers.Events = b.Kube, b.Events
-	c.loadBalancers.cluster.SetClient(b.Kube)
+	c.loadBalancers.owners.cluster.SetClient(b.Kube)
 	c.startServers(b.Stop)
 }
 
@@ -80,13 +80,13 @@ func (c *cloud) begin(b cloudbase.Begun) {
 func (c *cloud) inform(in cloudbase.Informers) {
 	services := in.Services()
 	c.instances.nodes.SetLister(in.Nodes().Lister())
-	c.loadBalancers.cluster.SetServices(services.Lister())
+	c.loadBalancers.owners.cluster.SetServices(services.Lister())
 	if c.config.ClusterID != "" {
-		t := &tagging{tag: clusterTag(c.config.ClusterID), api: c.api, loadBalancers: c.loadBalancers, services: services.Lister()}
+		t := &tagging{tag: clusterTag(c.config.ClusterID), api: c.api, owners: c.loadBalancers.owners, services: services.Lister()}
 		in.Run(t.job(), services.Informer())
 	}
 	if c.config.FirewallName != "" {
-		f := newPublicFirewall(c.config, c.api, c.loadBalancers)
+		f := newPublicFirewall(c.loadBalancers)
 		f.services = services.Lister()
 		in.RunOnChanges(f.job(), services.Informer(), nil)
 	}

@@ -27,10 +27,10 @@ const (
 
 // tagging puts the tag k8s:<cluster ID> on the cluster's load balancers.
 type tagging struct {
-	tag           string
-	api           *api
-	loadBalancers *loadBalancers
-	services      listers.ServiceLister
+	tag      string
+	api      *api
+	owners   *owners
+	services listers.ServiceLister
 }
 
 func (t *tagging) job() loop.Job {
@@ -50,7 +50,7 @@ func (t *tagging) run(ctx context.Context) error {
 	if len(services) == 0 {
 		return nil
 	}
-	all, err := t.loadBalancers.observed.All(ctx, inventory.Query{MaxAge: updateMaxAge})
+	all, err := t.owners.balancers.All(ctx, inventory.Query{MaxAge: updateMaxAge})
 	if err != nil {
 		return err
 	}
@@ -67,13 +67,13 @@ func (t *tagging) run(ctx context.Context) error {
 	}
 	klog.InfoS("Tagging load balancers", "tag", t.tag, "loadBalancers", ids)
 	if err := t.api.tag(ctx, t.tag, ids); err != nil {
-		t.loadBalancers.observed.InvalidateAll()
+		t.owners.balancers.InvalidateAll()
 		return err
 	}
 	for _, lb := range untagged {
 		tagged := *lb
 		tagged.Tags = append(slices.Clone(lb.Tags), t.tag)
-		t.loadBalancers.observed.PutPartial(&tagged)
+		t.owners.balancers.PutPartial(&tagged)
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func (t *tagging) findUntagged(ctx context.Context, services []*v1.Service, all 
 			if !isServed(s, lb) {
 				continue
 			}
-			found, err := t.loadBalancers.judge(ctx, s, lb, nil)
+			found, err := t.owners.judge(ctx, s, lb, nil)
 			if err != nil {
 				return nil, err
 			}

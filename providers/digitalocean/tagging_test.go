@@ -13,7 +13,7 @@ import (
 )
 
 func (w *world) tagging() *tagging {
-	return &tagging{tag: "k8s:late", api: w.api, loadBalancers: w.loadBalancers, services: w.Services()}
+	return &tagging{tag: "k8s:late", api: w.api, owners: w.loadBalancers.owners, services: w.Services()}
 }
 
 // tags of each load balancer, by name, as the tags resource of the API knows them.

@@ -41,8 +41,8 @@ func TestManyAtOnce(t *testing.T) {
 				bench := conformance.NewBench(t)
 				l := cloud.loadBalancers
 				l.kube, l.Events = bench.Kube, bench.Recorder
-				l.cluster.SetClient(bench.Kube)
-				l.cluster.SetServices(bench.Services())
+				l.owners.cluster.SetClient(bench.Kube)
+				l.owners.cluster.SetServices(bench.Services())
 				sim.AddDroplet(digitaloceansim.Spec{Name: "node-1"})
 				m, err := cloud.instances.InstanceMetadata(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
 				require.NoError(t, err)

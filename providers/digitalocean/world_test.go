@@ -77,9 +77,9 @@ func (w *world) restart() {
 	c, err := newCloud(in)
 	require.NoError(w.T, err)
 	c.loadBalancers.kube, c.loadBalancers.Events = w.Kube, w.Recorder
-	c.loadBalancers.cluster.SetClient(w.Kube)
-	c.loadBalancers.cluster.SetServices(w.Services())
-	c.loadBalancers.room = waiting.New(c.loadBalancers.observed.Look, waiting.Pace{Least: time.Millisecond})
+	c.loadBalancers.owners.cluster.SetClient(w.Kube)
+	c.loadBalancers.owners.cluster.SetServices(w.Services())
+	c.loadBalancers.room = waiting.New(c.loadBalancers.balancers.Look, waiting.Pace{Least: time.Millisecond})
 	w.cloud = c
 }
 
