@@ -34,8 +34,8 @@ const (
 	// fixedMaxAge is for fields that never change after the creation.
 	fixedMaxAge = 24 * time.Hour
 
-	// overwritesTold is how often somebody else's changes are undone within an hour until Services are told.
-	overwritesTold = 3
+	// maxUndone is how often somebody else's changes are undone within an hour until Services get an event.
+	maxUndone = 3
 
 	eventFirewall = "FirewallPortClosed"
 )
@@ -54,8 +54,8 @@ type publicFirewall struct {
 
 	// mu serializes reconciliations: two at once could create two firewalls of the same name.
 	mu sync.Mutex
-	// told holds the last event of each Service, to avoid repetitions.
-	told map[types.UID]string
+	// lastEvents are those of Services, to avoid repetitions.
+	lastEvents map[types.UID]string
 	// doubt is set after the API refused a rule, perhaps because of a missing load balancer, which must not block the other ports. gone
 	// holds load balancers proved missing; their IDs are never reused.
 	doubt bool
@@ -68,7 +68,7 @@ type publicFirewall struct {
 func newPublicFirewall(r *reconciler) *publicFirewall {
 	f := &publicFirewall{
 		name: r.config.FirewallName, tags: r.config.FirewallTags, api: r.api, owners: r.owners, events: r.Events, metrics: newFirewallMetrics(),
-		told: map[types.UID]string{}, gone: map[string]bool{},
+		lastEvents: map[types.UID]string{}, gone: map[string]bool{},
 	}
 	f.observed = inventory.New(inventory.Source[string, *godo.Firewall]{
 		Kind: "firewall", ID: func(f *godo.Firewall) string { return f.ID },
@@ -111,10 +111,10 @@ func (f *publicFirewall) converge(ctx context.Context) (changed bool, err error)
 	if err != nil {
 		return false, err
 	}
-	theirs, others := f.findOthers(have)
-	want, unread := f.desire(ctx, have, others)
-	if theirs {
-		return false, others
+	foreign, conflict := f.findConflict(have)
+	want, unread := f.desire(ctx, have, conflict)
+	if foreign {
+		return false, conflict
 	}
 	// A missing firewall blocks nobody, but a new one without some ports would.
 	if want == nil || have == nil && unread != nil {
@@ -124,9 +124,9 @@ func (f *publicFirewall) converge(ctx context.Context) (changed bool, err error)
 	return changed, errors.Join(unread, err)
 }
 
-// findOthers returns an error, others, if somebody else, such as another cluster, keeps a firewall of this name. theirs is set if that one
-// is for other droplets, and this process has not seen it before.
-func (f *publicFirewall) findOthers(have *godo.Firewall) (theirs bool, others error) {
+// findConflict returns an error if somebody else, such as another cluster, keeps a firewall of this name. foreign is set if that one is for
+// other droplets, and this process has not seen it before.
+func (f *publicFirewall) findConflict(have *godo.Firewall) (foreign bool, conflict error) {
 	const remedy = "give each cluster a firewall of its own by PUBLIC_ACCESS_FIREWALL_NAME"
 	ours := func(tag string) bool { return slices.Contains(f.tags, tag) }
 	if f.written == nil && have != nil && len(have.Tags) > 0 && !slices.ContainsFunc(have.Tags, ours) {
@@ -134,7 +134,7 @@ func (f *publicFirewall) findOthers(have *godo.Firewall) (theirs bool, others er
 			"as it is: %s, or give it one of these tags", have.ID, f.name, strings.Join(have.Tags, ", "), remedy)
 	}
 	f.undone = slices.DeleteFunc(f.undone, func(at time.Time) bool { return time.Since(at) > time.Hour })
-	if len(f.undone) < overwritesTold {
+	if len(f.undone) < maxUndone {
 		return false, nil
 	}
 	return false, fmt.Errorf("somebody else changes the firewall %s again and again, perhaps another cluster with that name: %s", f.name, remedy)
@@ -229,9 +229,9 @@ func (f *publicFirewall) findMissing(ctx context.Context, services []*v1.Service
 	}
 }
 
-// desire computes the firewall and reports Services whose ports stay closed, and others to those that need it. unread covers Services whose
-// load balancer could not be read.
-func (f *publicFirewall) desire(ctx context.Context, have *godo.Firewall, others error) (want *godo.FirewallRequest, unread error) {
+// desire computes the firewall and reports Services whose ports stay closed, and a conflict to those that need it. unread covers Services
+// whose load balancer could not be read.
+func (f *publicFirewall) desire(ctx context.Context, have *godo.Firewall, conflict error) (want *godo.FirewallRequest, unread error) {
 	services, err := f.services.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("listing Services: %w", err)
@@ -244,13 +244,13 @@ func (f *publicFirewall) desire(ctx context.Context, have *godo.Firewall, others
 	faults := map[types.UID][]error{}
 	var claims []claim
 	for _, s := range services {
-		needs, wrong, err := f.needsOf(ctx, s, have)
+		needs, faulty, err := f.needsOf(ctx, s, have)
 		unread = errors.Join(unread, err)
 		if len(needs) > 0 {
 			claims = append(claims, claim{service: s.UID, needs: needs})
 		}
-		if len(wrong) > 0 {
-			faults[s.UID] = wrong
+		if len(faulty) > 0 {
+			faults[s.UID] = faulty
 		}
 	}
 	for uid, lacks := range fitSources(claims, have) {
@@ -263,7 +263,7 @@ func (f *publicFirewall) desire(ctx context.Context, have *godo.Firewall, others
 			f.name, digitaloceanlimits.FirewallRules.Max, godo.LoadBalancerTypeRegional, annotationFirewallManaged))
 	}
 	for _, c := range claims {
-		faults[c.service] = append(faults[c.service], others)
+		faults[c.service] = append(faults[c.service], conflict)
 	}
 	f.writeEvents(services, faults)
 	return want, unread
@@ -271,7 +271,7 @@ func (f *publicFirewall) desire(ctx context.Context, have *godo.Firewall, others
 
 // needsOf returns the access that a Service needs, with its faults. Only existing access stays if its load balancer or its clients cannot
 // be read.
-func (f *publicFirewall) needsOf(ctx context.Context, s *v1.Service, have *godo.Firewall) (needs []access, wrong []error, unread error) {
+func (f *publicFirewall) needsOf(ctx context.Context, s *v1.Service, have *godo.Firewall) (needs []access, faults []error, unread error) {
 	id := recordedID(s)
 	if f.isStillMissing(id) {
 		id = ""
@@ -281,27 +281,27 @@ func (f *publicFirewall) needsOf(ctx context.Context, s *v1.Service, have *godo.
 		unread = fmt.Errorf("service %s/%s: %w", s.Namespace, s.Name, err)
 		lb = godo.LoadBalancer{ID: "unread", Type: godo.LoadBalancerTypeRegionalNetwork}
 	}
-	needs, wrong = serviceAccess(s, lb, id)
+	needs, faults = serviceAccess(s, lb, id)
 	if err != nil || have != nil && s.Spec.Type == v1.ServiceTypeLoadBalancer && clientsOf(s).Partial() {
 		needs = keepOpenings(needs, have) // only existing access stays
 	}
-	return needs, wrong, unread
+	return needs, faults, unread
 }
 
 // writeEvents writes an event on each Service with a new problem.
 func (f *publicFirewall) writeEvents(services []*v1.Service, faults map[types.UID][]error) {
-	told := map[types.UID]string{}
+	latest := map[types.UID]string{}
 	for _, s := range services {
 		err := errors.Join(faults[s.UID]...)
 		if err == nil {
 			continue
 		}
-		told[s.UID] = err.Error()
-		if f.told[s.UID] != told[s.UID] {
+		latest[s.UID] = err.Error()
+		if f.lastEvents[s.UID] != latest[s.UID] {
 			f.events.Event(s, v1.EventTypeWarning, eventFirewall, err.Error())
 		}
 	}
-	f.told = told
+	f.lastEvents = latest
 }
 
 // findFiltered returns a Service's load balancer, whose clients the firewall filters: the actual one if it exists, otherwise its type and

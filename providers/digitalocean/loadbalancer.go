@@ -210,8 +210,8 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 		return d, nil, fmt.Errorf("load balancer %s is of type %s, which cannot serve a Service; remove the annotation %s", o.lb.ID, o.lb.Type, annotationID)
 	}
 	s := o.settings
-	told, _ := s.judge(req.Service) // Validate has reported what is refused
-	findings = services.Judged(errors.Join(o.warnings, told), o.faults)
+	warned, _ := s.judge(req.Service) // Validate has reported what is refused
+	findings = services.Judged(errors.Join(o.warnings, warned), o.faults)
 	if o.faults != nil {
 		return d, findings, o.faults
 	}
@@ -302,8 +302,7 @@ func (r *reconciler) changes(lb *godo.LoadBalancer, vanished []int, steps []step
 		changes = append(changes, services.Change[observed]{
 			Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + lb.ID, Detail: detail},
 			Compare: func() (before, after any) { return st.compare(withoutDroplets(lb, vanished)) },
-			Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
-				var err error
+			Make: func(ctx context.Context, _ *services.Request, o observed) (_ observed, err error) {
 				o.lb, err = r.apply(ctx, withoutDroplets(o.lb, vanished), st)
 				return o, err
 			},
@@ -332,8 +331,7 @@ func (r *reconciler) markChange(lb *godo.LoadBalancer, marks []string) services.
 			})
 			return services.Part(lb, "tags"), map[string]any{"tags": append(tags, marks...)}
 		},
-		Make: func(ctx context.Context, req *services.Request, o observed) (observed, error) {
-			var err error
+		Make: func(ctx context.Context, req *services.Request, o observed) (_ observed, err error) {
 			o.lb, err = r.addMarks(ctx, req.Service, o)
 			return o, err
 		},

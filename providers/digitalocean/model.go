@@ -130,8 +130,8 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 // validate checks a Service without calls.
 func validate(service *v1.Service, defaultType string) (warnings, err error) {
 	s, warnings, err := parseSettings(service.Annotations, defaultType, "")
-	told, refused := s.judge(service)
-	warnings = errors.Join(warnings, told)
+	warned, refused := s.judge(service)
+	warnings = errors.Join(warnings, warned)
 	if err != nil {
 		return warnings, err
 	}

@@ -350,8 +350,8 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 			s.ports[p.Port] = one
 		}
 	}
-	told, refused := serviceFields.Judge(service, s.fieldConditions())
-	warnings = errors.Join(warnings, told, s.openUDP(service), unusedRanges(service))
+	warned, refused := serviceFields.Judge(service, s.fieldConditions())
+	warnings = errors.Join(warnings, warned, s.openUDP(service), unusedRanges(service))
 	return s, warnings, errors.Join(append(problems, refused, s.contradictions(err))...)
 }
 

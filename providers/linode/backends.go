@@ -90,20 +90,19 @@ func (b *backends) selectAddress(ctx context.Context, s settings, node *v1.Node,
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("finding the Linode of node %s: %w", node.Name, err)
 	}
-	told := nodeAddress(s, subnetID, node.Status.Addresses, node.Annotations[annotationPrivateIP], node.Annotations[annotationPublicIPv6])
-	has := i.ips()
-	if told.IsValid() && slices.Contains(has, told) {
-		return told, nil
+	reported := nodeAddress(s, subnetID, node.Status.Addresses, node.Annotations[annotationPrivateIP], node.Annotations[annotationPublicIPv6])
+	if reported.IsValid() && slices.Contains(i.ips(), reported) {
+		return reported, nil
 	}
 	own, err := b.vpcs.resolve(ctx, networkMaxAge)
 	if err != nil {
 		return netip.Addr{}, err
 	}
 	if subnetID != 0 && !slices.ContainsFunc(own, func(s subnet) bool { return s.id == subnetID }) {
-		return told, nil // addresses of Linodes are known in the cluster's subnets only
+		return reported, nil // addresses of Linodes are known in the cluster's subnets only
 	}
-	if told.IsValid() {
-		klog.V(2).InfoS("Leaving out an address that a Node tells and its Linode does not have", "node", node.Name, "address", told.String(), "linode", i.id)
+	if reported.IsValid() {
+		klog.V(2).InfoS("Leaving out an address that a Node tells and its Linode does not have", "node", node.Name, "address", reported.String(), "linode", i.id)
 	}
 	return nodeAddress(s, subnetID, i.addresses(b.instances.external), i.privateIPv4(), i.ipv6), nil
 }

@@ -164,8 +164,9 @@ func (r *reconciler) firewallChanges(nb *nodeBalancer, d *desired) []services.Ch
 		return []services.Change[observed]{{
 			Planned: contract.Planned{Action: contract.PlanChange, Object: fmt.Sprintf("NodeBalancer %d", nb.ID), Detail: "note its firewalls in its tags"},
 			Compare: func() (before, after any) { return services.Part(nb, "tags"), map[string]any{"tags": tags} },
-			Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
-				return r.writeTags(ctx, o, tags)
+			Make: func(ctx context.Context, _ *services.Request, o observed) (_ observed, err error) {
+				o.nb, err = r.writeTags(ctx, o.nb, tags)
+				return o, err
 			},
 		}}
 	}
@@ -173,9 +174,8 @@ func (r *reconciler) firewallChanges(nb *nodeBalancer, d *desired) []services.Ch
 	if !services.SameSet(early, nb.Tags) {
 		first := &changes[0]
 		change := first.Make
-		first.Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {
-			o, err := r.writeTags(ctx, o, early)
-			if err != nil {
+		first.Make = func(ctx context.Context, req *services.Request, o observed) (_ observed, err error) {
+			if o.nb, err = r.writeTags(ctx, o.nb, early); err != nil {
 				return o, err
 			}
 			return change(ctx, req, o)
@@ -186,25 +186,24 @@ func (r *reconciler) firewallChanges(nb *nodeBalancer, d *desired) []services.Ch
 		change := last.Make
 		last.Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {
 			o, err := change(ctx, req, o)
-			if err != nil {
-				return o, err
+			if err == nil {
+				o.nb, err = r.writeTags(ctx, o.nb, tags)
 			}
-			return r.writeTags(ctx, o, tags)
+			return o, err
 		}
 	}
 	return changes
 }
 
-// writeTags writes the tags of a NodeBalancer.
-func (r *reconciler) writeTags(ctx context.Context, o observed, tags []string) (observed, error) {
-	after, err := r.api.updateNodeBalancer(ctx, o.nb.ID, nodeBalancerUpdate{Label: o.nb.Label, Throttle: o.nb.Throttle, Tags: tags})
+// writeTags writes the tags of a NodeBalancer, which it returns as it is then.
+func (r *reconciler) writeTags(ctx context.Context, nb *nodeBalancer, tags []string) (*nodeBalancer, error) {
+	after, err := r.api.updateNodeBalancer(ctx, nb.ID, nodeBalancerUpdate{Label: nb.Label, Throttle: nb.Throttle, Tags: tags})
 	if err != nil {
-		r.balancers.Invalidate(o.nb.ID)
-		return o, err
+		r.balancers.Invalidate(nb.ID)
+		return nb, err
 	}
 	r.balancers.Put(after)
-	o.nb = after
-	return o, nil
+	return after, nil
 }
 
 // change returns the change of one step.

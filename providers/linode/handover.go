@@ -80,13 +80,8 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBal
 		return nil
 	}
 	klog.InfoS("Handing over NodeBalancer", "nodeBalancer", id, "from", m.Cluster, "service", service)
-	after, err := r.api.updateNodeBalancer(ctx, id, nodeBalancerUpdate{Label: nb.Label, Throttle: nb.Throttle, Tags: tags})
-	if err != nil {
-		r.balancers.Invalidate(id)
-		return err
-	}
-	r.balancers.Put(after)
-	return nil
+	_, err = r.writeTags(ctx, nb, tags)
+	return err
 }
 
 // replaceMarks replaces the marks of the firewalls that were created for the marked Service. Otherwise they would belong to nobody, and

@@ -244,7 +244,7 @@ func (i *instances) describe(_ context.Context, node *v1.Node, l instance, _ inv
 		if l.vpc == nil {
 			// Its subnet may have been created again, with another ID.
 			e.Refresh = func(ctx context.Context) error {
-				_, err := i.vpcs.resolve(ctx, i.vpcs.again)
+				_, err := i.vpcs.resolve(ctx, i.vpcs.missMaxAge)
 				return err
 			}
 		}

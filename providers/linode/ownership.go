@@ -156,11 +156,11 @@ func (o *owners) judge(ctx context.Context, service *v1.Service, nb *nodeBalance
 	case d.Verdict == ownership.Refused && d.Owner == nil && o.isProven(service, nb):
 		d = ownership.Decision{Verdict: ownership.Owned, Deletable: made, Object: d.Object}
 	case d.Verdict == ownership.Refused && d.Owner == nil:
-		left, err := o.isLeftover(ctx, service, nb, nodes)
+		leftover, err := o.isLeftover(ctx, service, nb, nodes)
 		if err != nil {
 			return match{}, err
 		}
-		if left {
+		if leftover {
 			d = ownership.Decision{Verdict: ownership.Adopted, Object: d.Object}
 		}
 	}

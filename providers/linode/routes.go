@@ -171,7 +171,7 @@ func (r *routes) change(ctx context.Context, route *cloudprovider.Route, desire 
 		known := l.vpc.ranges
 		if l, err = r.instances.linodes.Get(ctx, id, inventory.Query{}); err == nil && l.vpc != nil {
 			now := *l.vpc
-			now.ranges = union(now.ranges, known)
+			now.ranges = union(now.ranges, known...)
 			l.vpc = &now
 		}
 	}
@@ -203,7 +203,7 @@ func (r *routes) change(ctx context.Context, route *cloudprovider.Route, desire 
 }
 
 // union returns a and the further elements of b.
-func union(a, b []string) []string {
+func union(a []string, b ...string) []string {
 	all := slices.Clone(a)
 	for _, one := range b {
 		if !slices.Contains(all, one) {

@@ -21,8 +21,8 @@ import (
 const (
 	// networkMaxAge is the maximum age of a VPC and its subnets.
 	networkMaxAge = time.Hour
-	// lookAgain bounds how often a missing object is searched: it may have been created since.
-	lookAgain = 15 * time.Second
+	// networkMissMaxAge is the maximum age of the answer that a VPC or a subnet is missing: it may have been created since.
+	networkMissMaxAge = 15 * time.Second
 )
 
 // subnet is a subnet of a VPC of the cluster.
@@ -44,13 +44,13 @@ type vpcs struct {
 	api     *api
 	all     *inventory.Inventory[int, linodego.VPC]
 	subnets *inventory.Inventory[int, subnets]
-	// again is lookAgain.
-	again time.Duration
+	// missMaxAge is networkMissMaxAge; tests shorten it.
+	missMaxAge time.Duration
 }
 
 func newVPCs(c Config, a *api) *vpcs {
 	return &vpcs{
-		config: c, api: a, again: lookAgain,
+		config: c, api: a, missMaxAge: networkMissMaxAge,
 		all: inventory.New(inventory.Source[int, linodego.VPC]{
 			Kind: "VPC", ID: func(v linodego.VPC) int { return v.ID },
 			List: func(ctx context.Context) ([]linodego.VPC, int, error) {
@@ -72,8 +72,8 @@ func newVPCs(c Config, a *api) *vpcs {
 // Linodes in it would seem to have left the cluster. It is searched again, in case it was created since.
 func (v *vpcs) resolve(ctx context.Context, maxAge time.Duration) ([]subnet, error) {
 	own, err := v.resolveOnce(ctx, maxAge)
-	if _, missing := errors.AsType[*missingNetwork](err); missing && maxAge > v.again {
-		return v.resolveOnce(ctx, v.again)
+	if _, missing := errors.AsType[*missingNetwork](err); missing && maxAge > v.missMaxAge {
+		return v.resolveOnce(ctx, v.missMaxAge)
 	}
 	return own, err
 }
@@ -128,7 +128,7 @@ func (v *vpcs) resolveOnce(ctx context.Context, maxAge time.Duration) ([]subnet,
 
 // vpcID returns the ID of a VPC by its label.
 func (v *vpcs) vpcID(ctx context.Context, label string, maxAge time.Duration) (int, error) {
-	found, err := v.all.Find(ctx, indexLabel, label, inventory.Query{MaxAge: maxAge, MaxMissAge: v.again, MaxUnlistedAge: v.again})
+	found, err := v.all.Find(ctx, indexLabel, label, inventory.Query{MaxAge: maxAge, MaxMissAge: v.missMaxAge, MaxUnlistedAge: v.missMaxAge})
 	switch {
 	case err != nil:
 		return 0, err
@@ -140,7 +140,7 @@ func (v *vpcs) vpcID(ctx context.Context, label string, maxAge time.Duration) (i
 
 // subnetsOf returns the subnets of a VPC. A missing one may have been created again, under another ID.
 func (v *vpcs) subnetsOf(ctx context.Context, vpcID int, maxAge time.Duration) ([]linodego.VPCSubnet, error) {
-	s, err := v.subnets.Get(ctx, vpcID, inventory.Query{MaxAge: maxAge, MaxMissAge: v.again})
+	s, err := v.subnets.Get(ctx, vpcID, inventory.Query{MaxAge: maxAge, MaxMissAge: v.missMaxAge})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		v.invalidate(vpcID)
 		return nil, &missingNetwork{fmt.Sprintf("VPC %d does not exist, or the token may not read it", vpcID)}
@@ -156,7 +156,7 @@ func (v *vpcs) invalidate(vpcID int) {
 
 // subnetID returns the ID of a subnet by the labels of its VPC and its own.
 func (v *vpcs) subnetID(ctx context.Context, vpcLabel, label string) (int, error) {
-	for _, maxAge := range []time.Duration{networkMaxAge, v.again} {
+	for _, maxAge := range []time.Duration{networkMaxAge, v.missMaxAge} {
 		vpcID, err := v.vpcID(ctx, vpcLabel, maxAge)
 		if err != nil {
 			return 0, err
@@ -212,10 +212,10 @@ func (v *vpcs) addresses(ctx context.Context, linodeID int) (map[int]*vpcAddress
 // add stores an entry of a listing. A list that grew during the reading may contain one twice.
 func (a *vpcAddresses) add(ip linodego.VPCIP) {
 	if ip.AddressRange != nil && *ip.AddressRange != "" {
-		a.ranges = union(a.ranges, []string{*ip.AddressRange})
+		a.ranges = union(a.ranges, *ip.AddressRange)
 	}
 	if ip.Address != nil && *ip.Address != "" {
-		a.ipv4 = union(a.ipv4, []string{*ip.Address})
+		a.ipv4 = union(a.ipv4, *ip.Address)
 		if a.interfaceID == 0 {
 			a.vpcID, a.interfaceID, a.configID = ip.VPCID, ip.InterfaceID, ip.ConfigID
 		}
@@ -230,9 +230,9 @@ func (a *vpcAddresses) add(ip linodego.VPCIP) {
 	}
 	for _, one := range ip.IPv6Addresses {
 		if ip.IPv6IsPublic != nil && *ip.IPv6IsPublic {
-			a.externalV6 = union(a.externalV6, []string{one.SLAACAddress})
+			a.externalV6 = union(a.externalV6, one.SLAACAddress)
 		} else {
-			a.internalV6 = union(a.internalV6, []string{one.SLAACAddress})
+			a.internalV6 = union(a.internalV6, one.SLAACAddress)
 		}
 	}
 }

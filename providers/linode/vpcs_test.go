@@ -33,7 +33,7 @@ func TestNetworksMadeLater(t *testing.T) {
 	}
 	assert.LessOrEqual(t, w.server.Calls().Total, 1, "a miss is remembered for a moment")
 
-	w.loadBalancers.vpcs.again = 0 // the moment passes
+	w.loadBalancers.vpcs.missMaxAge = 0 // the moment passes
 	vpcID, _ := w.sim.AddVPC("cluster", [2]string{"default", "10.0.0.0/16"})
 	_, err = resolve()
 	require.ErrorContains(t, err, `no VPC of the cluster has a subnet "later"`)
@@ -73,7 +73,7 @@ func TestSubnetMadeAnew(t *testing.T) {
 	})
 	_, err := w.loadBalancers.vpcs.resolve(t.Context(), networkMaxAge)
 	require.NoError(t, err)
-	w.loadBalancers.vpcs.again = 0 // a moment passes
+	w.loadBalancers.vpcs.missMaxAge = 0 // a moment passes
 	w.sim.RemoveSubnets(vpcID)
 	w.sim.AddLinode(linodesim.Spec{Label: "worker", SubnetID: w.sim.AddSubnet(vpcID, "default", "10.0.0.0/16")})
 	_, err = w.instances.InstanceMetadata(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}})
