@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -14,6 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // backend is a node with the address at which a load balancer reaches it.
@@ -25,14 +28,14 @@ type backend struct {
 
 // backends returns the nodes selected as members, sorted by name. Nodes without an address are skipped. A failed read is an error, so that
 // it never removes a member.
-func (l *loadBalancers) backends(ctx context.Context, service *v1.Service, nodes []*v1.Node, s settings) ([]backend, error) {
+func (i *instances) backends(ctx context.Context, service *v1.Service, nodes []*v1.Node, s settings) ([]backend, error) {
 	var list []backend
 	for _, n := range nodes {
 		if !isSelected(n, s) {
 			continue
 		}
-		asked := cmp.Or(s.MemberSubnetID, s.serviceClass.MemberSubnetID, l.config.LoadBalancer.MemberSubnetID)
-		address, err := l.addressAt(ctx, n, familyOf(service), asked)
+		asked := cmp.Or(s.MemberSubnetID, s.serviceClass.MemberSubnetID, i.config.LoadBalancer.MemberSubnetID)
+		address, err := i.addressAt(ctx, n, familyOf(service), asked)
 		if err != nil {
 			return nil, err
 		}
@@ -40,7 +43,7 @@ func (l *loadBalancers) backends(ctx context.Context, service *v1.Service, nodes
 			klog.V(2).InfoS("Leaving a node without a usable address out of load balancers", "node", n.Name)
 			continue
 		}
-		id, _ := l.config.parseProviderID(n.Spec.ProviderID) // nodes of another cloud may be members, too
+		id, _ := i.config.parseProviderID(n.Spec.ProviderID) // nodes of another cloud may be members, too
 		list = append(list, backend{n.Name, address, id})
 	}
 	return distinctBackends(list), nil
@@ -70,15 +73,13 @@ func distinctBackends(list []backend) []backend {
 }
 
 // addressAt returns the node's address on the given subnet. Without a subnet, or an address there, it is that of addressOf.
-func (l *loadBalancers) addressAt(ctx context.Context, node *v1.Node, family v1.IPFamily, subnetID string) (string, error) {
-	chosen, err := l.addressOf(ctx, node, family)
-	id, idErr := l.config.parseProviderID(node.Spec.ProviderID)
+func (i *instances) addressAt(ctx context.Context, node *v1.Node, family v1.IPFamily, subnetID string) (string, error) {
+	chosen, err := i.addressOf(ctx, node, family)
+	id, idErr := i.config.parseProviderID(node.Spec.ProviderID)
 	if err != nil || subnetID == "" || idErr != nil {
 		return chosen, err
 	}
-	ports, err := l.instances.portsOf(
-		ctx, id, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge, Expected: l.instances.nodes.Counts().All},
-	)
+	ports, err := i.nodePorts(ctx, id, backendMaxAge)
 	if err != nil {
 		return "", fmt.Errorf("finding the address of node %s: %w", node.Name, cloudapi.NotAbsence(err))
 	}
@@ -98,15 +99,14 @@ func (l *loadBalancers) addressAt(ctx context.Context, node *v1.Node, family v1.
 
 // addressOf chooses an address of the Node's status. It counts only if the server has it, because a kubelet can report any address. If the
 // Node reports none yet, the server's addresses are used.
-func (l *loadBalancers) addressOf(ctx context.Context, node *v1.Node, family v1.IPFamily) (string, error) {
+func (i *instances) addressOf(ctx context.Context, node *v1.Node, family v1.IPFamily) (string, error) {
 	told := nodeAddressFor(node.Status.Addresses, family)
-	id, err := l.config.parseProviderID(node.Spec.ProviderID)
+	id, err := i.config.parseProviderID(node.Spec.ProviderID)
 	if err != nil {
 		return told, nil //nolint:nilerr // nothing can be verified for a node of another cloud
 	}
-	all := l.instances.nodes.Counts().All
 	if told != "" {
-		ports, err := l.instances.portsOf(ctx, id, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge, Expected: all})
+		ports, err := i.nodePorts(ctx, id, backendMaxAge)
 		if err != nil {
 			return "", fmt.Errorf("finding the address of node %s: %w", node.Name, cloudapi.NotAbsence(err))
 		}
@@ -114,7 +114,7 @@ func (l *loadBalancers) addressOf(ctx context.Context, node *v1.Node, family v1.
 			return told, nil
 		}
 	}
-	m, err := l.instances.Describe(ctx, node, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: all})
+	m, err := i.Describe(ctx, node, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: i.nodes.Counts().All})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		return "", nil // the Node may outlive its server
@@ -126,4 +126,64 @@ func (l *loadBalancers) addressOf(ctx context.Context, node *v1.Node, family v1.
 		klog.V(2).InfoS("Leaving out an address that a Node tells and its server does not have", "node", node.Name, "address", told, "server", id)
 	}
 	return chosen, nil
+}
+
+// nodePorts returns the ports of a node's server.
+func (i *instances) nodePorts(ctx context.Context, serverID string, age time.Duration) ([]*port, error) {
+	return i.portsOf(ctx, serverID, inventory.Query{MaxAge: age, MaxMissAge: missMaxAge, Expected: i.nodes.Counts().All})
+}
+
+// subnetOf returns the subnet of the first member with a known port.
+func (i *instances) subnetOf(ctx context.Context, members []backend) (string, error) {
+	for _, m := range members {
+		if m.serverID == "" {
+			continue
+		}
+		ports, err := i.nodePorts(ctx, m.serverID, updateMaxAge)
+		if err != nil {
+			return "", err
+		}
+		for _, p := range ports {
+			if subnetID := p.subnetOf(m.address); subnetID != "" {
+				return subnetID, nil
+			}
+		}
+	}
+	return "", &schema.Problem{Place: "Service", Reason: "needs a subnet for the address of its load balancer, and no node's port in OpenStack has the node's address; set " + annotationSubnetID + " or the option subnet-id"}
+}
+
+// isOnOtherNetwork reports whether a member has a node's address but on another network with the same range. A member's subnet may also be
+// that of the load balancer.
+func (i *instances) isOnOtherNetwork(ctx context.Context, node *v1.Node, m member) (bool, error) {
+	id, err := i.config.parseProviderID(node.Spec.ProviderID)
+	if err != nil || m.SubnetID == "" {
+		return false, nil //nolint:nilerr // the network of another cloud's node is unknown
+	}
+	ports, err := i.nodePorts(ctx, id, backendMaxAge)
+	if err != nil {
+		return false, cloudapi.NotAbsence(err)
+	}
+	own := false
+	for _, p := range ports {
+		switch p.subnetOf(m.Address) {
+		case m.SubnetID:
+			return false, nil
+		case "":
+		default:
+			own = true
+		}
+	}
+	if !own {
+		return false, nil
+	}
+	at, err := i.networks.subnet(ctx, m.SubnetID)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	address, addressErr := netip.ParseAddr(m.Address)
+	span, err := netip.ParsePrefix(at.CIDR)
+	return addressErr == nil && err == nil && span.Contains(address), nil
 }

@@ -8,39 +8,26 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// observe returns a load balancer's parts as the basis for changes. They are read again if updated_at has changed, even after our own
-// changes, because somebody else may have changed it right afterwards.
-func (l *loadBalancers) observe(ctx context.Context, lb *loadBalancer) (*details, error) {
-	if _, err := l.readWholeParts(ctx, lb.ID); err != nil {
-		return nil, err
-	}
-	return l.observeFromListings(ctx, lb)
-}
-
-// observeFromListings is observe for read-only use: the parts may come from listings alone.
-func (l *loadBalancers) observeFromListings(ctx context.Context, lb *loadBalancer) (*details, error) {
-	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
-	if err == nil && d.asOf != "" && d.asOf != lb.UpdatedAt {
-		d, err = l.rereadParts(ctx, d)
-	}
-	if err != nil {
-		return nil, cloudapi.NotAbsence(err)
-	}
-	if d.asOf != lb.UpdatedAt {
-		d = d.clone()
-		d.asOf = lb.UpdatedAt
-		l.parts.PutPartial(d)
-	}
-	return d, nil
+// writer changes Octavia's load balancers, one step at a time, and waits for each.
+type writer struct {
+	api           *api
+	loadBalancers *inventory.Inventory[string, *loadBalancer]
+	parts         *partsReader
+	// room polls Octavia for all callers.
+	room      *waiting.Room[string, *loadBalancer]
+	failovers failovers
 }
 
 // maxRounds bounds how often one call repeats changes that others interfere with.
@@ -58,27 +45,27 @@ type blockingFailure struct {
 }
 
 // isBlocked reports whether something has failed in this run, or depends on a failure.
-func (o observation) isBlocked(what string) bool {
-	return slices.ContainsFunc(o.setbacks, func(s blockingFailure) bool { return s.what == what || slices.Contains(s.holds, what) })
+func (o observed) isBlocked(what string) bool {
+	return slices.ContainsFunc(o.failures, func(s blockingFailure) bool { return s.what == what || slices.Contains(s.holds, what) })
 }
 
-// maxSetbacks bounds the failures of one run. More of them have a common cause.
-const maxSetbacks = 5
+// maxFailures bounds the failures of one run. More of them have a common cause.
+const maxFailures = 5
 
 // withFailure records a refused change, so that the others continue. Any other error ends the run.
-func (o observation) withFailure(what string, holds []string, err error) (observation, error) {
-	if !cloudapi.Refused(err) || errors.Is(err, cloudapi.ErrRateLimited) || len(o.setbacks) == maxSetbacks {
+func (o observed) withFailure(what string, holds []string, err error) (observed, error) {
+	if !cloudapi.Refused(err) || errors.Is(err, cloudapi.ErrRateLimited) || len(o.failures) == maxFailures {
 		return o, err
 	}
-	o.setbacks = append(slices.Clone(o.setbacks), blockingFailure{what, holds, err})
+	o.failures = append(slices.Clone(o.failures), blockingFailure{what, holds, err})
 	return o, nil
 }
 
 // failureChange is the last change of a run. It returns the recorded errors.
 func failureChange() change {
-	return change{Wait: true, Make: func(_ context.Context, _ *services.Request, o observation) (observation, error) {
+	return change{Wait: true, Make: func(_ context.Context, _ *services.Request, o observed) (observed, error) {
 		var failed []error
-		for _, s := range o.setbacks {
+		for _, s := range o.failures {
 			failed = append(failed, s.err)
 		}
 		return o, errors.Join(failed...)
@@ -86,12 +73,12 @@ func failureChange() change {
 }
 
 // dropBlocked removes the steps that depend on a failure.
-func (o observation) dropBlocked(steps []step) []step {
+func (o observed) dropBlocked(steps []step) []step {
 	return slices.DeleteFunc(steps, func(st step) bool { return st.port != "" && o.isBlocked(st.port) })
 }
 
 // stepChanges returns the changes of an existing load balancer. after is the number of failures at the time of planning.
-func (l *loadBalancers) stepChanges(lb *loadBalancer, parts *details, steps []step, after int) []change {
+func (w *writer) stepChanges(lb *loadBalancer, parts *details, steps []step, after int) []change {
 	changes := make([]change, len(steps))
 	for i, st := range steps {
 		changes[i] = change{
@@ -100,11 +87,11 @@ func (l *loadBalancers) stepChanges(lb *loadBalancer, parts *details, steps []st
 			},
 			Replan:  true,
 			Compare: func() (before, after any) { return st.compare(lb, parts) },
-			Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
-				if len(o.setbacks) > after {
+			Make: func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+				if len(o.failures) > after {
 					return o, nil // it may depend on the failure, and is planned again
 				}
-				return l.makeStep(ctx, r, o, st, len(steps)-i-1)
+				return w.makeStep(ctx, req, o, st, len(steps)-i-1)
 			},
 		}
 	}
@@ -120,68 +107,50 @@ func (s step) compare(lb *loadBalancer, d *details) (before, after any) {
 		return services.Within(lb, s.body), s.body
 	case setMembers:
 		after = map[string]any{"members": s.members}
-		return services.Within(map[string]any{"members": d.part(s.id).members()}, after), after
+		return services.Within(map[string]any{"members": d.membersOf(s.id)}, after), after
 	case removeMember:
 		return s.member, nil
 	case deleteListener, deletePool, deleteMonitor:
-		return d.part(s.id).planFields(), nil
+		return d.planFields(s.id), nil
 	case updateListener, updatePool, updateMonitor:
 	}
-	return services.Within(d.part(s.id).planFields(), s.body), s.body
+	return services.Within(d.planFields(s.id), s.body), s.body
 }
 
-// part is a listener, a pool or a monitor.
-type part struct {
-	*listener
-	*pool
-	*monitor
-}
-
-func (d *details) part(id string) (found part) {
-	for i := range d.listeners {
-		if d.listeners[i].ID == id {
-			found.listener = &d.listeners[i]
+func (d *details) membersOf(poolID string) []member {
+	for _, p := range d.pools {
+		if p.ID == poolID {
+			return p.members.list()
 		}
 	}
-	for i := range d.pools {
-		if d.pools[i].ID == id {
-			found.pool = &d.pools[i]
-		}
-		if m := d.pools[i].monitor; d.pools[i].MonitorID == id && m != nil {
-			found.monitor = m
-		}
-	}
-	return found
+	return nil
 }
 
-func (p part) members() []member {
-	if p.pool == nil {
-		return nil
+// planFields returns a listener, pool or monitor for a plan, without the objects that it belongs to: the plan names these.
+func (d *details) planFields(id string) any {
+	for _, l := range d.listeners {
+		if l.ID == id {
+			l.Owners = nil
+			return l
+		}
 	}
-	return p.pool.members.list()
-}
-
-// planFields returns a part for a plan, without the objects that it belongs to: the plan names these.
-func (p part) planFields() any {
-	switch {
-	case p.listener != nil:
-		shown := *p.listener
-		shown.Owners = nil
-		return shown
-	case p.pool != nil:
+	for _, p := range d.pools {
+		if p.MonitorID == id && p.monitor != nil {
+			return p.monitor
+		}
+		if p.ID != id {
+			continue
+		}
 		members := []string{}
-		for _, m := range p.members() {
+		for _, m := range p.members.list() {
 			members = append(members, net.JoinHostPort(m.Address, strconv.Itoa(m.Port)))
 		}
-		shown := *p.pool
-		shown.Owners, shown.Listeners = nil, nil
+		p.Owners, p.Listeners = nil, nil
 		return struct {
 			pool
 
 			MemberIDs []string `json:"members"`
-		}{shown, members}
-	case p.monitor != nil:
-		return p.monitor
+		}{p, members}
 	}
 	return map[string]any{}
 }
@@ -189,14 +158,14 @@ func (p part) planFields() any {
 var errWentAway = errors.New("the load balancer went away while it was changed; it is made again")
 
 // makeStep carries out one step. If somebody else has changed the load balancer, it is read and planned again.
-func (l *loadBalancers) makeStep(ctx context.Context, r *services.Request, o observation, st step, more int) (observation, error) {
-	lb, parts, err := l.apply(ctx, r, o.lb, o.parts, st, more)
+func (w *writer) makeStep(ctx context.Context, req *services.Request, o observed, st step, more int) (observed, error) {
+	lb, parts, err := w.apply(ctx, req, o.lb, o.parts, st, more)
 	switch {
 	case errors.Is(err, errBusy):
 		if o.conflicts++; o.conflicts == maxRounds {
 			return o, err
 		}
-		if o.lb, err = l.observed.Get(ctx, o.lb.ID, inventory.Query{}); err != nil {
+		if o.lb, err = w.loadBalancers.Get(ctx, o.lb.ID, inventory.Query{}); err != nil {
 			return o, cloudapi.NotAbsence(err)
 		}
 		o.parts, o.settled, o.changed = nil, false, true
@@ -208,10 +177,10 @@ func (l *loadBalancers) makeStep(ctx context.Context, r *services.Request, o obs
 		return o.withFailure(st.port, nil, err)
 	case err != nil:
 		return o, err
-	case lb == nil && r.Purpose != services.UpdateNodes:
+	case lb == nil && req.Purpose != services.UpdateNodes:
 		return o, errWentAway
 	case lb == nil:
-		return observation{}, nil
+		return observed{}, nil
 	}
 	o.lb, o.parts, o.conflicts = lb, parts, 0
 	return o, nil
@@ -219,10 +188,10 @@ func (l *loadBalancers) makeStep(ctx context.Context, r *services.Request, o obs
 
 // applySteps carries out the steps on a load balancer that the Service leaves, and plans again after each. At the end it checks once for
 // changes by others. It returns the load balancer, or nil if it is gone.
-func (l *loadBalancers) applySteps(ctx context.Context, r *services.Request, lb *loadBalancer, next planner) (*loadBalancer, error) {
+func (w *writer) applySteps(ctx context.Context, req *services.Request, lb *loadBalancer, next planner) (*loadBalancer, error) {
 	var busy error
 	for range maxRounds {
-		d, err := l.observe(ctx, lb)
+		d, err := w.parts.readCurrent(ctx, lb)
 		if err != nil {
 			return nil, err
 		}
@@ -236,9 +205,9 @@ func (l *loadBalancers) applySteps(ctx context.Context, r *services.Request, lb 
 				break
 			}
 			worked = true
-			klog.InfoS("Changing load balancer", "service", klog.KObj(r.Service), "loadBalancer", lb.ID, "step", steps[0].kind,
+			klog.InfoS("Changing load balancer", "service", klog.KObj(req.Service), "loadBalancer", lb.ID, "step", steps[0].kind,
 				"object", steps[0].id, "reason", steps[0].reason, "more", len(steps)-1)
-			after, parts, err := l.apply(ctx, r, lb, d, steps[0], len(steps)-1)
+			after, parts, err := w.apply(ctx, req, lb, d, steps[0], len(steps)-1)
 			if errors.Is(err, errBusy) {
 				busy = err
 				break
@@ -252,7 +221,7 @@ func (l *loadBalancers) applySteps(ctx context.Context, r *services.Request, lb 
 			return lb, nil
 		}
 		if busy != nil { // somebody else has changed it
-			if lb, err = l.observed.Get(ctx, lb.ID, inventory.Query{}); err != nil {
+			if lb, err = w.loadBalancers.Get(ctx, lb.ID, inventory.Query{}); err != nil {
 				return nil, cloudapi.NotAbsence(err)
 			}
 		}
@@ -267,78 +236,53 @@ func (l *loadBalancers) applySteps(ctx context.Context, r *services.Request, lb 
 var errBusy = errors.New("the load balancer was busy")
 
 // apply carries out a step, waits for Octavia, and returns the expected result. A nil load balancer is gone.
-func (l *loadBalancers) apply(
-	ctx context.Context, r *services.Request, lb *loadBalancer, d *details, st step, more int,
+func (w *writer) apply(
+	ctx context.Context, req *services.Request, lb *loadBalancer, d *details, st step, more int,
 ) (*loadBalancer, *details, error) {
 	if st.kind == updateMonitor || st.kind == deleteMonitor {
-		l.monitors.Invalidate(st.id)
+		w.parts.monitors.Invalidate(st.id)
 	}
 	doing := fmt.Sprintf("%s (%s), then %d more changes", st.kind, st.reason, more)
-	st, err := l.withMemberID(ctx, lb, st)
+	st, err := w.parts.findMemberID(ctx, lb, st)
 	if err != nil {
 		return nil, nil, err
 	}
-	made, err := l.callStep(ctx, lb, st)
+	made, err := w.callStep(ctx, lb, st)
 	if err != nil {
 		if errors.Is(err, cloudapi.ErrInvalid) && !cloudapi.NotSent(err) {
-			r.Report(services.Warning(eventConfigError, "%s", err))
+			req.Report(configFinding(err))
 		}
 		return nil, nil, cloudapi.NotAbsence(err)
 	}
-	after := d.expectedAfter(st, made, l.memberLists)
-	l.parts.PutPartial(after)
+	after := d.expectedAfter(st, made, w.parts.memberLists)
+	w.parts.details.PutPartial(after)
 	busy := *lb
 	busy.Status = statusPendingUpdate
-	l.observed.PutPartial(&busy)
-	idle, err := l.waitUntilIdle(ctx, lb.ID, doing)
+	w.loadBalancers.PutPartial(&busy)
+	idle, err := w.waitUntilIdle(ctx, lb.ID, doing)
 	if err != nil || idle == nil {
 		return nil, nil, err
 	}
 	if idle.Status != statusActive {
-		l.parts.Invalidate(lb.ID)
+		w.parts.details.Invalidate(lb.ID)
 		return nil, nil, fmt.Errorf("load balancer %s has the provisioning status %s after: %s", lb.ID, idle.Status, doing)
 	}
 	return idle, after, nil
 }
 
-// withMemberID adds the ID of a member to remove, because IDs are not kept for large pools. If the member has changed, the step is planned
-// again.
-func (l *loadBalancers) withMemberID(ctx context.Context, lb *loadBalancer, st step) (step, error) {
-	if st.kind != removeMember || st.member.ID != "" {
-		return st, nil
-	}
-	filter := pageQuery("address", st.member.Address, "protocol_port", strconv.Itoa(st.member.Port))
-	found, _, err := listAll[member](ctx, l.api, loadBalancing, membersPath(st.id), "members", filter)
-	if errors.Is(err, cloudapi.ErrInvalid) && !cloudapi.NotSent(err) { // this Octavia does not support the filter
-		found, _, err = listAll[member](ctx, l.api, loadBalancing, membersPath(st.id), "members", pageQuery())
-	}
-	if err == nil {
-		for _, m := range found {
-			if m.ID != "" && m.key() == st.member.key() {
-				st.member.ID = m.ID
-				return st, nil
-			}
-		}
-		m := st.member
-		err = fmt.Errorf("%w: pool %s has no longer the member %s at %s:%d", errBusy, st.id, m.Name, m.Address, m.Port)
-	}
-	l.parts.Invalidate(lb.ID)
-	return st, cloudapi.NotAbsence(err)
-}
-
 // callStep makes the call of a step and returns the ID of a created object. A failed call may have taken effect, so everything is read
 // again. After a conflict it waits until Octavia is idle, and the step is planned again.
-func (l *loadBalancers) callStep(ctx context.Context, lb *loadBalancer, st step) (made string, err error) {
-	made, err = l.api.do(ctx, st)
+func (w *writer) callStep(ctx context.Context, lb *loadBalancer, st step) (made string, err error) {
+	made, err = w.api.do(ctx, st)
 	if err == nil || cloudapi.NotSent(err) {
 		return made, err
 	}
-	l.observed.Invalidate(lb.ID)
-	l.parts.Invalidate(lb.ID)
+	w.loadBalancers.Invalidate(lb.ID)
+	w.parts.details.Invalidate(lb.ID)
 	if !errors.Is(err, cloudapi.ErrConflict) {
 		return "", err
 	}
-	if _, lookErr := l.waitUntilIdle(ctx, lb.ID, "the work of somebody else"); lookErr != nil {
+	if _, lookErr := w.waitUntilIdle(ctx, lb.ID, "the work of somebody else"); lookErr != nil {
 		return "", errors.Join(err, lookErr)
 	}
 	return "", fmt.Errorf("%w: %w", errBusy, err)
@@ -434,6 +378,11 @@ func (l *listener) change(u listenerUpdate) {
 	setGiven(&l.DefaultPoolID, u.DefaultPoolID)
 }
 
+func valueOf[T any](p *T) (v T) {
+	setGiven(&v, p)
+	return v
+}
+
 func setGiven[T any](to, from *T) {
 	if from != nil {
 		*to = *from
@@ -510,4 +459,74 @@ func (r monitorRequest) asMonitor(id string) *monitor {
 		ID: id, Name: r.Name, Type: r.Type, Delay: r.Delay, Timeout: r.Timeout, MaxRetries: r.MaxRetries,
 		MaxRetriesDown: r.MaxRetriesDown, URLPath: r.URLPath, Codes: r.Codes,
 	}
+}
+
+// create requests a load balancer. Octavia builds it later.
+func (w *writer) create(ctx context.Context, req *services.Request, request loadBalancerRequest) (*loadBalancer, error) {
+	lb, err := w.api.createLoadBalancer(ctx, request)
+	if err != nil {
+		if !cloudapi.NotSent(err) {
+			w.loadBalancers.Invalidate("")
+		}
+		if errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrQuota) {
+			req.Report(configFinding(err))
+		}
+		return nil, cloudapi.NotAbsence(err)
+	}
+	w.loadBalancers.Put(lb)
+	return lb, nil
+}
+
+// remove deletes a load balancer and waits for the end.
+func (w *writer) remove(ctx context.Context, lb *loadBalancer, cascade bool) error {
+	for range maxRounds {
+		err := w.api.deleteLoadBalancer(ctx, lb.ID, cascade)
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			w.parts.forget(lb.ID)
+			return nil
+		}
+		w.loadBalancers.Invalidate(lb.ID)
+		if err != nil && !errors.Is(err, cloudapi.ErrConflict) {
+			return err
+		}
+		if err == nil {
+			going := *lb
+			going.Status = statusPendingDelete
+			w.loadBalancers.PutPartial(&going)
+		}
+		now, err := w.waitUntilIdle(ctx, lb.ID, "its deletion")
+		switch {
+		case err != nil || now == nil:
+			return err
+		case now.Status == statusError:
+			return fmt.Errorf("load balancer %s is in ERROR after its deletion; it is tried again", lb.ID)
+		}
+		lb = now // it was busy, and no longer is
+	}
+	return fmt.Errorf("load balancer %s is still there after several deletions", lb.ID)
+}
+
+// waitUntilIdle waits until Octavia is idle; nil means that the load balancer is gone.
+func (w *writer) waitUntilIdle(ctx context.Context, id, doing string, with ...waiting.Option) (*loadBalancer, error) {
+	lb, err := w.room.Until(ctx, id, fmt.Sprintf("load balancer %s: %s", id, doing), func(b *loadBalancer) bool { return !b.isPending() }, with...)
+	if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && lb.Status == statusDeleted) {
+		w.parts.forget(id)
+		return nil, nil //nolint:nilnil // absence is an answer here
+	}
+	return lb, err
+}
+
+// failOver starts a failover of a load balancer in ERROR, or reports that an administrator must.
+func (w *writer) failOver(ctx context.Context, lb *loadBalancer) (ordered bool, findings []services.Finding, err error) {
+	if w.failovers.mayStart(lb.ID) {
+		err := w.api.failOver(ctx, lb.ID)
+		if err == nil {
+			w.loadBalancers.Invalidate(lb.ID)
+			return true, []services.Finding{services.Warning(eventFailover,
+				"load balancer %s is in ERROR; a failover was ordered, which keeps its address", lb.ID)}, nil
+		}
+		klog.InfoS("Octavia refused a failover", "loadBalancer", lb.ID, "reason", err.Error())
+		findings = []services.Finding{services.Warning(eventBroken, "%s", adviceFor(lb))}
+	}
+	return false, findings, cloudproviderapi.NewRetryError(adviceFor(lb), time.Minute)
 }

@@ -54,10 +54,10 @@ func TestMemberWhoseAnswerWasLost(t *testing.T) {
 		lost := simkit.Fault{Kind: simkit.FaultLost, Operation: "POST /load-balancer/v2.0/lbaas/pools/{id}/members", Writes: true}
 		_, err := w.server.AddFault(lost)
 		require.NoError(t, err)
-		require.Error(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+		require.Error(t, w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
 		w.server.ClearFaults()
 		require.Len(t, w.sim.Pools()[0].BackendMembers(), 3)
-		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), before))
+		require.NoError(t, w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), before))
 		assert.Len(t, w.sim.Pools()[0].BackendMembers(), 2, "the member of a node that left")
 	})
 }

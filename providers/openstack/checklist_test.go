@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
@@ -139,8 +140,8 @@ var checklistRows = map[string]conformance.Checked{
 func TestAnnotationChecklist(t *testing.T) {
 	t.Parallel()
 	conformance.Checklist{
-		Rows: Annotations.Rows(), Items: maps.Clone(checklistRows), Prefix: annotationPrefix, Creation: creation, Refused: eventConfigError,
-		Ignored: eventIgnored,
+		Rows: Annotations.Rows(), Items: maps.Clone(checklistRows), Prefix: annotationPrefix, Creation: creation, Refused: services.EventConfigError,
+		Ignored: services.EventIgnored,
 		Service: func(annotations map[string]string) *v1.Service {
 			return service("web", annotations, servicePort("http", 80, 30080))
 		},
@@ -155,7 +156,7 @@ func TestAnnotationChecklist(t *testing.T) {
 			return conformance.Subject{
 				Bench: w.Bench, Server: w.server, Serve: func(s *v1.Service) { w.ensure(s) },
 				Ensure: func(s *v1.Service) error {
-					_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+					_, err := w.reconciler.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
 					return err
 				},
 			}

@@ -25,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
@@ -76,10 +77,12 @@ type api struct {
 	project string
 	// noMicroversion is set if Nova is too old to embed flavors.
 	noMicroversion bool
-	features       *features
-	extensions     map[string]bool
-	// once prevents concurrent reads of values that are read only once.
+
+	// once prevents concurrent reads of values that are read only once, and guards minor and extensions.
 	once keylock.Locks
+	// minor is the minor version of Octavia's API; nil if not yet read. extensions are Neutron's.
+	minor      *int
+	extensions map[string]bool
 }
 
 // loginFlight is a login that several callers wait for.
@@ -318,7 +321,8 @@ func (a *api) logIn(ctx context.Context, f *loginFlight) {
 		f.err, a.failure, a.failed = err, err, time.Now()
 	} else {
 		provider.ReauthFunc = a.logInAgain
-		a.provider, a.expires, a.project = provider, tokenExpiry(provider), tokenProject(provider)
+		a.provider = provider
+		a.expires, a.project = describeToken(provider)
 	}
 	close(f.done)
 }
@@ -334,34 +338,24 @@ func (a *api) logInAgain(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.provider.CopyTokenFrom(fresh)
-	a.expires = tokenExpiry(fresh)
+	a.expires, _ = describeToken(fresh)
 	return nil
 }
 
-// tokenExpiry returns when a token expires. Zero, so no early renewal, for a token with hardly more lifetime than a renewal needs.
-func tokenExpiry(p *gophercloud.ProviderClient) time.Time {
+// describeToken returns when a token expires and the ID of its project, as far as known. It tells no time for a token with hardly more
+// lifetime than a renewal needs.
+func describeToken(p *gophercloud.ProviderClient) (expires time.Time, project string) {
 	result, ok := p.GetAuthResult().(tokens.CreateResult)
 	if !ok {
-		return time.Time{}
+		return expires, ""
 	}
-	token, err := result.ExtractToken()
-	if err != nil || time.Until(token.ExpiresAt) < 2*renewBefore {
-		return time.Time{}
+	if token, err := result.ExtractToken(); err == nil && time.Until(token.ExpiresAt) >= 2*renewBefore {
+		expires = token.ExpiresAt
 	}
-	return token.ExpiresAt
-}
-
-// tokenProject returns the ID of the project that a token is for, or "".
-func tokenProject(p *gophercloud.ProviderClient) string {
-	result, ok := p.GetAuthResult().(tokens.CreateResult)
-	if !ok {
-		return ""
+	if found, err := result.ExtractProject(); err == nil && found != nil {
+		project = found.ID
 	}
-	project, err := result.ExtractProject()
-	if err != nil || project == nil {
-		return ""
-	}
-	return project.ID
+	return expires, project
 }
 
 func (a *api) authenticate(ctx context.Context) (provider *gophercloud.ProviderClient, err error) {
@@ -451,6 +445,9 @@ func request[T any](ctx context.Context, a *api, of kind, doing, method, at stri
 		if err := json.Unmarshal(answer[key], v); err != nil {
 			return nil, fmt.Errorf("%w: %w", errWrongAnswer, err)
 		}
+		if string(answer[key]) == "null" {
+			return nil, errWrongAnswer
+		}
 		return v, nil
 	})
 }
@@ -471,13 +468,42 @@ func ifRevision(ctx context.Context, revision int) context.Context {
 	return context.WithValue(ctx, revisionKey{}, revision)
 }
 
-// get reads one object and checks its identity.
-func get[T any](ctx context.Context, a *api, of kind, doing, at, key string, isIt func(*T) bool) (*T, error) {
-	v, err := request[T](ctx, a, of, doing, http.MethodGet, at, nil, key, http.StatusOK)
+// requestObject is request for an answer with an object, which isIt has to accept.
+func requestObject[T any](
+	ctx context.Context, a *api, of kind, doing, method, at string, body any, key string, isIt func(*T) bool, accepted ...int,
+) (*T, error) {
+	v, err := request[T](ctx, a, of, doing, method, at, body, key, accepted...)
 	if err == nil && !isIt(v) {
 		return nil, &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
 	}
 	return v, err
+}
+
+// get reads one object and checks its identity.
+func get[T any](ctx context.Context, a *api, of kind, doing, at, key string, isIt func(*T) bool) (*T, error) {
+	return requestObject(ctx, a, of, doing, http.MethodGet, at, nil, key, isIt, http.StatusOK)
+}
+
+// neutron writes an object of Neutron, with the same key in request and response.
+func neutron[T any](ctx context.Context, a *api, doing, method, at, key string, body any, isIt func(*T) bool) (*T, error) {
+	return requestObject(ctx, a, network, doing, method, at, map[string]any{key: body}, key, isIt, http.StatusOK, http.StatusCreated)
+}
+
+// sourceOf returns the source of an inventory of objects that are listed at a path, and read below it. The last word of the path is their
+// key in answers.
+func sourceOf[T any](a *api, of kind, title, at string, id func(T) string) inventory.Source[string, T] {
+	all := strings.ReplaceAll(path.Base(at), "-", "_")
+	return inventory.Source[string, T]{
+		Kind: title, ID: id,
+		List: func(ctx context.Context) ([]T, int, error) { return listAll[T](ctx, a, of, at, all, pageQuery()) },
+		Get: func(ctx context.Context, wanted string) (v T, err error) {
+			found, err := get(ctx, a, of, "reading "+title+" "+wanted, at+"/"+wanted, strings.TrimSuffix(all, "s"), func(v *T) bool { return id(*v) == wanted })
+			if err == nil {
+				v = *found
+			}
+			return v, err
+		},
+	}
 }
 
 // listAll reads every page. A page without the expected key is an error, not an empty page.

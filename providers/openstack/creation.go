@@ -3,16 +3,12 @@ package openstack
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
@@ -35,40 +31,38 @@ func vipNetworks(s settings, o loadBalancerConfig) (networkID, subnetID string) 
 
 // desireNew computes a new load balancer, with its parts if the provider supports that. The name is always the same, so that a creation
 // whose response was lost is found.
-func (l *loadBalancers) desireNew(
-	ctx context.Context, r services.Request, s settings, f features,
-) (d desired, findings []services.Finding, err error) {
-	mark, err := l.cluster.Mark(ctx)
+func (r *reconciler) desireNew(ctx context.Context, req services.Request, o observed) (d desired, findings []services.Finding, err error) {
+	mark, err := r.cluster.Mark(ctx)
 	if err != nil {
 		return d, nil, err
 	}
-	service, o := r.Service, l.config.LoadBalancer
-	d.settings = s
-	d.role = role{name: loadBalancerName(r.Cluster, service), mark: mark, serviceMark: ownership.ServiceMark(service.UID), owner: true}
-	request := l.createRequest(r.Cluster, service, s, f, d.role)
+	service, c := req.Service, r.config.LoadBalancer
+	o.features.provider = c.Provider
+	d.role = role{name: loadBalancerName(req.Cluster, service), mark: mark, serviceMark: ownership.ServiceMark(service.UID), owner: true}
+	request := newRequest(req, o, d.role, r.config.OwnershipTag)
 	d.request = &request
-	if d.members, err = l.backends(ctx, service, r.Nodes, s); err != nil {
+	if d.members, err = r.instances.backends(ctx, service, req.Nodes, o.settings); err != nil {
 		return d, nil, err
 	}
 	reachable := d.members
 	if len(reachable) == 0 {
 		// The VIP gets the subnet of the nodes, even if none is selected yet.
-		if reachable, err = l.backends(ctx, service, r.Nodes, settings{}); err != nil {
+		if reachable, err = r.instances.backends(ctx, service, req.Nodes, settings{}); err != nil {
 			return d, nil, err
 		}
 	}
-	found, findings, err := l.placeVIP(ctx, service, s, f, reachable, &request)
+	subnetID, findings, err := r.placeVIP(ctx, service, o, reachable, &request)
 	if err != nil {
 		return d, findings, err
 	}
-	planned := &loadBalancer{Provider: o.Provider, AdditionalVIPs: request.AdditionalVIPs}
-	want, err := l.desirePorts(service, s, d.role, planned, memberSubnet(s, o, found), f, d.members)
+	planned := observed{role: d.role, features: o.features, settings: o.settings}
+	planned.lb = &loadBalancer{VIPSubnetID: subnetID, AdditionalVIPs: request.AdditionalVIPs}
+	want, err := desirePorts(service, planned, d.members, c)
 	if err != nil {
-		more, err := configFinding(err)
-		return d, append(findings, more...), err
+		return d, findings, err
 	}
 	d.ports = want.ports
-	if !o.Serial {
+	if !c.Serial {
 		for _, w := range want.ports {
 			withPool, p := w.listener, w.pool
 			p.Monitor = w.monitor
@@ -80,7 +74,7 @@ func (l *loadBalancers) desireNew(
 }
 
 // creation returns the change that creates a load balancer, and those that follow it.
-func (l *loadBalancers) creation(service *v1.Service, d desired) []change {
+func (r *reconciler) creation(service *v1.Service, s settings, d desired) []change {
 	ports := make([]string, len(d.ports))
 	for i, w := range d.ports {
 		ports[i] = fmt.Sprintf("%s/%d with %d members", w.listener.Protocol, w.listener.Port, len(d.members))
@@ -90,22 +84,24 @@ func (l *loadBalancers) creation(service *v1.Service, d desired) []change {
 		Replan:  true,
 		Creates: true,
 		Compare: func() (before, after any) { return nil, d.request },
-		Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
-			lb, err := l.create(ctx, r, *d.request)
-			return observation{lb: lb, role: d.role, features: o.features}, err
+		Make: func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+			lb, err := r.writer.create(ctx, req, *d.request)
+			if err == nil {
+				err = r.record(ctx, req, map[string]string{annotationID: lb.ID, annotationMade: lb.ID})
+			}
+			after := observed{role: d.role, features: o.features}
+			after.setLoadBalancer(lb, req.Service, r.config)
+			return after, err
 		},
 	}}
-	if l.config.LoadBalancer.ManageSecurityGroups {
-		changes = append(changes, change{
-			Planned: contract.Planned{Action: contract.PlanCreate, Object: "security group " + securityGroupName(service)},
-			Compare: func() (before, after any) { return nil, map[string]any{"name": securityGroupName(service)} },
-		})
+	if r.config.LoadBalancer.ManageSecurityGroups {
+		changes = append(changes, r.securityGroups.creation(service))
 	}
-	if !d.settings.internal {
+	if !s.internal {
 		changes = append(changes, change{
 			Planned: contract.Planned{Action: contract.PlanCreate, Object: "floating address", Detail: "unless one of the Service's is there"},
 			Compare: func() (before, after any) {
-				network := cmp.Or(d.settings.serviceClass.FloatingNetworkID, d.settings.FloatingNetworkID, l.config.LoadBalancer.FloatingNetworkID)
+				network := cmp.Or(s.serviceClass.FloatingNetworkID, s.FloatingNetworkID, r.config.LoadBalancer.FloatingNetworkID)
 				return nil, map[string]any{"floating_network_id": cmp.Or(network, "the external network")}
 			},
 		})
@@ -113,60 +109,38 @@ func (l *loadBalancers) creation(service *v1.Service, d desired) []change {
 	return changes
 }
 
-// creationAfter returns the creation that follows the deletion of a broken load balancer. Only plan needs it.
-func (l *loadBalancers) creationAfter(service *v1.Service, d desired) []change {
-	if d.request == nil {
-		return nil
+// newRequest returns the request for a new load balancer, without VIP and listeners.
+func newRequest(req services.Request, o observed, as role, marks bool) loadBalancerRequest {
+	request := loadBalancerRequest{
+		Name: as.name, Description: loadBalancerDescription(req.Cluster, req.Service), Provider: o.features.provider,
 	}
-	return l.creation(service, d)
-}
-
-// create requests a load balancer and records it on the Service. Octavia builds it later.
-func (l *loadBalancers) create(ctx context.Context, r *services.Request, request loadBalancerRequest) (*loadBalancer, error) {
-	lb, err := l.api.createLoadBalancer(ctx, request)
-	if err != nil {
-		if !cloudapi.NotSent(err) {
-			l.observed.Invalidate("")
-		}
-		if errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrQuota) {
-			r.Report(services.Warning(eventConfigError, "%s", err))
-		}
-		return nil, cloudapi.NotAbsence(err)
+	if o.features.hasTags() {
+		request.Tags = withMarks([]string{as.name}, as, marks)
 	}
-	l.observed.Put(lb)
-	return lb, l.record(ctx, r, map[string]string{annotationID: lb.ID, annotationMade: lb.ID})
-}
-
-// createRequest returns the request for a new load balancer, without VIP and listeners.
-func (l *loadBalancers) createRequest(cluster string, service *v1.Service, s settings, f features, r role) loadBalancerRequest {
-	provider := l.config.LoadBalancer.Provider
-	request := loadBalancerRequest{Name: r.name, Description: loadBalancerDescription(cluster, service), Provider: provider}
-	if f.hasTags() {
-		request.Tags = l.withMarks([]string{r.name}, r)
+	if o.features.hasFlavors() {
+		request.FlavorID = o.settings.FlavorID
 	}
-	if f.hasFlavors(provider) {
-		request.FlavorID = s.FlavorID
-	}
-	if f.hasZones(provider) {
-		request.Zone = s.Zone
+	if o.features.hasZones() {
+		request.Zone = o.settings.Zone
 	}
 	return request
 }
 
 // placeVIP sets the network and subnet of the VIP, and returns the subnet that it found.
-func (l *loadBalancers) placeVIP(
-	ctx context.Context, service *v1.Service, s settings, f features, members []backend, request *loadBalancerRequest,
+func (r *reconciler) placeVIP(
+	ctx context.Context, service *v1.Service, o observed, members []backend, request *loadBalancerRequest,
 ) (found string, findings []services.Finding, err error) {
-	networkID, subnetID := vipNetworks(s, l.config.LoadBalancer)
+	s := o.settings
+	networkID, subnetID := vipNetworks(s, r.config.LoadBalancer)
 	switch {
 	case networkID != "" && subnetID == "" && familyOf(service) == v1.IPv6Protocol && s.PortID == "":
-		subnetID, err = l.subnetOfFamily(ctx, networkID, 6)
+		subnetID, err = r.networks.subnetOfFamily(ctx, networkID, 6)
 	case networkID == "" && subnetID == "":
-		if subnetID, err = l.subnetOf(ctx, members); err != nil && s.PortID != "" {
+		if subnetID, err = r.instances.subnetOf(ctx, members); err != nil && s.PortID != "" {
 			klog.V(2).InfoS("No subnet for members was found", "service", klog.KObj(service), "reason", err.Error())
 			err = nil
 		} else if err != nil {
-			findings, err = configFinding(err)
+			findings = append(findings, configFinding(err))
 		}
 	}
 	if err != nil {
@@ -181,76 +155,9 @@ func (l *loadBalancers) placeVIP(
 		request.VIPAddress = service.Spec.LoadBalancerIP
 	}
 	if len(service.Spec.IPFamilies) > 1 {
-		findings, err = l.placeSecondVIP(ctx, service, networkID, subnetID, f, request)
+		findings, err = r.networks.placeSecondVIP(ctx, service, o.features, request)
 	}
 	return subnetID, findings, err
-}
-
-// placeSecondVIP adds a VIP of the other family if the network has a subnet for it.
-func (l *loadBalancers) placeSecondVIP(
-	ctx context.Context, service *v1.Service, networkID, subnetID string, f features, request *loadBalancerRequest,
-) ([]services.Finding, error) {
-	second, err := l.secondSubnet(ctx, networkID, subnetID, f)
-	switch {
-	case err != nil:
-		return nil, err
-	case second == "":
-		return []services.Finding{singleStack(service.Spec.IPFamilies[0])}, nil
-	}
-	request.AdditionalVIPs = []additionalVIP{{SubnetID: second}}
-	return nil, nil
-}
-
-// subnetOf returns the subnet of the first member with a known port.
-func (l *loadBalancers) subnetOf(ctx context.Context, members []backend) (string, error) {
-	for _, m := range members {
-		if m.serverID == "" {
-			continue
-		}
-		ports, err := l.instances.portsOf(
-			ctx, m.serverID, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: l.instances.nodes.Counts().All},
-		)
-		if err != nil {
-			return "", err
-		}
-		for _, p := range ports {
-			if subnetID := p.subnetOf(m.address); subnetID != "" {
-				return subnetID, nil
-			}
-		}
-	}
-	return "", &schema.Problem{Place: "Service", Reason: "needs a subnet for the address of its load balancer, and no node's port in OpenStack has the node's address; set " + annotationSubnetID + " or the option subnet-id"}
-}
-
-// secondSubnet returns a subnet of the other family on the VIP's network; "" if there is none or Octavia does not support additional VIPs.
-func (l *loadBalancers) secondSubnet(ctx context.Context, networkID, subnetID string, f features) (string, error) {
-	if !f.hasMoreVIPs(l.config.LoadBalancer.Provider) {
-		return "", nil
-	}
-	family := 4
-	if subnetID != "" {
-		first, err := l.networks.subnet(ctx, subnetID)
-		if err != nil {
-			return "", cloudapi.NotAbsence(err)
-		}
-		networkID, family = first.NetworkID, first.IPVersion
-	}
-	return l.subnetOfFamily(ctx, networkID, 10-family)
-}
-
-// subnetOfFamily returns the network's first subnet of IPv4 or IPv6, or "". Octavia itself would choose IPv4.
-func (l *loadBalancers) subnetOfFamily(ctx context.Context, networkID string, version int) (string, error) {
-	all, err := l.networks.subnets.All(ctx, inventory.Query{MaxAge: networksMaxAge})
-	if err != nil {
-		return "", err
-	}
-	slices.SortFunc(all, func(a, b subnet) int { return strings.Compare(a.ID, b.ID) })
-	for _, one := range all {
-		if one.NetworkID == networkID && one.IPVersion == version {
-			return one.ID, nil
-		}
-	}
-	return "", nil
 }
 
 // ofFamilies returns the source ranges whose family the load balancer has. Octavia refuses others.

@@ -19,7 +19,7 @@ func TestLoadBalancersMadeAtTheSameTime(t *testing.T) {
 		mine := w.sim.LoadBalancers()[0]
 		twin := w.sim.AddLoadBalancer(mine.Name, firstSubnet)
 		w.sim.ChangeLoadBalancer(twin.ID, func(lb *openstacksim.LoadBalancer) { lb.Tags = slices.Clone(mine.Tags) })
-		err := w.loadBalancers.createSecurityGroup(t.Context(), s)
+		err := w.reconciler.securityGroups.create(t.Context(), s)
 		require.NoError(t, err)
 		now := w.Current(s)
 		delete(now.Annotations, annotationID)

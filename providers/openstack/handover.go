@@ -22,7 +22,7 @@ var _ contract.LoadBalancerHandover = (*cloud)(nil)
 // MarkedLoadBalancers implements contract.LoadBalancerHandover. If the Service in the load balancer's name records it, other users do not
 // count.
 func (c *cloud) MarkedLoadBalancers(ctx context.Context, all []*v1.Service) ([]contract.MarkedLoadBalancer, error) {
-	loadBalancers, err := c.loadBalancers.observed.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
+	loadBalancers, err := c.reconciler.loadBalancers.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil {
 		return nil, err
 	}
@@ -51,17 +51,17 @@ func (c *cloud) MarkedLoadBalancers(ctx context.Context, all []*v1.Service) ([]c
 
 // RemarkLoadBalancer implements contract.LoadBalancerHandover. Listeners come first, so that an interrupted handover can be repeated.
 func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBalancer, service types.UID) error {
-	l := c.loadBalancers
-	unlock, err := l.Lock(ctx, m.ID)
+	r := c.reconciler
+	unlock, err := r.Lock(ctx, m.ID)
 	if err != nil {
 		return fmt.Errorf("waiting for somebody else who works on load balancer %s: %w", m.ID, err)
 	}
 	defer unlock()
-	lb, err := l.observed.Get(ctx, m.ID, inventory.Query{})
+	lb, err := r.loadBalancers.Get(ctx, m.ID, inventory.Query{})
 	if err != nil {
 		return err
 	}
-	mark, err := l.cluster.KnownMark(ctx)
+	mark, err := r.cluster.KnownMark(ctx)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBal
 		return fmt.Errorf("load balancer %s has the provisioning status %s, in which it cannot be changed; try again later", m.ID, lb.Status)
 	}
 	owner := &services.Request{Service: &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: service}}}
-	after, err := l.applySteps(ctx, owner, lb, func(lb *loadBalancer, d *details) ([]step, error) {
+	after, err := r.writer.applySteps(ctx, owner, lb, func(lb *loadBalancer, d *details) ([]step, error) {
 		return planRemark(lb, d, m.Cluster, mark, ownership.ServiceMark(service)), nil
 	})
 	if err == nil && after == nil {

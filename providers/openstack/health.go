@@ -25,12 +25,14 @@ const (
 	healthTimeout = 2 * time.Minute
 )
 
-// healthJob finds load balancers in ERROR, because the framework does not reconcile unchanged Services.
-func (l *loadBalancers) healthJob(all listers.ServiceLister) loop.Job {
-	return loop.Job{
-		Name: "load-balancer-health", Period: healthPeriod, Spacing: time.Minute, Timeout: healthTimeout,
-		Run: func(ctx context.Context) error { return l.repairAll(ctx, all) },
-	}
+// healthCheck finds load balancers in ERROR, because the framework does not reconcile unchanged Services.
+type healthCheck struct {
+	reconciler *reconciler
+	services   listers.ServiceLister
+}
+
+func (h healthCheck) job() loop.Job {
+	return loop.Job{Name: "load-balancer-health", Period: healthPeriod, Spacing: time.Minute, Timeout: healthTimeout, Run: h.run}
 }
 
 // servedBy returns the served Services by the load balancer that they name, the oldest first. The annotation does not prove ownership.
@@ -38,13 +40,10 @@ func servedBy(all []*v1.Service) map[string][]*v1.Service {
 	users := map[string][]*v1.Service{}
 	for _, s := range all {
 		id := s.Annotations[annotationID]
-		if id == "" || ownership.Leaves(s) || len(s.Status.LoadBalancer.Ingress) == 0 {
-			continue // the framework is processing it
+		isProcessed := ownership.Leaves(s) || len(s.Status.LoadBalancer.Ingress) == 0 // by the framework
+		if id != "" && !isProcessed && !contract.IsDisowned(s) {
+			users[id] = append(users[id], s)
 		}
-		if contract.IsDisowned(s) {
-			continue
-		}
-		users[id] = append(users[id], s)
 	}
 	for _, list := range users {
 		slices.SortStableFunc(list, func(a, b *v1.Service) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
@@ -52,8 +51,9 @@ func servedBy(all []*v1.Service) map[string][]*v1.Service {
 	return users
 }
 
-func (l *loadBalancers) repairAll(ctx context.Context, lister listers.ServiceLister) error {
-	all, err := lister.List(labels.Everything())
+func (h healthCheck) run(ctx context.Context) error {
+	r := h.reconciler
+	all, err := h.services.List(labels.Everything())
 	if err != nil {
 		return fmt.Errorf("listing Services: %w", err)
 	}
@@ -61,11 +61,11 @@ func (l *loadBalancers) repairAll(ctx context.Context, lister listers.ServiceLis
 	if len(users) == 0 {
 		return nil
 	}
-	cluster, known := l.clusterName.Load().(string)
+	cluster, known := r.finder.clusterName.Load().(string)
 	if !known {
 		return nil // a start reconciles all Services first
 	}
-	loadBalancers, err := l.observed.All(ctx, inventory.Query{MaxAge: healthPeriod / 2})
+	loadBalancers, err := r.loadBalancers.All(ctx, inventory.Query{MaxAge: healthPeriod / 2})
 	if err != nil {
 		return err
 	}
@@ -74,11 +74,13 @@ func (l *loadBalancers) repairAll(ctx context.Context, lister listers.ServiceLis
 		if lb.Status != statusError || len(users[lb.ID]) == 0 {
 			continue
 		}
-		s, err := l.userOf(ctx, cluster, lb, users[lb.ID])
+		s, err := h.findUser(ctx, cluster, lb, users[lb.ID])
 		if err == nil && s != nil {
 			var findings []services.Finding
-			_, findings, err = l.failOver(ctx, lb)
-			l.writeFindings(s, findings)
+			_, findings, err = r.writer.failOver(ctx, lb)
+			for _, f := range findings {
+				r.Events.Event(s, v1.EventTypeWarning, f.Reason, f.Message)
+			}
 		}
 		if _, later := errors.AsType[*cloudproviderapi.RetryError](err); !later {
 			problems = append(problems, err)
@@ -87,13 +89,13 @@ func (l *loadBalancers) repairAll(ctx context.Context, lister listers.ServiceLis
 	return errors.Join(problems...)
 }
 
-// userOf returns the first Service that may use the load balancer, or nil.
-func (l *loadBalancers) userOf(ctx context.Context, cluster string, lb *loadBalancer, all []*v1.Service) (*v1.Service, error) {
+// findUser returns the first Service that may use the load balancer, or nil.
+func (h healthCheck) findUser(ctx context.Context, cluster string, lb *loadBalancer, all []*v1.Service) (*v1.Service, error) {
 	for _, s := range all {
-		r := services.Request{Purpose: services.Lookup, Cluster: cluster, Service: s}
-		o, err := l.Observe(ctx, r)
+		req := services.Request{Purpose: services.Lookup, Cluster: cluster, Service: s}
+		o, err := h.reconciler.Observe(ctx, req)
 		if err == nil {
-			o, _, err = l.CheckOwner(ctx, r, o)
+			o, _, err = h.reconciler.CheckOwner(ctx, req, o)
 		}
 		if err != nil {
 			return nil, err

@@ -57,13 +57,13 @@ func TestBrokenFoundThoughNothingChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newServedWorld(t, "", web(nil))
 		w.sim.AllowFailover(true)
-		job := w.loadBalancers.healthJob(w.Services())
+		job := healthCheck{w.reconciler, w.Services()}.job()
 		require.NoError(t, job.Run(t.Context()))
 		assert.Equal(t, openstacksim.Active, w.sim.LoadBalancers()[0].ProvisioningStatus)
 		w.sim.ChangeLoadBalancer(s.Annotations[annotationID], breakDown)
 		w.restart()
-		w.loadBalancers.clusterName.Store(w.cluster) // the framework looks at every Service first
-		job = w.loadBalancers.healthJob(w.Services())
+		w.reconciler.finder.clusterName.Store(w.cluster) // the framework looks at every Service first
+		job = healthCheck{w.reconciler, w.Services()}.job()
 		w.server.ResetCalls()
 		require.NoError(t, job.Run(t.Context()))
 		made := w.server.Calls()
@@ -89,10 +89,10 @@ func TestBrokenNamedByAnOlderServiceThatItIsNotFor(t *testing.T) {
 			w.sim.ChangeLoadBalancer(id, breakDown)
 		}
 		w.restart()
-		_, _, err := w.loadBalancers.GetLoadBalancer(t.Context(), w.cluster, w.Current(s))
+		_, _, err := w.reconciler.GetLoadBalancer(t.Context(), w.cluster, w.Current(s))
 		require.NoError(t, err)
 		w.server.ResetCalls()
-		require.NoError(t, w.loadBalancers.repairAll(t.Context(), w.Services()))
+		require.NoError(t, healthCheck{w.reconciler, w.Services()}.run(t.Context()))
 		assert.Equal(t, 1, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
 		for _, lb := range w.sim.LoadBalancers() {
 			assert.Equal(t, lb.ID == stranger.ID, lb.ProvisioningStatus == openstacksim.Failed, lb.Name)
@@ -109,7 +109,7 @@ func TestBrokenWellAgainBeforeAnythingIsDone(t *testing.T) {
 		before := w.sim.LoadBalancers()[0]
 		w.sim.ChangeLoadBalancer(before.ID, breakDown)
 		w.restart()
-		_, _, err := w.loadBalancers.GetLoadBalancer(t.Context(), w.cluster, w.Current(s)) // it is seen to be broken
+		_, _, err := w.reconciler.GetLoadBalancer(t.Context(), w.cluster, w.Current(s)) // it is seen to be broken
 		require.NoError(t, err)
 		time.Sleep(time.Second)
 		w.sim.ChangeLoadBalancer(before.ID, func(lb *openstacksim.LoadBalancer) { lb.ProvisioningStatus = openstacksim.Active })
@@ -225,9 +225,9 @@ func TestBrokenAndDisowned(t *testing.T) {
 		disowned.Annotations[contract.AnnotationDisown] = "true"
 		w.Apply(disowned)
 		w.restart()
-		w.loadBalancers.clusterName.Store(w.cluster)
+		w.reconciler.finder.clusterName.Store(w.cluster)
 		w.server.ResetCalls()
-		require.NoError(t, w.loadBalancers.repairAll(t.Context(), w.Services()))
+		require.NoError(t, healthCheck{w.reconciler, w.Services()}.run(t.Context()))
 		assert.Zero(t, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
 	})
 }

@@ -11,29 +11,27 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
-var _ services.Fixer[observation, desired] = (*loadBalancers)(nil)
-
 // Fixed implements services.Fixer.
-func (l *loadBalancers) Fixed(ctx context.Context, r services.Request, o observation, d desired) ([]services.Fixed, error) {
+func (r *reconciler) Fixed(ctx context.Context, req services.Request, o observed, d desired) ([]services.Fixed, error) {
 	if o.lb == nil || d.renew {
 		return nil, nil
 	}
 	var all []services.Fixed
-	if have := r.Service.Annotations[annotationAddress]; isIP(have) && isIP(r.Service.Spec.LoadBalancerIP) {
-		all = append(all, services.Single(portable.FieldLoadBalancerIP, r.Service.Spec.LoadBalancerIP, have))
+	if have := req.Service.Annotations[annotationAddress]; isIP(have) && isIP(req.Service.Spec.LoadBalancerIP) {
+		all = append(all, services.Single(portable.FieldLoadBalancerIP, req.Service.Spec.LoadBalancerIP, have))
 	}
 	if !o.role.owner {
 		return all, nil
 	}
-	all = append(all, d.settings.fixedPlace(o.lb)...)
-	provider := o.lb.providerOr(l.config.LoadBalancer.Provider)
-	if r.Service.Annotations[annotationFlavorID] != "" && o.features.hasFlavors(provider) {
-		all = append(all, services.Single(annotationFlavorID, d.settings.FlavorID, o.lb.FlavorID))
+	s := o.settings
+	all = append(all, s.fixedPlace(o.lb)...)
+	if req.Service.Annotations[annotationFlavorID] != "" && o.features.hasFlavors() {
+		all = append(all, services.Single(annotationFlavorID, s.FlavorID, o.lb.FlavorID))
 	}
-	if r.Service.Annotations[annotationZone] != "" && o.features.hasZones(provider) {
-		all = append(all, services.Single(annotationZone, d.settings.Zone, o.lb.Zone))
+	if req.Service.Annotations[annotationZone] != "" && o.features.hasZones() {
+		all = append(all, services.Single(annotationZone, s.Zone, o.lb.Zone))
 	}
-	floating, err := l.fixedFloatingIP(ctx, r, o.lb, d.settings)
+	floating, err := r.floatingIPs.readFixed(ctx, req, o.lb, s)
 	return append(all, floating...), err
 }
 
@@ -60,19 +58,19 @@ func (s settings) fixedPlace(lb *loadBalancer) []services.Fixed {
 	return []services.Fixed{s.fixedSetting(annotationNetworkID, s.NetworkID, s.serviceClass.NetworkID, lb.VIPNetworkID, !s.internal)}
 }
 
-// fixedFloatingIP returns the network and subnet of the floating address. Only Services that set them cause a read.
-func (l *loadBalancers) fixedFloatingIP(ctx context.Context, r services.Request, lb *loadBalancer, s settings) ([]services.Fixed, error) {
+// readFixed returns the network and subnet of the floating address. Only Services that set them cause a read.
+func (ips *floatingIPs) readFixed(ctx context.Context, req services.Request, lb *loadBalancer, s settings) ([]services.Fixed, error) {
 	c, choice := s.serviceClass, floatingSubnetChoice(s, loadBalancerConfig{})
-	addressDecides := r.Service.Spec.LoadBalancerIP != ""
+	addressDecides := req.Service.Spec.LoadBalancerIP != ""
 	if addressDecides || s.internal || (s.FloatingNetworkID == "" && c.FloatingNetworkID == "" && choice == subnetChoice{}) {
 		return nil, nil
 	}
-	f, err := l.floatingIPOf(ctx, lb, attachmentQuery())
+	f, err := ips.findAt(ctx, lb, attachmentQuery())
 	if err != nil || f == nil {
 		return nil, err
 	}
 	all := []services.Fixed{s.fixedSetting(annotationFloatingNetworkID, s.FloatingNetworkID, c.FloatingNetworkID, f.NetworkID, true)}
-	subnets, err := l.networks.subnets.All(ctx, inventory.Query{MaxAge: networksMaxAge})
+	subnets, err := ips.networks.subnets.All(ctx, inventory.Query{MaxAge: networksMaxAge})
 	i := slices.IndexFunc(subnets, func(n subnet) bool { return n.NetworkID == f.NetworkID && n.contains(f.Address) })
 	if err != nil || i < 0 {
 		return all, err // the project may not see the subnet

@@ -135,6 +135,9 @@ func (p *port) subnetOf(ip string) string {
 	return ""
 }
 
+// isSame reports whether both are the same port, as it may be at different times.
+func (p *port) isSame(other *port) bool { return p.ID == other.ID }
+
 func (p *port) hasAddress(ip string) bool { return p.subnetOf(ip) != "" }
 
 // instances describes nodes by their servers and ports.
@@ -161,20 +164,14 @@ func newInstances(c Config, a *api, n *networks) *instances {
 				indexLowerName: func(s server) []string { return []string{strings.ToLower(s.name)} },
 			},
 		}),
-		ports: inventory.New(inventory.Source[string, *port]{
-			Kind: "port", Patience: readPatience, ID: func(p *port) string { return p.ID },
-			List: func(ctx context.Context) ([]*port, int, error) {
-				return listAll[*port](ctx, a, network, "ports", "ports", pageQuery())
-			},
-			Get: func(ctx context.Context, id string) (*port, error) {
-				return get(ctx, a, network, "reading port "+id, "ports/"+id, "port", func(p *port) bool { return p.ID == id })
-			},
-			Indexes: map[string]func(*port) []string{
-				indexDevice: func(p *port) []string { return []string{p.DeviceID} },
-				indexGroup:  func(p *port) []string { return p.SecurityGroups },
-			},
-		}),
 	}
+	ports := sourceOf(a, network, "port", "ports", func(p *port) string { return p.ID })
+	ports.Patience = readPatience
+	ports.Indexes = map[string]func(*port) []string{
+		indexDevice: func(p *port) []string { return []string{p.DeviceID} },
+		indexGroup:  func(p *port) []string { return p.SecurityGroups },
+	}
+	i.ports = inventory.New(ports)
 	i.Instances = nodes.New(nodes.Cloud[string, server]{
 		Kind: "server", Inventory: i.servers, Nodes: i.nodes, Price: callPrice, MinAge: minAge,
 		Form: providerIDPrefix + "/<server ID>", Parse: c.parseProviderID, Print: i.providerID,

@@ -66,26 +66,26 @@ func partsByLoadBalancer(listeners []listener, pools []pool) []*partsListing {
 	return all
 }
 
-// listParts returns a load balancer's listed parts. If listings are too large, it is read alone.
-func (l *loadBalancers) listParts(ctx context.Context, id string) (*partsListing, error) {
+// list returns a load balancer's listed parts. If listings are too large, it is read alone.
+func (rd *partsReader) list(ctx context.Context, id string) (*partsListing, error) {
 	// A change by somebody else takes longer than one poll, so it began before this age. Callers woken by the same poll share a listing.
-	q := inventory.Query{MaxAge: pace.Least / 2, Expected: int(l.updating.Load())}
-	if !l.partPages.tooLarge() {
-		if o, err := l.listedParts.Get(ctx, id, q); !errors.Is(err, cloudapi.ErrListingTooLarge) {
+	q := inventory.Query{MaxAge: pace.Least / 2, Expected: int(rd.updating.Load())}
+	if !rd.pages.tooLarge() {
+		if o, err := rd.listed.Get(ctx, id, q); !errors.Is(err, cloudapi.ErrListingTooLarge) {
 			return o, err
 		}
 	}
 	demand := evidence.From(ctx)
 	demand.Single = true
-	return l.listedParts.Get(evidence.With(ctx, demand), id, q)
+	return rd.listed.Get(evidence.With(ctx, demand), id, q)
 }
 
-// partsAfterChange reads the parts after our own changes, because somebody else may have changed them too. Concurrent callers share
+// readAfterChange reads the parts after our own changes, because somebody else may have changed them too. Concurrent callers share
 // listings. Members are read only if a pool's member IDs are unexpected.
-func (l *loadBalancers) partsAfterChange(ctx context.Context, lb *loadBalancer, d *details) (*details, error) {
-	o, err := l.listParts(ctx, lb.ID)
+func (rd *partsReader) readAfterChange(ctx context.Context, lb *loadBalancer, d *details) (*details, error) {
+	o, err := rd.list(ctx, lb.ID)
 	if errors.Is(err, cloudapi.ErrNotFound) { // it has no listeners and pools
-		return l.observe(ctx, lb)
+		return rd.readCurrent(ctx, lb)
 	}
 	if err != nil {
 		return nil, cloudapi.NotAbsence(err)
@@ -97,17 +97,17 @@ func (l *loadBalancers) partsAfterChange(ctx context.Context, lb *loadBalancer, 
 		known := slices.IndexFunc(d.pools, func(before pool) bool { return before.ID == p.ID })
 		if known >= 0 && p.MemberIDs.matches(d.pools[known].members) {
 			p.members = d.pools[known].members
-		} else if p.members, err = l.readMembers(ctx, p.ID); err != nil {
+		} else if p.members, err = rd.readMembers(ctx, p.ID); err != nil {
 			return nil, cloudapi.NotAbsence(err)
 		}
 		if p.MonitorID != "" {
-			q := inventory.Query{MaxAge: monitorsMaxAge, Expected: len(after.pools) * max(1, int(l.updating.Load()))}
-			if p.monitor, err = l.monitors.Get(ctx, p.MonitorID, q); err != nil {
+			q := inventory.Query{MaxAge: monitorsMaxAge, Expected: len(after.pools) * max(1, int(rd.updating.Load()))}
+			if p.monitor, err = rd.monitors.Get(ctx, p.MonitorID, q); err != nil {
 				return nil, cloudapi.NotAbsence(err)
 			}
 		}
 	}
 	after.forgetIDs()
-	l.parts.PutPartial(after)
+	rd.details.PutPartial(after)
 	return after, nil
 }

@@ -4,15 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	cloudprovider "k8s.io/cloud-provider"
-	cloudproviderapi "k8s.io/cloud-provider/api"
-	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
@@ -48,52 +44,38 @@ const (
 	annotationShareWith = "anyccm.io/openstack-share-with-namespaces"
 )
 
-// loadBalancers implements cloudprovider.LoadBalancer; services.LoadBalancer defines the order of steps.
-type loadBalancers struct {
-	services.LoadBalancer[observation, desired]
+// reconciler implements cloudprovider.LoadBalancer; services.LoadBalancer defines the order of steps.
+type reconciler struct {
+	services.LoadBalancer[observed, desired]
 
-	config       Config
-	api          *api
-	instances    *instances
-	networks     *networks
-	observed     *inventory.Inventory[string, *loadBalancer]
-	parts        *inventory.Inventory[string, *details]
-	partPages    *partPages
-	listedParts  *inventory.Inventory[string, *partsListing]
-	floating     *inventory.Inventory[string, floatingIP]
-	groups       *inventory.Inventory[string, securityGroup]
-	monitors     *inventory.Inventory[string, *monitor]
-	memberLists  *inventory.Lists[memberRow]
-	certificates *inventory.Inventory[string, certificate]
-	cluster      *ownership.Cluster
-	adopt        registry.Adoption
-	// room polls Octavia for all callers.
-	room      *waiting.Room[string, *loadBalancer]
-	failovers failovers
-	// looked holds the IDs of load balancers whose parts were read before.
-	looked sync.Map
-	// singly holds the IDs of load balancers whose parts never come from listings, because all details are needed.
-	singly sync.Map
-	trees  treeSupport
-	// proved holds, by load balancer ID, the UID of the Service that owns it although its name is ambiguous.
-	proved sync.Map
-	// updating is the number of load balancers whose members are being changed.
-	updating atomic.Int64
-	// clusterName is the cluster's name as last passed by the framework.
-	clusterName atomic.Value
+	config         Config
+	api            *api
+	instances      *instances
+	networks       *networks
+	cluster        *ownership.Cluster
+	loadBalancers  *inventory.Inventory[string, *loadBalancer]
+	certificates   *inventory.Inventory[string, certificate]
+	parts          *partsReader
+	finder         *finder
+	writer         *writer
+	floatingIPs    *floatingIPs
+	securityGroups *securityGroups
 
 	// kube is set by Initialize, before any call of the framework.
 	kube kubernetes.Interface
 }
 
-// observation holds a Service's cloud objects.
-type observation struct {
+// observed holds a Service's cloud objects, and its settings for them.
+type observed struct {
 	// lb is nil if there is none, or none that the Service uses.
 	lb   *loadBalancer
 	role role
 	// parts are read when the load balancer can be changed.
 	parts    *details
 	features features
+	// settings are valid only if settingsErr is nil. A change of nodes and a deletion use them nevertheless.
+	settings    settings
+	settingsErr error
 	// problem is an invalid load-balancer-id.
 	problem error
 	// seen is set where its parts were read before.
@@ -102,8 +84,8 @@ type observation struct {
 	settled, again bool
 	// changed is set if we or others have changed the parts, which are then read again.
 	changed bool
-	// setbacks are the failures of this run; crowded is set if the quota does not allow another pool.
-	setbacks []blockingFailure
+	// failures are those of this run; crowded is set if the quota does not allow another pool.
+	failures []blockingFailure
 	crowded  bool
 	// conflicts counts consecutive conflicts with changes by others.
 	conflicts int
@@ -111,10 +93,15 @@ type observation struct {
 	address string
 }
 
+// setLoadBalancer sets the load balancer, and what depends on its provider: the features, and the settings. Validate reports their warnings.
+func (o *observed) setLoadBalancer(lb *loadBalancer, service *v1.Service, c Config) {
+	o.lb, o.features.provider = lb, lb.providerOr(c.LoadBalancer.Provider)
+	o.settings, _, o.settingsErr = parseSettings(service, c, o.features.provider)
+}
+
 // desired is the desired state of a Service.
 type desired struct {
-	settings settings
-	members  []backend
+	members []backend
 	// request and role are for a load balancer to be created.
 	request *loadBalancerRequest
 	role    role
@@ -126,11 +113,13 @@ type desired struct {
 	renew bool
 }
 
-type change = services.Change[observation]
+type change = services.Change[observed]
 
 var (
-	_ cloudprovider.LoadBalancer         = (*loadBalancers)(nil)
-	_ services.Asynchronous[observation] = (*loadBalancers)(nil)
+	_ cloudprovider.LoadBalancer        = (*reconciler)(nil)
+	_ services.Asynchronous[observed]   = (*reconciler)(nil)
+	_ services.Narrower[observed]       = (*reconciler)(nil)
+	_ services.Fixer[observed, desired] = (*reconciler)(nil)
 )
 
 // pace is the polling interval. Most changes take Octavia a second or two, and there are many in a row.
@@ -140,139 +129,131 @@ var pace = waiting.Pace{Least: 700 * time.Millisecond, Most: 3 * time.Second}
 // names.
 const creationShows = 45 * time.Second
 
+// withinAge returns the query for a present or missing object that may have been read up to that long ago.
+func withinAge(age time.Duration) inventory.Query {
+	return inventory.Query{MaxAge: age, MaxMissAge: age, MaxUnlistedAge: age}
+}
+
 const (
 	indexPort    = "port"
 	indexAddress = "address"
 	indexMark    = "mark"
 )
 
-func newLoadBalancers(c Config, a *api, n *networks, i *instances, adopt registry.Adoption) *loadBalancers {
-	l := &loadBalancers{
-		config: c, adopt: adopt, api: a, networks: n, instances: i, cluster: &ownership.Cluster{},
-		failovers: failovers{last: map[string]time.Time{}},
-		observed: inventory.New(inventory.Source[string, *loadBalancer]{
-			Kind: "load balancer", ID: func(b *loadBalancer) string { return b.ID }, List: a.listLoadBalancers, Get: a.getLoadBalancer,
-			Indexes: map[string]func(*loadBalancer) []string{indexName: func(b *loadBalancer) []string { return []string{b.Name} }},
-		}),
-		floating: newFloatingInventory(a), groups: newGroupInventory(a), monitors: newMonitorInventory(a),
-		certificates: newCertificateInventory(a), memberLists: inventory.NewLists[memberRow](),
-	}
-	l.partPages = &partPages{api: a, nodes: func() int { return i.nodes.Counts().All }}
-	l.listedParts = newListedPartsInventory(l.partPages, l.observed)
-	l.room = waiting.New(l.observed.Look, pace)
-	l.parts = inventory.New(inventory.Source[string, *details]{
-		Kind: "load balancer detail", ID: func(d *details) string { return d.loadBalancerID }, Get: l.readParts,
+func newReconciler(c Config, a *api, n *networks, i *instances, adopt registry.Adoption) *reconciler {
+	cluster := &ownership.Cluster{}
+	loadBalancers := inventory.New(inventory.Source[string, *loadBalancer]{
+		Kind: "load balancer", ID: func(b *loadBalancer) string { return b.ID }, List: a.listLoadBalancers, Get: a.getLoadBalancer,
+		Indexes: map[string]func(*loadBalancer) []string{indexName: func(b *loadBalancer) []string { return []string{b.Name} }},
 	})
-	l.Identify = i.Identify
-	l.Reconciler, l.Name, l.LookAgain, l.Creations = l, loadBalancerName, true, services.Creations{Shows: creationShows}
-	return l
+	parts := newPartsReader(a, loadBalancers, cluster, i)
+	ips := newFloatingIPs(c, a, n, cluster)
+	r := &reconciler{
+		config: c, api: a, networks: n, instances: i, cluster: cluster, loadBalancers: loadBalancers, parts: parts, floatingIPs: ips,
+		certificates: newCertificateInventory(a), securityGroups: newSecurityGroups(c.LoadBalancer, a, n, i),
+		writer: &writer{
+			api: a, loadBalancers: loadBalancers, parts: parts, room: waiting.New(loadBalancers.Look, pace),
+			failovers: failovers{last: map[string]time.Time{}},
+		},
+		finder: &finder{
+			config: c, adopt: adopt, cluster: cluster, instances: i, loadBalancers: loadBalancers, parts: parts, floatingIPs: ips,
+		},
+	}
+	r.Identify = i.Identify
+	r.Reconciler, r.Name, r.LookAgain, r.Creations = r, loadBalancerName, true, services.Creations{Shows: creationShows}
+	return r
 }
 
 // EnsureLoadBalancer implements cloudprovider.LoadBalancer. It waits for Octavia itself, because the framework writes a warning for any
 // other result.
-func (l *loadBalancers) EnsureLoadBalancer(
+func (r *reconciler) EnsureLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
 ) (status *v1.LoadBalancerStatus, err error) {
-	defer func(began time.Time) { countReconcile("loadbalancer_ensure", began, failureToCount(err)) }(time.Now())
-	return l.LoadBalancer.EnsureLoadBalancer(ctx, cluster, service, nodes)
+	defer func(began time.Time) { countReconcile("loadbalancer_ensure", began, err) }(time.Now())
+	return r.LoadBalancer.EnsureLoadBalancer(ctx, cluster, service, nodes)
 }
 
 // UpdateLoadBalancer implements cloudprovider.LoadBalancer.
-func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (err error) {
-	defer func(began time.Time) { countReconcile("loadbalancer_update", began, failureToCount(err)) }(time.Now())
-	l.updating.Add(1)
-	defer l.updating.Add(-1)
-	return l.LoadBalancer.UpdateLoadBalancer(ctx, cluster, service, nodes)
+func (r *reconciler) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (err error) {
+	defer func(began time.Time) { countReconcile("loadbalancer_update", began, err) }(time.Now())
+	r.parts.updating.Add(1)
+	defer r.parts.updating.Add(-1)
+	return r.LoadBalancer.UpdateLoadBalancer(ctx, cluster, service, nodes)
 }
 
 // EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer. Objects of other users stay.
-func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) (err error) {
-	defer func(began time.Time) { countReconcile("loadbalancer_delete", began, failureToCount(err)) }(time.Now())
-	return l.LoadBalancer.EnsureLoadBalancerDeleted(ctx, cluster, service)
+func (r *reconciler) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) (err error) {
+	defer func(began time.Time) { countReconcile("loadbalancer_delete", began, err) }(time.Now())
+	return r.LoadBalancer.EnsureLoadBalancerDeleted(ctx, cluster, service)
 }
 
 // PlanLoadBalancer implements contract.Planner.
 func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (contract.Plan, error) {
-	return c.loadBalancers.PlanLoadBalancer(ctx, cluster, service, nodes)
+	return c.reconciler.PlanLoadBalancer(ctx, cluster, service, nodes)
 }
 
-// failureToCount excludes retry hints from the count of failures.
-func failureToCount(err error) error {
-	if _, later := errors.AsType[*cloudproviderapi.RetryError](err); later {
-		return nil
-	}
-	return err
-}
-
-// configFinding returns a warning for an unusable configuration, with the error itself.
-func configFinding(err error) ([]services.Finding, error) {
-	if err == nil {
-		return nil, nil
-	}
-	return []services.Finding{services.Warning(eventConfigError, "%s", err)}, err
+// configFinding returns a warning about an unusable configuration.
+func configFinding(err error) services.Finding {
+	return services.Warning(services.EventConfigError, "%s", err)
 }
 
 // Validate implements services.Reconciler.
-func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error) {
-	_, warnings, err := parseSettings(r.Service, l.config, l.config.LoadBalancer.expectedProvider(r.Service))
+func (r *reconciler) Validate(req services.Request) ([]services.Finding, error) {
+	_, warnings, err := parseSettings(req.Service, r.config, r.config.LoadBalancer.expectedProvider(req.Service))
 	findings := services.Judged(warnings, err)
-	if err == nil && r.Purpose == services.Ensure && len(r.Nodes) == 0 {
-		err = fmt.Errorf("no node can be a member of Service %s/%s", r.Service.Namespace, r.Service.Name)
+	if err == nil && req.Purpose == services.Ensure && len(req.Nodes) == 0 {
+		err = fmt.Errorf("no node can be a member of Service %s/%s", req.Service.Namespace, req.Service.Name)
 	}
 	return findings, err
 }
 
 // Observe implements services.Reconciler.
-func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (o observation, err error) {
-	if asked, _ := sources.ForService(r.Service, annotationSourceRanges); r.Purpose == services.Narrow && !asked.Restricts() {
+func (r *reconciler) Observe(ctx context.Context, req services.Request) (o observed, err error) {
+	if asked, _ := sources.ForService(req.Service, annotationSourceRanges); req.Purpose == services.Narrow && !asked.Restricts() {
 		return o, nil
 	}
-	switch r.Purpose {
+	switch req.Purpose {
 	case services.Ensure, services.Plan, services.Narrow:
-		if o.features, err = l.api.octavia(ctx); err != nil {
+		if o.features.minor, err = r.api.octaviaMinor(ctx); err != nil {
 			return o, err
 		}
-	case services.Delete:
-		_, err := l.settings(r.Service, nil)
-		if err := problemsAbout(err, annotationKeepFloatingIP); err != nil {
-			return o, err // when in doubt nothing is deleted
-		}
-	case services.UpdateNodes, services.Lookup:
+	case services.UpdateNodes, services.Delete, services.Lookup:
 	}
-	o.lb, err = l.find(ctx, r.Cluster, r.Service)
-	if problem, wrong := errors.AsType[*schema.Problem](err); wrong && r.Purpose == services.Narrow {
-		o.lb, err = l.findByName(ctx, r.Cluster, r.Service, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge})
+	lb, err := r.finder.find(ctx, req.Cluster, req.Service)
+	if problem, wrong := errors.AsType[*schema.Problem](err); wrong && req.Purpose == services.Narrow {
+		lb, err = r.finder.findByName(ctx, req.Cluster, req.Service, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge})
 	} else if wrong {
-		return observation{problem: problem}, nil
+		o.problem, err = problem, nil
 	}
+	o.setLoadBalancer(lb, req.Service, r.config)
 	return o, err
 }
 
 // CheckOwner implements services.Reconciler.
-func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o observation) (observation, []services.Finding, error) {
-	wants := r.Purpose == services.Ensure || r.Purpose == services.Plan
+func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o observed) (observed, []services.Finding, error) {
+	wants := req.Purpose == services.Ensure || req.Purpose == services.Plan
 	switch {
 	case o.problem != nil && wants:
-		findings, err := configFinding(o.problem)
-		return o, findings, err
+		return o, []services.Finding{configFinding(o.problem)}, o.problem
 	case o.lb == nil:
-		return observation{features: o.features}, nil, nil // the recorded one is gone
+		return o, nil, nil // the recorded one is gone
 	case wants:
-		role, findings, err := l.admit(ctx, r, o)
+		role, findings, err := r.finder.admit(ctx, req, o)
 		o.role = role
-		_, o.seen = l.looked.Load(o.lb.ID)
-		if err == nil && r.Purpose == services.Plan && o.lb.Status == statusActive {
-			o.parts, err = l.observe(ctx, o.lb)
+		_, o.seen = r.parts.looked.Load(o.lb.ID)
+		if err == nil && req.Purpose == services.Plan && o.lb.Status == statusActive {
+			o.parts, err = r.parts.readCurrent(ctx, o.lb)
 		}
 		return o, findings, err
 	}
-	role, ours, err := l.roleIn(ctx, r.Cluster, r.Service, o.lb)
+	role, ours, err := r.finder.roleIn(ctx, req.Cluster, req.Service, o.lb)
 	if err != nil || !ours {
-		return observation{}, nil, err
+		o.lb = nil
+		return o, nil, err
 	}
 	o.role = role
-	if r.Purpose == services.UpdateNodes {
-		o.features, err = l.checkUpdate(ctx, r, o.lb)
+	if req.Purpose == services.UpdateNodes {
+		o.features.minor, err = r.checkUpdate(ctx, req, o)
 	}
 	return o, nil, err
 }
@@ -280,116 +261,88 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 // errNoNodes prevents the removal of all members at once.
 var errNoNodes = errors.New("no node has an address for the load balancer; its members stay as they are")
 
-// checkUpdate refuses a change of nodes if the desired members are uncertain.
-func (l *loadBalancers) checkUpdate(ctx context.Context, r services.Request, lb *loadBalancer) (f features, err error) {
-	_, err = l.settings(r.Service, lb)
-	if err := problemsAbout(err, annotationNodeSelector, annotationProxyProtocol, annotationForwardedFor, annotationTLSContainerRef,
+// checkUpdate refuses a change of nodes if the desired members are uncertain. It returns the version of Octavia's API.
+func (r *reconciler) checkUpdate(ctx context.Context, req services.Request, o observed) (minor int, err error) {
+	if err := problemsAbout(o.settingsErr, annotationNodeSelector, annotationProxyProtocol, annotationForwardedFor, annotationTLSContainerRef,
 		annotationClass, annotationMemberSubnetID, annotationSubnetID); err != nil {
-		return f, err
+		return 0, err
 	}
-	if f, err = l.api.octavia(ctx); err == nil && len(r.Nodes) == 0 {
+	if minor, err = r.api.octaviaMinor(ctx); err == nil && len(req.Nodes) == 0 {
 		err = errNoNodes
 	}
-	return f, err
+	return minor, err
 }
 
 // Desire implements services.Reconciler.
-func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observation) (desired, []services.Finding, error) {
-	s, err := l.settings(r.Service, o.lb)
-	if err != nil {
-		findings, err := configFinding(err)
-		return desired{}, findings, err
+func (r *reconciler) Desire(ctx context.Context, req services.Request, o observed) (desired, []services.Finding, error) {
+	d, findings, err := r.desire(ctx, req, o)
+	if _, wrong := errors.AsType[*schema.Problem](err); wrong {
+		findings = append(findings, configFinding(err))
 	}
-	findings := l.unsupportedSettings(r.Service, s, o.lb, o.features)
-	if found, err := l.checkCertificates(ctx, s); err != nil {
-		return desired{}, append(findings, found...), err
-	}
-	if o.lb == nil {
-		d, found, err := l.desireNew(ctx, r, s, o.features)
-		return d, append(findings, found...), err
-	}
-	if o.lb.Status == statusError {
-		d := desired{settings: s}
-		if d.renew, err = l.isRenewable(ctx, r.Service, o.lb, o.role); err != nil || !d.renew || r.Purpose != services.Plan {
-			return d, findings, err
-		}
-		d, found, err := l.desireNew(ctx, r, s, o.features)
-		d.renew = true
-		return d, append(findings, found...), err
-	}
-	if o.parts == nil {
-		return desired{settings: s}, findings, nil
-	}
-	d, found, err := l.desire(ctx, r, s, o)
-	return d, append(findings, found...), err
-}
-
-// settings parses the annotations for the given load balancer, if any. Validate has already reported warnings.
-func (l *loadBalancers) settings(service *v1.Service, lb *loadBalancer) (settings, error) {
-	s, _, err := parseSettings(service, l.config, lb.providerOr(l.config.LoadBalancer.Provider))
-	return s, err
-}
-
-// desire computes the desired state of an existing load balancer, and the steps towards it.
-func (l *loadBalancers) desire(ctx context.Context, r services.Request, s settings, o observation) (desired, []services.Finding, error) {
-	d, subnetID := desired{settings: s}, memberSubnet(s, l.config.LoadBalancer, o.lb.VIPSubnetID)
-	var err error
-	if d.members, err = l.backends(ctx, r.Service, r.Nodes, s); err != nil {
-		return d, nil, err
-	}
-	want, err := l.desirePorts(r.Service, s, o.role, o.lb, subnetID, o.features, o.openBackends(d.members))
-	want.crowded = o.crowded
-	if err != nil {
-		findings, err := configFinding(err)
-		return d, findings, err
-	}
-	var findings []services.Finding
-	if len(r.Service.Spec.IPFamilies) > 1 && len(o.lb.AdditionalVIPs) == 0 {
-		findings = append(findings, singleStack(familyOf(r.Service)))
-	}
-	findings = append(findings, l.wantIdentity(o.lb, o.role, o.features, &want)...)
-	d.ports = want.ports
-	d.steps, err = plan(o.lb, o.parts, want, o.role)
-	if more, err := configFinding(err); err != nil {
-		return d, append(findings, more...), err
-	}
-	d.steps = o.dropBlocked(d.steps)
-	d.groups, err = l.planGroups(ctx, r.Service, o, s, subnetID, d.members)
 	return d, findings, err
 }
 
-// desirePorts computes a Service's ports. lb is nil before the creation.
-func (l *loadBalancers) desirePorts(
-	service *v1.Service, s settings, r role, lb *loadBalancer, subnetID string, f features, backends []backend,
-) (wantedState, error) {
-	want := wantedState{serial: l.config.LoadBalancer.Serial}
-	provider := lb.providerOr(l.config.LoadBalancer.Provider)
-	preferIPv6 := familyOf(service) == v1.IPv6Protocol
-	var err error
-	if f.hasACL(provider) {
-		s.sources, err = ofFamilies(s.sources, service, lb)
+func (r *reconciler) desire(ctx context.Context, req services.Request, o observed) (d desired, findings []services.Finding, err error) {
+	if o.settingsErr != nil {
+		return d, nil, o.settingsErr
 	}
-	for i := range service.Spec.Ports {
-		w := wantPort(service, i, s, r, backends, subnetID, provider, f, preferIPv6)
-		if lb != nil && len(lb.AdditionalVIPs) > 0 && s.sources.Everybody() && len(w.listener.AllowedCIDRs) > 0 {
-			w.listener.AllowedCIDRs = []string{"0.0.0.0/0", "::/0"}
+	findings = unsupportedSettings(req.Service, o.settings, o.features, r.config.LoadBalancer)
+	if err := r.checkCertificate(ctx, o.settings); err != nil {
+		return d, findings, err
+	}
+	renew := false
+	if o.lb != nil && o.lb.Status == statusError {
+		if renew, err = r.finder.isRenewable(ctx, req.Service, o.lb, o.role); err != nil || !renew || req.Purpose != services.Plan {
+			return desired{renew: renew}, findings, err
 		}
-		want.ports = append(want.ports, w)
 	}
-	return want, err
+	var found []services.Finding
+	switch {
+	case o.lb == nil || renew:
+		d, found, err = r.desireNew(ctx, req, o)
+		d.renew = renew
+	case o.parts != nil:
+		d, found, err = r.desireExisting(ctx, req, o)
+	}
+	return d, append(findings, found...), err
+}
+
+// desireExisting computes the desired state of an existing load balancer, and the steps towards it.
+func (r *reconciler) desireExisting(
+	ctx context.Context, req services.Request, o observed,
+) (d desired, findings []services.Finding, err error) {
+	if d.members, err = r.instances.backends(ctx, req.Service, req.Nodes, o.settings); err != nil {
+		return d, nil, err
+	}
+	want, err := desirePorts(req.Service, o, d.members, r.config.LoadBalancer)
+	if err != nil {
+		return d, nil, err
+	}
+	if len(req.Service.Spec.IPFamilies) > 1 && len(o.lb.AdditionalVIPs) == 0 {
+		findings = append(findings, singleStack(familyOf(req.Service)))
+	}
+	findings = append(findings, wantIdentity(o, r.config.OwnershipTag, &want)...)
+	if d.steps, err = plan(o.lb, o.parts, want, o.role); err != nil {
+		return d, findings, err
+	}
+	d.ports, d.steps = want.ports, o.dropBlocked(d.steps)
+	d.groups, err = r.securityGroups.plan(ctx, req.Service, o, d.members)
+	return d, findings, err
 }
 
 // Changes implements services.Reconciler. Each step is planned again after the previous one.
-func (l *loadBalancers) Changes(r services.Request, o observation, d desired) ([]change, error) {
+func (r *reconciler) Changes(req services.Request, o observed, d desired) ([]change, error) {
 	switch {
 	case o.lb == nil:
-		return l.creation(r.Service, d), nil
+		return r.creation(req.Service, o.settings, d), nil
 	case o.lb.isPending():
 		return nil, fmt.Errorf("load balancer %s is in %s; what there is to do shows when that has ended", o.lb.ID, o.lb.Status)
+	case o.lb.Status == statusError && d.request != nil: // for plan alone
+		return append(r.repairs(o.lb, d.renew), r.creation(req.Service, o.settings, d)...), nil
 	case o.lb.Status == statusError:
-		return append(l.repairs(o.lb, d.renew), l.creationAfter(r.Service, d)...), nil
+		return r.repairs(o.lb, d.renew), nil
 	}
-	return d.groups.wrap(l.stepChanges(o.lb, o.parts, d.steps, len(o.setbacks))), unexpectedStatus(o.lb)
+	return d.groups.wrap(r.writer.stepChanges(o.lb, o.parts, d.steps, len(o.failures))), unexpectedStatus(o.lb)
 }
 
 // unexpectedStatus returns an error for an unexpected provisioning status.
@@ -401,72 +354,78 @@ func unexpectedStatus(lb *loadBalancer) error {
 }
 
 // Complete implements services.Reconciler: it publishes the address and leaves the previous load balancer.
-func (l *loadBalancers) Complete(ctx context.Context, r *services.Request, o observation, d desired) (observation, error) {
+func (r *reconciler) Complete(ctx context.Context, req *services.Request, o observed, _ desired) (observed, error) {
 	var err error
-	if o.address, err = l.publish(ctx, r, d.settings, o.lb, o.role); err != nil {
+	if o.address, err = r.floatingIPs.publish(ctx, req, o); err != nil {
 		return o, err
 	}
-	if err := l.record(ctx, r, map[string]string{annotationAddress: o.address}); err != nil {
+	if err := r.record(ctx, req, map[string]string{annotationAddress: o.address}); err != nil {
 		return o, err
 	}
-	return o, l.leavePrevious(ctx, r, d.settings, o.lb)
+	return o, r.leavePrevious(ctx, req, o)
 }
 
 // Status implements services.Reconciler.
-func (l *loadBalancers) Status(_ services.Request, o observation, d desired) (*v1.LoadBalancerStatus, error) {
-	return statusOf(o.address, furtherAddresses(o.lb), d.settings, l.config.LoadBalancer), nil
+func (r *reconciler) Status(_ services.Request, o observed, _ desired) (*v1.LoadBalancerStatus, error) {
+	return statusOf(o.address, furtherAddresses(o.lb), o.settings, r.config.LoadBalancer), nil
 }
 
 // NodeChanges implements services.Reconciler: only members, one batch for each pool that differs. If anything was changed, other
 // differences are corrected as well; otherwise they wait for the next reconciliation.
-func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, o observation) ([]change, []services.Finding, error) {
+func (r *reconciler) NodeChanges(ctx context.Context, req services.Request, o observed) ([]change, []services.Finding, error) {
 	switch {
 	case o.lb == nil:
 		return nil, nil, nil
 	case o.lb.Status == statusError:
-		renew, err := l.isRenewable(ctx, r.Service, o.lb, o.role)
+		renew, err := r.finder.isRenewable(ctx, req.Service, o.lb, o.role)
 		if err != nil {
 			return nil, nil, err
 		}
-		return l.repairs(o.lb, renew), nil, nil
+		return r.repairs(o.lb, renew), nil, nil
 	case o.parts == nil:
 		return nil, nil, unexpectedStatus(o.lb)
 	}
-	s, settingsErr := l.settings(r.Service, o.lb)
-	members, err := l.backends(ctx, r.Service, r.Nodes, s)
+	members, err := r.instances.backends(ctx, req.Service, req.Nodes, o.settings)
 	if err != nil {
 		return nil, nil, err
 	}
-	subnetID := memberSubnet(s, l.config.LoadBalancer, o.lb.VIPSubnetID)
-	want, rangesErr := l.desirePorts(r.Service, s, o.role, o.lb, subnetID, o.features, o.openBackends(members))
-	want.crowded = o.crowded
+	want, rangesErr := desirePorts(req.Service, o, members, r.config.LoadBalancer)
 	steps := planMembers(o.parts, want, o.role, portable.Refused(ctx))
-	if o.changed && settingsErr == nil && rangesErr == nil && !portable.Refused(ctx) {
-		l.wantIdentity(o.lb, o.role, o.features, &want)
+	if o.changed && o.settingsErr == nil && rangesErr == nil && !portable.Refused(ctx) {
+		wantIdentity(o, r.config.OwnershipTag, &want)
 		if whole, err := plan(o.lb, o.parts, want, o.role); err == nil { // the next reconciliation reports errors
 			steps = whole
 		}
 	}
-	groups, err := l.planGroups(ctx, r.Service, o, s, subnetID, members)
-	return groups.wrap(l.stepChanges(o.lb, o.parts, o.dropBlocked(steps), len(o.setbacks))), nil, err
+	groups, err := r.securityGroups.plan(ctx, req.Service, o, members)
+	return groups.wrap(r.writer.stepChanges(o.lb, o.parts, o.dropBlocked(steps), len(o.failures))), nil, err
 }
 
-// Exists implements services.Reconciler.
-func (l *loadBalancers) Exists(ctx context.Context, r services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
+// Exists implements services.Reconciler. Invalid annotations do not hide a load balancer.
+func (r *reconciler) Exists(ctx context.Context, req services.Request, o observed) (*v1.LoadBalancerStatus, bool, error) {
 	if o.lb == nil {
-		left, err := l.hasLeftovers(ctx, r.Cluster, r.Service)
+		left, err := r.hasLeftovers(ctx, req, o)
 		return &v1.LoadBalancerStatus{}, left, err
 	}
-	s, _ := l.settings(r.Service, o.lb) // invalid annotations do not hide the load balancer
 	address := o.lb.VIPAddress
-	f, err := l.floatingIPOf(ctx, o.lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
+	f, err := r.floatingIPs.findAt(ctx, o.lb, withinAge(floatingMaxAge))
 	if err != nil {
 		return nil, false, err
 	}
 	if f != nil {
 		address = f.Address
 	}
-	return statusOf(address, furtherAddresses(o.lb), s, l.config.LoadBalancer), true, nil
+	return statusOf(address, furtherAddresses(o.lb), o.settings, r.config.LoadBalancer), true, nil
+}
+
+// hasLeftovers reports whether objects of the Service remain without a load balancer.
+func (r *reconciler) hasLeftovers(ctx context.Context, req services.Request, o observed) (bool, error) {
+	left, err := r.floatingIPs.findUnattached(ctx, req.Cluster, req.Service, withinAge(ensureMaxAge))
+	if err != nil || (len(left) > 0 && !o.settings.keepFloatingIP) {
+		return true, err
+	}
+	groups, err := r.securityGroups.findFor(ctx, req.Service, ensureMaxAge)
+	return len(groups) > 0, err
 }
 
 func furtherAddresses(lb *loadBalancer) []string {
@@ -477,19 +436,4 @@ func furtherAddresses(lb *loadBalancer) []string {
 		}
 	}
 	return list
-}
-
-// writeFindings writes findings from outside a reconciliation.
-func (l *loadBalancers) writeFindings(service *v1.Service, findings []services.Finding) {
-	if l.Events == nil {
-		return
-	}
-	for _, f := range findings {
-		l.Events.Event(service, v1.EventTypeWarning, f.Reason, f.Message)
-	}
-}
-
-// logLeftAlone logs why a Service does not use the load balancer that its annotation or name suggests.
-func logLeftAlone(service *v1.Service, reason error) {
-	klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(service), "reason", reason.Error())
 }

@@ -332,17 +332,17 @@ func TestOVN(t *testing.T) {
 		assert.Equal(t, "SOURCE_IP_PORT", w.sim.Pools()[0].Algorithm, "the only algorithm of ovn is its default")
 		told := strings.Join(w.Events(), "\n")
 		assert.Contains(t, told, eventZoneIgnored)
-		assert.NotContains(t, told, eventRangesIgnored, "the security group holds them")
+		assert.NotContains(t, told, services.EventRangesIgnored, "the security group holds them")
 		assert.Contains(t, fmt.Sprint(groupRules(w)), "tcp 30080 198.51.100.0/24")
 		w.requireNoWrites(s)
 		for _, key := range []string{annotationProxyProtocol, annotationForwardedFor} {
 			bad := rename(web(map[string]string{key: textTrue}), "bad")
-			_, err := w.loadBalancers.Validate(services.Request{Purpose: services.Ensure, Service: bad, Nodes: w.nodes})
+			_, err := w.reconciler.Validate(services.Request{Purpose: services.Ensure, Service: bad, Nodes: w.nodes})
 			require.ErrorContains(t, err, "is not possible with the provider ovn")
 		}
 
 		w, _ = newServedWorld(t, "lb-provider = ovn\n", s)
-		assert.Contains(t, strings.Join(w.Events(), "\n"), eventRangesIgnored)
+		assert.Contains(t, strings.Join(w.Events(), "\n"), services.EventRangesIgnored)
 	})
 }
 
@@ -369,7 +369,7 @@ func TestOldOctavia(t *testing.T) {
 		w.Apply(s)
 		s, _ = w.ensure(s)
 		told := strings.Join(w.Events(), "\n")
-		assert.Contains(t, told, eventRangesIgnored)
+		assert.Contains(t, told, services.EventRangesIgnored)
 		assert.Contains(t, told, eventZoneIgnored)
 		assert.Empty(t, w.sim.LoadBalancers()[0].Tags)
 		assert.Empty(t, w.server.Calls().Refused)
@@ -437,7 +437,7 @@ func TestDualStack(t *testing.T) {
 		assert.Empty(t, w.server.Calls().Refused)
 
 		w, _ = newServedWorld(t, "", dual)
-		assert.Contains(t, strings.Join(w.Events(), "\n"), eventSingleStack)
+		assert.Contains(t, strings.Join(w.Events(), "\n"), services.EventSingleStack)
 
 		// A Service of IPv6 first has no floating address.
 		v6 := web(nil)
@@ -537,7 +537,7 @@ func TestOneBadNodeHoldsNobodyUp(t *testing.T) {
 		assert.Len(t, w.sim.Pools()[0].BackendMembers(), 3, "the node of another cloud has an address")
 		w.nodes = nil
 		w.server.ResetCalls()
-		require.ErrorIs(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), nil), errNoNodes)
+		require.ErrorIs(t, w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), nil), errNoNodes)
 		_, err := w.try(s)
 		require.ErrorContains(t, err, "no node can be a member")
 		assert.Zero(t, w.server.Calls().Writes)
@@ -579,7 +579,7 @@ func TestSecurityGroups(t *testing.T) {
 		assert.Equal(t, []string{"tcp 30081 10.0.0.0/16", "tcp 30999 10.0.0.0/16"}, groupRules(w))
 
 		// Somebody adds a group of theirs to the port between our read and our write.
-		require.NoError(t, w.loadBalancers.createSecurityGroup(t.Context(), rename(web(nil), "theirs")))
+		require.NoError(t, w.reconciler.securityGroups.create(t.Context(), rename(web(nil), "theirs")))
 		groups := w.sim.SecurityGroups()
 		theirs := groups[slices.IndexFunc(groups, func(g openstacksim.SecurityGroup) bool { return g.ID != group })]
 		n4 := w.addNode(openstacksim.Spec{Name: "n4"})
@@ -587,7 +587,7 @@ func TestSecurityGroups(t *testing.T) {
 		require.NoError(t, err)
 		w.sim.ChangePort(ports[0].ID, func(p *openstacksim.Port) { p.SecurityGroups = []string{theirs.ID} })
 		for range 3 {
-			if err = w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes); err == nil {
+			if err = w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes); err == nil {
 				break
 			}
 		}

@@ -62,7 +62,7 @@ func TestLooks(t *testing.T) {
 			s := rename(service("", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443)), fmt.Sprintf("web-%d", i))
 			w.Apply(s)
 			ensure := func() {
-				status, err := w.loadBalancers.EnsureLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes)
+				status, err := w.reconciler.EnsureLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes)
 				require.NoError(w.T, err)
 				s = w.SetStatus(s, status)
 			}
@@ -83,7 +83,7 @@ func TestLooks(t *testing.T) {
 			w.Apply(s)
 			before := len(w.sim.Works())
 			step("creation as on a real Octavia", 1, 16, func() {
-				_, err := w.loadBalancers.EnsureLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes)
+				_, err := w.reconciler.EnsureLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes)
 				require.NoError(w.T, err)
 			})
 			assert.GreaterOrEqual(w.T, w.sim.Works()[before], 5*time.Second)

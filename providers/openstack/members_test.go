@@ -269,7 +269,7 @@ func TestUnknownSubnetMovesNoMembers(t *testing.T) {
 		now.Annotations[annotationMemberSubnetID] = "typo"
 		w.Apply(now)
 		w.addNode(openstacksim.Spec{Name: "n3"})
-		require.ErrorContains(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes), annotationMemberSubnetID)
+		require.ErrorContains(t, w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes), annotationMemberSubnetID)
 		assert.Equal(t, []string{"tcp 30080 10.9.0.0/16"}, groupRules(w))
 	})
 }

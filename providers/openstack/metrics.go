@@ -1,12 +1,14 @@
 package openstack
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 )
@@ -52,10 +54,11 @@ func countCall(operation string, began time.Time, err error) {
 	}
 }
 
+// countReconcile counts an operation of the framework. A request to come back is no failure.
 func countReconcile(operation string, began time.Time, err error) {
 	reconcileTotal.WithLabelValues(operation).Inc()
 	reconcileDuration.WithLabelValues(operation).Observe(time.Since(began).Seconds())
-	if err != nil {
+	if _, later := errors.AsType[*cloudproviderapi.RetryError](err); err != nil && !later {
 		reconcileErrors.WithLabelValues(operation).Inc()
 	}
 }

@@ -178,15 +178,31 @@ func poolProtocol(listener string, s settings) string {
 	return listener
 }
 
-func checksHealthPort(service *v1.Service, s settings, protocol, provider string, f features) bool {
+func checksHealthPort(service *v1.Service, s settings, protocol string, f features) bool {
 	return s.monitor && service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort > 0 &&
-		f.hasHTTPMonitor(provider, transportOf(protocol))
+		f.hasHTTPMonitor(transportOf(protocol))
 }
 
-func wantPort(
-	service *v1.Service, index int, s settings, r role, backends []backend, subnetID, provider string, f features, preferIPv6 bool,
-) wantedPort {
-	p := service.Spec.Ports[index]
+// desirePorts computes a Service's ports.
+func desirePorts(service *v1.Service, o observed, members []backend, c loadBalancerConfig) (wantedState, error) {
+	want := wantedState{serial: c.Serial, crowded: o.crowded}
+	var err error
+	if o.features.hasACL() {
+		o.settings.sources, err = ofFamilies(o.settings.sources, service, o.lb)
+	}
+	members = o.openBackends(members)
+	for i := range service.Spec.Ports {
+		w := desirePort(service, i, o, members, memberSubnet(o.settings, c, o.lb.VIPSubnetID))
+		if len(o.lb.AdditionalVIPs) > 0 && o.settings.sources.Everybody() && len(w.listener.AllowedCIDRs) > 0 {
+			w.listener.AllowedCIDRs = []string{allAddresses(false), allAddresses(true)}
+		}
+		want.ports = append(want.ports, w)
+	}
+	return want, err
+}
+
+func desirePort(service *v1.Service, index int, o observed, backends []backend, subnetID string) wantedPort {
+	p, s, f, r := service.Spec.Ports[index], o.settings, o.features, o.role
 	protocol := listenerProtocol(p, s)
 	l := listenerRequest{Name: partName("listener", index, r.name), Protocol: protocol, Port: int(p.Port), ConnectionLimit: s.ConnectionLimit}
 	if f.hasTags() {
@@ -195,22 +211,19 @@ func wantPort(
 			l.Tags = append(l.Tags, r.mark)
 		}
 	}
-	if f.hasTimeouts(provider) {
+	if f.hasTimeouts() {
 		l.ClientData, l.MemberConnect, l.MemberData, l.TCPInspect = &s.ClientData, &s.MemberConnect, &s.MemberData, &s.TCPInspect
 	}
-	switch protocol {
-	case protocolTerminatedHTTPS:
+	if protocol == protocolTerminatedHTTPS {
 		l.TLSContainerRef = s.TLSContainerRef
-		fallthrough
-	case protocolHTTP:
-		if s.forwardedFor {
-			l.InsertHeaders = map[string]string{forwardedFor: textTrue}
-		}
 	}
-	if f.hasACL(provider) {
-		l.AllowedCIDRs = s.sources.Texts(allAddresses(preferIPv6))
+	if s.forwardedFor && (protocol == protocolHTTP || protocol == protocolTerminatedHTTPS) {
+		l.InsertHeaders = map[string]string{forwardedFor: textTrue}
 	}
-	byHealthPort := checksHealthPort(service, s, protocol, provider, f)
+	if f.hasACL() {
+		l.AllowedCIDRs = s.sources.Texts(allAddresses(familyOf(service) == v1.IPv6Protocol))
+	}
+	byHealthPort := checksHealthPort(service, s, protocol, f)
 	w := wantedPort{listener: l, pool: poolRequest{Name: partName("pool", index, r.name), Protocol: poolProtocol(protocol, s), Method: s.Method}}
 	if f.hasTags() && r.mark != "" {
 		w.tags = []string{r.name, r.mark}

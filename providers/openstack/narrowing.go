@@ -15,10 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
-	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
-
-var _ services.Narrower[observation] = (*loadBalancers)(nil)
 
 // narrowing holds the clients that may connect during a change: if whole, all desired ones, otherwise only those that could before.
 type narrowing struct {
@@ -28,42 +25,40 @@ type narrowing struct {
 }
 
 // Narrowing implements services.Narrower: in listeners, and with ovn, which keeps the client's address, in the security group.
-func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, o observation) ([]change, error) {
-	asked, _ := sources.ForService(r.Service, annotationSourceRanges)
-	if o.lb == nil || !asked.Restricts() {
+func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o observed) ([]change, error) {
+	if o.lb == nil || !o.settings.sources.Restricts() {
 		return nil, nil
 	}
-	n := narrowing{asked, r.Purpose != services.Narrow}
-	provider := o.lb.providerOr(l.config.LoadBalancer.Provider)
-	inGroups := provider == providerOVN && l.config.LoadBalancer.ManageSecurityGroups
-	inListeners := o.features.hasACL(provider) && o.lb.Status != statusError // Octavia does not change listeners in ERROR
+	n := narrowing{o.settings.sources, req.Purpose != services.Narrow}
+	inGroups := o.features.isOVN() && r.config.LoadBalancer.ManageSecurityGroups
+	inListeners := o.features.hasACL() && o.lb.Status != statusError // Octavia does not change listeners in ERROR
 	if !inGroups && !inListeners {
 		return nil, nil
 	}
 	parts, err := o.parts, error(nil)
 	if parts == nil {
-		parts, err = l.observeFromListings(ctx, o.lb)
+		parts, err = r.parts.readListed(ctx, o.lb)
 	}
 	var changes []change
 	if inGroups {
 		var groupErr error
-		changes, groupErr = l.narrowGroups(ctx, r.Service, o, parts, n)
+		changes, groupErr = r.securityGroups.planNarrowing(ctx, req.Service, o, parts, n)
 		err = errors.Join(err, groupErr)
 	}
 	if parts == nil || !inListeners {
 		return changes, err
 	}
-	n.Set, _ = ofFamilies(n.Set, r.Service, o.lb)
+	n.Set, _ = ofFamilies(n.Set, req.Service, o.lb)
 	var steps []step
 	for _, have := range parts.listeners {
 		if st, due := n.listenerStep(o.lb, have); due && o.role.isOwn(have) {
 			steps = append(steps, st)
 		}
 	}
-	listeners := l.stepChanges(o.lb, parts, steps, 0)
+	listeners := r.writer.stepChanges(o.lb, parts, steps, 0)
 	for i, st := range steps {
-		listeners[i].Make = func(ctx context.Context, r *services.Request, o observation) (observation, error) {
-			return l.narrowListener(ctx, r, o, st.id, n)
+		listeners[i].Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+			return r.writer.narrowListener(ctx, req, o, st.id, n)
 		}
 	}
 	return append(changes, listeners...), err
@@ -98,19 +93,19 @@ func noAddress(v6 bool) string {
 }
 
 // narrowListener narrows one listener as soon as Octavia can change it.
-func (l *loadBalancers) narrowListener(
-	ctx context.Context, r *services.Request, o observation, id string, n narrowing,
-) (_ observation, err error) {
+func (w *writer) narrowListener(
+	ctx context.Context, req *services.Request, o observed, id string, n narrowing,
+) (_ observed, err error) {
 	for {
 		if o.lb.isPending() {
-			lb, err := l.waitUntilIdle(ctx, o.lb.ID, o.lb.Status)
+			lb, err := w.waitUntilIdle(ctx, o.lb.ID, o.lb.Status)
 			if err != nil || lb == nil {
 				return o, cmp.Or(err, errWentAway)
 			}
 			o.lb, o.parts = lb, nil
 		}
 		if o.parts == nil || o.parts.listed {
-			if o.parts, err = l.observe(ctx, o.lb); err != nil {
+			if o.parts, err = w.parts.readCurrent(ctx, o.lb); err != nil {
 				return o, err
 			}
 		}
@@ -122,7 +117,7 @@ func (l *loadBalancers) narrowListener(
 		if !due {
 			return o, nil
 		}
-		if o, err = l.makeStep(ctx, r, o, st, 0); err != nil || o.parts != nil {
+		if o, err = w.makeStep(ctx, req, o, st, 0); err != nil || o.parts != nil {
 			o.settled = err == nil
 			return o, err
 		}
@@ -163,14 +158,14 @@ func clientPorts(service *v1.Service, d *details, r role) map[clientRule]bool {
 	return ports
 }
 
-// narrowGroups narrows the client rules of a Service's security groups, with one change for each port.
-func (l *loadBalancers) narrowGroups(
-	ctx context.Context, service *v1.Service, o observation, d *details, n narrowing,
+// planNarrowing narrows the client rules of a Service's security groups, with one change for each port.
+func (sg *securityGroups) planNarrowing(
+	ctx context.Context, service *v1.Service, o observed, d *details, n narrowing,
 ) (changes []change, err error) {
-	groups, err := l.securityGroups(ctx, service, newMaxAge)
+	groups, err := sg.findFor(ctx, service, newMaxAge)
 	for _, g := range groups {
 		for _, rules := range n.rules(g, service, d, o.role) {
-			changes = append(changes, l.ruleNarrowing(g, rules))
+			changes = append(changes, sg.narrowing(g, rules))
 		}
 	}
 	return changes, err
@@ -214,26 +209,19 @@ func (n narrowing) rules(g securityGroup, service *v1.Service, d *details, as ro
 	return list
 }
 
-// ruleNarrowing returns the change that narrows the clients of a port.
-func (l *loadBalancers) ruleNarrowing(g securityGroup, c ruleChanges) change {
-	return change{
-		Planned: contract.Planned{Action: contract.PlanChange, Object: "security group " + g.Name, Detail: "narrow who reaches a port"},
-		Compare: func() (before, after any) {
-			return map[string]any{"rules": texts(c.remove)}, map[string]any{"rules": texts(c.add)}
-		},
-		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
-			return o, l.narrowRules(ctx, g.ID, c)
-		},
-	}
+// narrowing returns the change that narrows the clients of a port.
+func (sg *securityGroups) narrowing(g securityGroup, c ruleChanges) change {
+	return changeOf(g, "narrow who reaches a port", map[string]any{"rules": texts(c.remove)}, map[string]any{"rules": texts(c.add)},
+		func(ctx context.Context) error { return sg.narrowRules(ctx, g.ID, c) })
 }
 
 // narrowRules first admits the clients that may connect, then shuts out the others. A rule stays while a temporary failure prevents
 // opening a part of it. If the quota is exhausted, rules are closed first.
-func (l *loadBalancers) narrowRules(ctx context.Context, groupID string, c ruleChanges) error {
+func (sg *securityGroups) narrowRules(ctx context.Context, groupID string, c ruleChanges) error {
 	var failed []error
 	var later, crowded []securityRule
 	for _, r := range c.add {
-		err := l.openRuleAgain(ctx, groupID, r)
+		err := sg.openRuleAgain(ctx, groupID, r)
 		switch {
 		case errors.Is(err, cloudapi.ErrQuota):
 			crowded = append(crowded, r)
@@ -248,11 +236,11 @@ func (l *loadBalancers) narrowRules(ctx context.Context, groupID string, c ruleC
 			return r.network().Bits() <= o.network().Bits() && r.network().Contains(o.network().Addr())
 		}
 		if !slices.ContainsFunc(later, covers) {
-			failed = append(failed, l.closeRule(ctx, groupID, r))
+			failed = append(failed, sg.closeRule(ctx, groupID, r))
 		}
 	}
 	for _, r := range crowded {
-		failed = append(failed, l.openRule(ctx, groupID, r))
+		failed = append(failed, sg.openRule(ctx, groupID, r))
 	}
 	return errors.Join(failed...)
 }
@@ -261,12 +249,12 @@ func (l *loadBalancers) narrowRules(ctx context.Context, groupID string, c ruleC
 const openTries = 3
 
 // openRuleAgain adds a rule and retries temporary failures. A call whose response was lost may have succeeded.
-func (l *loadBalancers) openRuleAgain(ctx context.Context, groupID string, rule securityRule) (err error) {
+func (sg *securityGroups) openRuleAgain(ctx context.Context, groupID string, rule securityRule) (err error) {
 	for range openTries {
-		if err = l.openRule(ctx, groupID, rule); err == nil || !cloudapi.Retryable(err) {
+		if err = sg.openRule(ctx, groupID, rule); err == nil || !cloudapi.Retryable(err) {
 			return err
 		}
-		g, lookErr := l.groups.Get(ctx, groupID, inventory.Query{})
+		g, lookErr := sg.Get(ctx, groupID, inventory.Query{})
 		if lookErr != nil {
 			return errors.Join(err, lookErr)
 		}

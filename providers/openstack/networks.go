@@ -3,7 +3,6 @@ package openstack
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"path"
@@ -14,9 +13,11 @@ import (
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack/utils"
+	"k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
 type networkBody struct {
@@ -42,36 +43,10 @@ type networks struct {
 }
 
 func newNetworks(a *api) *networks {
-	return &networks{
-		networks: inventory.New(inventory.Source[string, networkBody]{
-			Kind: "network", Patience: readPatience, ID: func(n networkBody) string { return n.ID },
-			List: func(ctx context.Context) ([]networkBody, int, error) {
-				return listAll[networkBody](ctx, a, network, "networks", "networks", pageQuery())
-			},
-			Get: func(ctx context.Context, id string) (networkBody, error) {
-				n, err := get(ctx, a, network, "reading network "+id, "networks/"+id, "network", func(n *networkBody) bool { return n.ID == id })
-				return valueOf(n), err
-			},
-		}),
-		subnets: inventory.New(inventory.Source[string, subnet]{
-			Kind: "subnet", Patience: readPatience, ID: func(s subnet) string { return s.ID },
-			List: func(ctx context.Context) ([]subnet, int, error) {
-				return listAll[subnet](ctx, a, network, "subnets", "subnets", pageQuery())
-			},
-			Get: func(ctx context.Context, id string) (subnet, error) {
-				s, err := get(ctx, a, network, "reading subnet "+id, "subnets/"+id, "subnet", func(s *subnet) bool { return s.ID == id })
-				return valueOf(s), err
-			},
-		}),
-	}
-}
-
-func valueOf[T any](p *T) T {
-	if p == nil {
-		var none T
-		return none
-	}
-	return *p
+	ofNetworks := sourceOf(a, network, "network", "networks", func(n networkBody) string { return n.ID })
+	ofSubnets := sourceOf(a, network, "subnet", "subnets", func(s subnet) string { return s.ID })
+	ofNetworks.Patience, ofSubnets.Patience = readPatience, readPatience
+	return &networks{networks: inventory.New(ofNetworks), subnets: inventory.New(ofSubnets)}
 }
 
 func (n *networks) network(ctx context.Context, id string) (networkBody, error) {
@@ -174,8 +149,53 @@ func matchesTags(choice string, have []string) bool {
 	return match != negated
 }
 
-// features tells which features a version of Octavia's API has.
-type features struct{ minor int }
+// placeSecondVIP adds a VIP of the other family if Octavia supports that, and the network has a subnet for it.
+func (n *networks) placeSecondVIP(
+	ctx context.Context, service *v1.Service, f features, request *loadBalancerRequest,
+) ([]services.Finding, error) {
+	alone := []services.Finding{singleStack(service.Spec.IPFamilies[0])}
+	if !f.hasMoreVIPs() {
+		return alone, nil
+	}
+	networkID, family := request.VIPNetworkID, 4
+	if request.VIPSubnetID != "" {
+		first, err := n.subnet(ctx, request.VIPSubnetID)
+		if err != nil {
+			return nil, cloudapi.NotAbsence(err)
+		}
+		networkID, family = first.NetworkID, first.IPVersion
+	}
+	second, err := n.subnetOfFamily(ctx, networkID, 10-family)
+	switch {
+	case err != nil:
+		return nil, err
+	case second == "":
+		return alone, nil
+	}
+	request.AdditionalVIPs = []additionalVIP{{SubnetID: second}}
+	return nil, nil
+}
+
+// subnetOfFamily returns the network's first subnet of IPv4 or IPv6, or "". Octavia itself would choose IPv4.
+func (n *networks) subnetOfFamily(ctx context.Context, networkID string, version int) (string, error) {
+	all, err := n.subnets.All(ctx, inventory.Query{MaxAge: networksMaxAge})
+	if err != nil {
+		return "", err
+	}
+	slices.SortFunc(all, func(a, b subnet) int { return strings.Compare(a.ID, b.ID) })
+	for _, one := range all {
+		if one.NetworkID == networkID && one.IPVersion == version {
+			return one.ID, nil
+		}
+	}
+	return "", nil
+}
+
+// features tells what Octavia supports, by the minor version of its API and the load balancer's provider.
+type features struct {
+	minor    int
+	provider string
+}
 
 // Minor versions of Octavia's API 2.x that introduced a feature, from its release notes.
 const (
@@ -188,69 +208,59 @@ const (
 	minorMoreVIPs   = 26
 )
 
-func (f features) hasTimeouts(provider string) bool {
-	return f.minor >= minorTimeouts && provider != providerOVN
-}
+func (f features) isOVN() bool { return f.provider == providerOVN }
+
+func (f features) hasTimeouts() bool { return f.minor >= minorTimeouts && !f.isOVN() }
+
 func (f features) hasTags() bool { return f.minor >= minorTags }
-func (f features) hasFlavors(provider string) bool {
-	return f.minor >= minorFlavors && provider != providerOVN
-}
 
-func (f features) hasACL(provider string) bool { return f.minor >= minorACL && provider != providerOVN }
+func (f features) hasFlavors() bool { return f.minor >= minorFlavors && !f.isOVN() }
 
-func (f features) hasZones(provider string) bool {
-	return f.minor >= minorZones && provider != providerOVN
-}
+func (f features) hasACL() bool { return f.minor >= minorACL && !f.isOVN() }
 
-func (f features) hasMoreVIPs(provider string) bool {
-	return f.minor >= minorMoreVIPs && provider != providerOVN
-}
+func (f features) hasZones() bool { return f.minor >= minorZones && !f.isOVN() }
 
-func (f features) hasHTTPMonitor(provider, protocol string) bool {
-	return provider != providerOVN && (protocol != protocolUDP || f.minor >= minorUDPMonitor)
+func (f features) hasMoreVIPs() bool { return f.minor >= minorMoreVIPs && !f.isOVN() }
+
+func (f features) hasHTTPMonitor(protocol string) bool {
+	return !f.isOVN() && (protocol != protocolUDP || f.minor >= minorUDPMonitor)
 }
 
 var octaviaVersion = regexp.MustCompile(`^v2\.([0-9]+)$`)
 
-// octavia reads the features of Octavia once. A failed read is an error, because otherwise load balancers would be created without these
-// features.
-func (a *api) octavia(ctx context.Context) (features, error) {
-	unlock, err := a.once.Lock(ctx, "features")
+// octaviaMinor reads the minor version of Octavia's API once. A failed read is an error, because otherwise load balancers would be created
+// without the features of the version.
+func (a *api) octaviaMinor(ctx context.Context) (int, error) {
+	unlock, err := a.once.Lock(ctx, "versions of Octavia")
 	if err != nil {
-		return features{}, fmt.Errorf("waiting for the versions of Octavia: %w", err)
+		return 0, fmt.Errorf("waiting for the versions of Octavia: %w", err)
 	}
 	defer unlock()
-	a.mu.Lock()
-	known := a.features
-	a.mu.Unlock()
-	if known != nil {
-		return *known, nil
+	if a.minor != nil {
+		return *a.minor, nil
 	}
 	client, err := a.service(ctx, loadBalancing)
 	if err != nil {
-		return features{}, err
+		return 0, err
 	}
 	// Versions are listed at the root, even if the catalog's address contains one.
 	root, err := utils.BaseEndpoint(client.Endpoint)
 	if err != nil {
-		return features{}, fmt.Errorf("reading the endpoint of Octavia: %w", err)
+		return 0, fmt.Errorf("reading the endpoint of Octavia: %w", err)
 	}
-	root = strings.TrimRight(root, "/") + "/"
-	list, err := a.octaviaVersions(ctx, client, root)
+	list, err := a.octaviaVersions(ctx, client, strings.TrimRight(root, "/")+"/")
 	if err != nil {
-		return features{}, cloudapi.NotAbsence(err)
+		return 0, cloudapi.NotAbsence(err)
 	}
-	f := features{}
+	highest := 0
 	for _, v := range list {
 		if m := octaviaVersion.FindStringSubmatch(v.ID); m != nil {
 			minor, _ := strconv.Atoi(m[1]) // the expression matches only digits
-			f.minor = max(f.minor, minor)
+			highest = max(highest, minor)
 		}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.features = &f
-	return f, nil
+	a.minor = &highest
+	return highest, nil
 }
 
 type apiVersion struct {
@@ -276,9 +286,6 @@ func (a *api) octaviaVersions(ctx context.Context, client *gophercloud.ServiceCl
 	})
 }
 
-// errNoExtensions: an empty list of extensions cannot come from Neutron.
-var errNoExtensions = errors.New("Neutron lists no extension at all") //nolint:staticcheck // a name
-
 // hasExtension reports whether Neutron has an extension. The list is read once.
 func (a *api) hasExtension(ctx context.Context, alias string) (bool, error) {
 	unlock, err := a.once.Lock(ctx, "extensions")
@@ -286,25 +293,19 @@ func (a *api) hasExtension(ctx context.Context, alias string) (bool, error) {
 		return false, fmt.Errorf("waiting for the extensions of Neutron: %w", err)
 	}
 	defer unlock()
-	a.mu.Lock()
-	known := a.extensions
-	a.mu.Unlock()
-	if known == nil {
+	if a.extensions == nil {
 		type extension struct{ Alias string }
 		list, _, err := listAll[extension](ctx, a, network, "extensions", "extensions", nil)
-		if err == nil && len(list) == 0 {
-			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "listing extensions", Message: errNoExtensions.Error()}
+		if err == nil && len(list) == 0 { // Neutron always has some
+			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "listing extensions", Message: "Neutron lists no extension at all"}
 		}
 		if err != nil {
 			return false, cloudapi.NotAbsence(err)
 		}
-		known = map[string]bool{}
+		a.extensions = map[string]bool{}
 		for _, e := range list {
-			known[e.Alias] = true
+			a.extensions[e.Alias] = true
 		}
-		a.mu.Lock()
-		a.extensions = known
-		a.mu.Unlock()
 	}
-	return known[alias], nil
+	return a.extensions[alias], nil
 }

@@ -8,11 +8,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 )
 
 const (
@@ -249,79 +246,8 @@ func (a *api) getLoadBalancer(ctx context.Context, id string) (*loadBalancer, er
 }
 
 func (a *api) createLoadBalancer(ctx context.Context, r loadBalancerRequest) (*loadBalancer, error) {
-	return withID(request[loadBalancer](ctx, a, loadBalancing, "creating load balancer "+r.Name, http.MethodPost, "lbaas/loadbalancers",
-		underKey("loadbalancer", r), "loadbalancer", http.StatusCreated, http.StatusAccepted))
-}
-
-// withID rejects a response to a creation that lacks an ID.
-func withID(b *loadBalancer, err error) (*loadBalancer, error) {
-	if err == nil && b.ID == "" {
-		return nil, &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "creating a load balancer", Message: errWrongAnswer.Error()}
-	}
-	return b, err
-}
-
-func underKey(key string, v any) map[string]any { return map[string]any{key: v} }
-
-func newMonitorInventory(a *api) *inventory.Inventory[string, *monitor] {
-	return inventory.New(inventory.Source[string, *monitor]{
-		Kind: "health monitor", ID: func(m *monitor) string { return m.ID },
-		List: func(ctx context.Context) ([]*monitor, int, error) {
-			return listAll[*monitor](ctx, a, loadBalancing, "lbaas/healthmonitors", "healthmonitors", pageQuery())
-		},
-		Get: func(ctx context.Context, id string) (*monitor, error) {
-			return get(ctx, a, loadBalancing, "reading health monitor "+id, "lbaas/healthmonitors/"+id, "healthmonitor", func(m *monitor) bool { return m.ID == id })
-		},
-	})
-}
-
-const (
-	// firstMonitorsMaxAge lets all load balancers share one listing of monitors after a start.
-	firstMonitorsMaxAge = time.Minute
-	// monitorsMaxAge is for later reads, which follow a change. It is shorter than any change takes.
-	monitorsMaxAge = 500 * time.Millisecond
-)
-
-// readParts reads the parts of a load balancer. The first read may use listings shared by all load balancers.
-func (l *loadBalancers) readParts(ctx context.Context, id string) (*details, error) {
-	d := &details{loadBalancerID: id}
-	age := monitorsMaxAge
-	if _, before := l.looked.LoadOrStore(id, struct{}{}); !before {
-		age = firstMonitorsMaxAge
-		if listed, err := l.partsAtStart(ctx, id); listed != nil || err != nil {
-			return listed, err
-		}
-	}
-	var err error
-	if d.listeners, d.pools, _, err = l.partPages.list(ctx, "loadbalancer_id", id); err != nil {
-		return nil, err
-	}
-	reads := l.monitorReads(ctx, d, age)
-	for i := range d.pools {
-		p := &d.pools[i]
-		reads = append(reads, func() (err error) { p.members, err = l.readMembers(ctx, p.ID); return err })
-	}
-	d.forgetIDs()
-	return d, waiting.Together(reads...)
-}
-
-func (l *loadBalancers) monitorReads(ctx context.Context, d *details, age time.Duration) (reads []func() error) {
-	for i := range d.pools {
-		if p := &d.pools[i]; p.MonitorID != "" {
-			reads = append(reads, func() (err error) {
-				p.monitor, err = l.monitors.Get(ctx, p.MonitorID, inventory.Query{MaxAge: age, Expected: len(d.pools)})
-				return err
-			})
-		}
-	}
-	return reads
-}
-
-func membersPath(poolID string) string { return "lbaas/pools/" + poolID + "/members" }
-
-func (l *loadBalancers) readMembers(ctx context.Context, poolID string) (memberSet, error) {
-	members, _, err := listAll[member](ctx, l.api, loadBalancing, membersPath(poolID), "members", pageQuery())
-	return memberSetOf(members, l.memberLists), err
+	return requestObject(ctx, a, loadBalancing, "creating load balancer "+r.Name, http.MethodPost, "lbaas/loadbalancers",
+		map[string]any{"loadbalancer": r}, "loadbalancer", func(b *loadBalancer) bool { return b.ID != "" }, http.StatusCreated, http.StatusAccepted)
 }
 
 // stepKind is a change of one object of a load balancer. Octavia makes one change to a load balancer at a time.
@@ -360,62 +286,45 @@ type step struct {
 	beside bool
 }
 
-// call returns the method and path of a step, and the key of its body. {} is replaced by the step's object.
-func (k stepKind) call() (method, path, key string) {
-	switch k {
-	case deletePool:
-		return http.MethodDelete, "pools/{}", ""
-	case deleteListener:
-		return http.MethodDelete, "listeners/{}", ""
-	case createListener:
-		return http.MethodPost, "listeners", "listener"
-	case updateListener:
-		return http.MethodPut, "listeners/{}", "listener"
-	case createPool:
-		return http.MethodPost, "pools", "pool"
-	case updatePool:
-		return http.MethodPut, "pools/{}", "pool"
-	case setMembers:
-		return http.MethodPut, "pools/{}/members", ""
-	case addMember:
-		return http.MethodPost, "pools/{}/members", "member"
-	case removeMember:
-		return http.MethodDelete, "pools/{}/members/", ""
-	case createMonitor:
-		return http.MethodPost, "healthmonitors", "healthmonitor"
-	case updateMonitor:
-		return http.MethodPut, "healthmonitors/{}", "healthmonitor"
-	case deleteMonitor:
-		return http.MethodDelete, "healthmonitors/{}", ""
-	case updateLoadBalancer:
-		return http.MethodPut, "loadbalancers/{}", "loadbalancer"
-	}
-	return "", "", ""
+// calls are the methods and paths of steps, and the keys of their bodies. {} is replaced by the step's object.
+var calls = map[stepKind]struct{ method, path, key string }{
+	deletePool:         {http.MethodDelete, "pools/{}", ""},
+	deleteListener:     {http.MethodDelete, "listeners/{}", ""},
+	createListener:     {http.MethodPost, "listeners", "listener"},
+	updateListener:     {http.MethodPut, "listeners/{}", "listener"},
+	createPool:         {http.MethodPost, "pools", "pool"},
+	updatePool:         {http.MethodPut, "pools/{}", "pool"},
+	setMembers:         {http.MethodPut, "pools/{}/members", ""},
+	addMember:          {http.MethodPost, "pools/{}/members", "member"},
+	removeMember:       {http.MethodDelete, "pools/{}/members/", ""},
+	createMonitor:      {http.MethodPost, "healthmonitors", "healthmonitor"},
+	updateMonitor:      {http.MethodPut, "healthmonitors/{}", "healthmonitor"},
+	deleteMonitor:      {http.MethodDelete, "healthmonitors/{}", ""},
+	updateLoadBalancer: {http.MethodPut, "loadbalancers/{}", "loadbalancer"},
 }
 
 // do makes the call of a step and returns the ID of a created object. Deleting a missing object succeeds.
 func (a *api) do(ctx context.Context, st step) (made string, err error) {
-	method, at, key := st.kind.call()
-	at = "lbaas/" + strings.Replace(at, "{}", st.id, 1) + st.member.ID
+	call := calls[st.kind]
+	at := "lbaas/" + strings.Replace(call.path, "{}", st.id, 1) + st.member.ID
 	doing := fmt.Sprintf("%s %s", st.kind, st.id)
 	switch {
-	case method == http.MethodDelete:
-		_, err := request[struct{}](ctx, a, loadBalancing, doing, method, at, nil, "", http.StatusNoContent, http.StatusAccepted)
+	case call.method == http.MethodDelete:
+		_, err := request[struct{}](ctx, a, loadBalancing, doing, call.method, at, nil, "", http.StatusNoContent, http.StatusAccepted)
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			return "", nil
 		}
 		return "", err
 	case st.kind == setMembers: // the response is empty
-		all := underKey("members", append([]memberRequest{}, st.members...))
-		_, err := request[struct{}](ctx, a, loadBalancing, doing, method, at, all, "", http.StatusAccepted, http.StatusNoContent)
+		all := map[string]any{"members": append([]memberRequest{}, st.members...)}
+		_, err := request[struct{}](ctx, a, loadBalancing, doing, call.method, at, all, "", http.StatusAccepted, http.StatusNoContent)
 		return "", err
 	}
-	after, err := request[reference](
-		ctx, a, loadBalancing, doing, method, at, underKey(key, st.body), key, http.StatusOK, http.StatusCreated, http.StatusAccepted,
+	after, err := requestObject(
+		ctx, a, loadBalancing, doing, call.method, at, map[string]any{call.key: st.body}, call.key,
+		func(r *reference) bool { return r.ID != "" && (call.method == http.MethodPost || r.ID == st.id) },
+		http.StatusOK, http.StatusCreated, http.StatusAccepted,
 	)
-	if err == nil && (after.ID == "" || (method == http.MethodPut && after.ID != st.id)) {
-		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
-	}
 	if err != nil {
 		return "", err
 	}

@@ -17,12 +17,12 @@ import (
 
 // Orphans implements contract.OrphanFinder: load balancers with this cluster's mark that neither a Service nor another cluster uses.
 func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract.Orphan, error) {
-	l := c.loadBalancers
-	mark, err := l.cluster.KnownMark(ctx)
+	r := c.reconciler
+	mark, err := r.cluster.KnownMark(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all, err := l.observed.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
+	all, err := r.loadBalancers.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract
 		if !slices.Contains(lb.Tags, mark) || lb.isLeaving() || isShared(lb, role{name: lb.Name}) {
 			continue
 		}
-		addresses, err := l.addressesOf(ctx, lb)
+		addresses, err := r.floatingIPs.listAddresses(ctx, lb)
 		if err != nil {
 			return nil, err
 		}
@@ -82,32 +82,32 @@ func showsOther(s *v1.Service, addresses []string) bool {
 // DeleteOrphan implements contract.OrphanFinder. A floating address made by a controller is deleted too. Load balancer and Services are
 // read again, because the list may be outdated; any trace of an existing Service prevents the deletion.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
-	l := c.loadBalancers
-	unlock, err := l.Lock(ctx, o.ID)
+	r := c.reconciler
+	unlock, err := r.Lock(ctx, o.ID)
 	if err != nil {
 		return fmt.Errorf("waiting for a Service of load balancer %s: %w", o.ID, err)
 	}
 	defer unlock()
-	lb, err := l.observed.Get(ctx, o.ID, inventory.Query{})
+	lb, err := r.loadBalancers.Get(ctx, o.ID, inventory.Query{})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if err := l.checkOrphan(ctx, o, lb); err != nil {
+	if err := r.finder.checkOrphan(ctx, o, lb); err != nil {
 		return err
 	}
 	// The security group goes first: if the deletion fails, the load balancer is listed again, but no list shows its group.
 	_, uid := ownership.Marked(lb.Tags)
-	if err := l.dropGroupsOf(ctx, uid); err != nil {
+	if err := r.securityGroups.dropByUID(ctx, uid); err != nil {
 		return err
 	}
-	if err := l.releaseFloatingIP(ctx, role{}, lb, settings{}, false); err != nil {
+	if err := r.floatingIPs.release(ctx, observed{lb: lb}, false); err != nil {
 		return err
 	}
 	err = c.api.deleteLoadBalancer(ctx, o.ID, true)
-	l.observed.Invalidate(o.ID)
+	r.loadBalancers.Invalidate(o.ID)
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		return err
 	}
@@ -115,8 +115,8 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 }
 
 // checkOrphan returns an error for a load balancer that is no longer an orphan.
-func (l *loadBalancers) checkOrphan(ctx context.Context, o contract.Orphan, lb *loadBalancer) error {
-	mark, err := l.cluster.Mark(ctx)
+func (f *finder) checkOrphan(ctx context.Context, o contract.Orphan, lb *loadBalancer) error {
+	mark, err := f.cluster.Mark(ctx)
 	if err != nil {
 		return err
 	}
@@ -125,14 +125,14 @@ func (l *loadBalancers) checkOrphan(ctx context.Context, o contract.Orphan, lb *
 		return fmt.Errorf("load balancer %s is no longer an orphan of this cluster; it stays", o.ID)
 	}
 	addresses := append([]string{lb.VIPAddress}, furtherAddresses(lb)...)
-	f, err := l.floatingIPOf(ctx, lb, inventory.Query{})
+	floating, err := f.floatingIPs.findAt(ctx, lb, inventory.Query{})
 	if err != nil {
 		return err
 	}
-	if f != nil {
-		addresses = append(addresses, f.Address)
+	if floating != nil {
+		addresses = append(addresses, floating.Address)
 	}
-	services, err := l.cluster.Living(ctx)
+	services, err := f.cluster.Living(ctx)
 	if err != nil {
 		return err
 	}

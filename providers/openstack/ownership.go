@@ -7,8 +7,11 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
@@ -19,6 +22,23 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
+// finder finds the load balancers of Services, and decides whose they are.
+type finder struct {
+	config        Config
+	adopt         registry.Adoption
+	cluster       *ownership.Cluster
+	instances     *instances
+	loadBalancers *inventory.Inventory[string, *loadBalancer]
+	parts         *partsReader
+	floatingIPs   *floatingIPs
+
+	// proved holds, by load balancer ID, the UID of the Service that owns it although its name is ambiguous. IDs are never used again.
+	proved sync.Map
+	// clusterName is the cluster's name as last passed by the framework.
+	clusterName atomic.Value
+}
+
+// isShared reports whether another Service uses the load balancer.
 func isShared(lb *loadBalancer, r role) bool {
 	return slices.ContainsFunc(lb.Tags, func(t string) bool { return strings.HasPrefix(t, namePrefix) && t != r.name && t != r.former })
 }
@@ -29,27 +49,27 @@ func isMadeByController(lb *loadBalancer, service *v1.Service) bool {
 }
 
 // find returns the Service's load balancer, or nil: the recorded one, otherwise the one with its name.
-func (l *loadBalancers) find(ctx context.Context, cluster string, service *v1.Service) (*loadBalancer, error) {
-	l.clusterName.Store(cluster)
+func (f *finder) find(ctx context.Context, cluster string, service *v1.Service) (*loadBalancer, error) {
+	f.clusterName.Store(cluster)
 	id, fresh := service.Annotations[annotationID], inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge}
 	if id == "" {
-		return l.findByName(ctx, cluster, service, fresh)
+		return f.findByName(ctx, cluster, service, fresh)
 	}
 	if !identifier.MatchString(id) {
 		return nil, &schema.Problem{Place: "annotation " + annotationID, Value: id, Reason: "is not the ID of a load balancer, which is a UUID"}
 	}
-	lb, err := l.observed.Get(ctx, id, inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: newMaxAge})
+	lb, err := f.loadBalancers.Get(ctx, id, inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: newMaxAge})
 	switch {
 	case err == nil && lb.isLeaving():
 		return lb, nil
 	case err == nil && ownership.Leaves(service):
-		return l.findInstead(ctx, cluster, service, lb)
+		return f.findInstead(ctx, cluster, service, lb)
 	case !errors.Is(err, cloudapi.ErrNotFound):
 		return lb, err
 	}
-	l.forget(id)
+	f.parts.forget(id)
 	if id == service.Annotations[annotationMade] || ownership.Leaves(service) {
-		return l.findByName(ctx, cluster, service, fresh) // the load balancer that we created was removed, and is created again
+		return f.findByName(ctx, cluster, service, fresh) // the load balancer that we created was removed, and is created again
 	}
 	return nil, &schema.Problem{
 		Place: "annotation " + annotationID, Value: id,
@@ -58,24 +78,24 @@ func (l *loadBalancers) find(ctx context.Context, cluster string, service *v1.Se
 }
 
 // findInstead returns the load balancer that a Service names when it goes, or its own where it names one that it does not use.
-func (l *loadBalancers) findInstead(ctx context.Context, cluster string, service *v1.Service, named *loadBalancer) (*loadBalancer, error) {
-	if _, uses, err := l.roleIn(ctx, cluster, service, named); err != nil || uses {
+func (f *finder) findInstead(ctx context.Context, cluster string, service *v1.Service, named *loadBalancer) (*loadBalancer, error) {
+	if _, uses, err := f.roleIn(ctx, cluster, service, named); err != nil || uses {
 		return named, err
 	}
-	own, err := l.findByName(ctx, cluster, service, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge})
+	own, err := f.findByName(ctx, cluster, service, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge})
 	if own == nil {
 		own = named
 	}
 	return own, err
 }
 
-func (l *loadBalancers) findByName(ctx context.Context, cluster string, service *v1.Service, q inventory.Query) (*loadBalancer, error) {
-	mark, err := l.cluster.Mark(ctx)
+func (f *finder) findByName(ctx context.Context, cluster string, service *v1.Service, q inventory.Query) (*loadBalancer, error) {
+	mark, err := f.cluster.Mark(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range []string{loadBalancerName(cluster, service), legacyName(service)} {
-		found, err := l.observed.Find(ctx, indexName, name, q)
+		found, err := f.loadBalancers.Find(ctx, indexName, name, q)
 		if err != nil {
 			return nil, err
 		}
@@ -88,7 +108,7 @@ func (l *loadBalancers) findByName(ctx context.Context, cluster string, service 
 				slices.Clone(found), func(lb *loadBalancer) bool { return !slices.Contains(lb.Tags, ownership.ServiceMark(service.UID)) },
 			)
 			if len(made) > 0 {
-				return l.chooseLoadBalancer(ctx, service, made)
+				return f.choose(ctx, service, made)
 			}
 		}
 		switch {
@@ -101,13 +121,25 @@ func (l *loadBalancers) findByName(ctx context.Context, cluster string, service 
 	return nil, nil //nolint:nilnil // absence is an answer here
 }
 
-// chooseLoadBalancer chooses among several load balancers created for a Service: one with the address in the status, otherwise with a
+// findPrevious returns the load balancer created for a Service: the recorded one, otherwise the one with its name, or nil.
+func (f *finder) findPrevious(ctx context.Context, cluster string, service *v1.Service, recorded string) (*loadBalancer, error) {
+	q := withinAge(previousMaxAge)
+	if identifier.MatchString(recorded) {
+		lb, err := f.loadBalancers.Get(ctx, recorded, q)
+		if !errors.Is(err, cloudapi.ErrNotFound) {
+			return lb, err
+		}
+	}
+	return f.findByName(ctx, cluster, service, q)
+}
+
+// choose chooses among several load balancers created for a Service: one with the address in the status, otherwise with a
 // floating address, otherwise a working one.
-func (l *loadBalancers) chooseLoadBalancer(ctx context.Context, service *v1.Service, made []*loadBalancer) (*loadBalancer, error) {
+func (f *finder) choose(ctx context.Context, service *v1.Service, made []*loadBalancer) (*loadBalancer, error) {
 	slices.SortFunc(made, func(a, b *loadBalancer) int { return strings.Compare(a.ID, b.ID) })
 	rank := map[string]int{}
 	for _, lb := range made {
-		addresses, err := l.addressesOf(ctx, lb)
+		addresses, err := f.floatingIPs.listAddresses(ctx, lb)
 		if err != nil {
 			return nil, err
 		}
@@ -126,13 +158,13 @@ func (l *loadBalancers) chooseLoadBalancer(ctx context.Context, service *v1.Serv
 }
 
 // roleIn returns the Service's role; false if it does not use the load balancer. It is for operations other than creation and change.
-func (l *loadBalancers) roleIn(ctx context.Context, cluster string, service *v1.Service, lb *loadBalancer) (role, bool, error) {
-	r, d, err := l.roleOf(ctx, cluster, service, lb)
+func (f *finder) roleIn(ctx context.Context, cluster string, service *v1.Service, lb *loadBalancer) (role, bool, error) {
+	r, d, err := f.roleOf(ctx, cluster, service, lb)
 	if err != nil {
 		return role{}, false, err
 	}
 	if d.Verdict == ownership.Refused {
-		logLeftAlone(service, d.Err())
+		klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(service), "reason", d.Err().Error())
 		return role{}, false, nil
 	}
 	return r, r.owner || r.isShared(lb), nil // a load balancer not yet joined does not count
@@ -140,10 +172,10 @@ func (l *loadBalancers) roleIn(ctx context.Context, cluster string, service *v1.
 
 // roleOf returns the Service's role and the owner of a load balancer. Refused means that the name is the Service's but the owner another.
 // One without relation to the Service may still be shared.
-func (l *loadBalancers) roleOf(
+func (f *finder) roleOf(
 	ctx context.Context, cluster string, service *v1.Service, lb *loadBalancer,
 ) (role, ownership.Decision, error) {
-	mark, err := l.cluster.Mark(ctx)
+	mark, err := f.cluster.Mark(ctx)
 	if err != nil {
 		return role{}, ownership.Decision{}, err
 	}
@@ -152,10 +184,10 @@ func (l *loadBalancers) roleOf(
 		slices.Contains(lb.Tags, r.serviceMark)
 	moved := clusterDiffers(lb.Name, r.name) && !slices.Contains(lb.Tags, r.name)
 	if !own && !moved {
-		r.apart, err = l.belongsToOtherCluster(ctx, service, lb, r)
+		r.apart, err = f.belongsToOtherCluster(ctx, service, lb, r)
 		return r, ownership.Decision{}, err
 	}
-	d, err := l.judge(ctx, service, lb, l.rules(cluster, lb, mark), nil)
+	d, err := f.judge(ctx, service, lb, f.rules(cluster, lb, mark), nil)
 	switch {
 	case err != nil:
 		return role{}, ownership.Decision{}, err
@@ -172,14 +204,14 @@ func (l *loadBalancers) roleOf(
 
 // belongsToOtherCluster reports whether the tag with the Service's name belongs to another cluster of the same name: no listener with the
 // tag is this cluster's, or nothing has a mark, and neither an address nor a node tells of this cluster.
-func (l *loadBalancers) belongsToOtherCluster(ctx context.Context, service *v1.Service, lb *loadBalancer, r role) (bool, error) {
-	if l.config.LoadBalancer.ShareAcross || !slices.Contains(lb.Tags, r.name) {
+func (f *finder) belongsToOtherCluster(ctx context.Context, service *v1.Service, lb *loadBalancer, r role) (bool, error) {
+	if f.config.LoadBalancer.ShareAcross || !slices.Contains(lb.Tags, r.name) {
 		return false, nil
 	}
 	if ownership.Check("", r.mark, lb.Tags) == nil {
-		return l.isUnprovedGuest(ctx, service, lb, r)
+		return f.isUnprovedGuest(ctx, service, lb, r)
 	}
-	d, err := l.readWholeParts(ctx, lb.ID)
+	d, err := f.parts.readWhole(ctx, lb.ID)
 	if err != nil {
 		return false, err
 	}
@@ -190,25 +222,25 @@ func (l *loadBalancers) belongsToOtherCluster(ctx context.Context, service *v1.S
 }
 
 // isUnprovedGuest reports whether the Service's name alone tells that it uses a load balancer without marks.
-func (l *loadBalancers) isUnprovedGuest(ctx context.Context, service *v1.Service, lb *loadBalancer, r role) (bool, error) {
-	if r.mark == "" || slices.Contains(lb.Tags, r.mark) || l.adopt == registry.AdoptAny || len(l.instances.nodes.Nodes()) == 0 {
+func (f *finder) isUnprovedGuest(ctx context.Context, service *v1.Service, lb *loadBalancer, r role) (bool, error) {
+	if r.mark == "" || slices.Contains(lb.Tags, r.mark) || f.adopt == registry.AdoptAny || len(f.instances.nodes.Nodes()) == 0 {
 		return false, nil
 	}
-	addresses, err := l.addressesOf(ctx, lb)
+	addresses, err := f.floatingIPs.listAddresses(ctx, lb)
 	if err != nil || slices.ContainsFunc(addresses, func(a string) bool { return showsAddress(service, a) }) {
 		return false, err
 	}
-	d, err := l.readWholeParts(ctx, lb.ID)
+	d, err := f.parts.readWhole(ctx, lb.ID)
 	marked := func(l listener) bool { return slices.Contains(l.Tags, r.name) && slices.Contains(l.Tags, r.mark) }
 	if err != nil || slices.ContainsFunc(d.listeners, marked) {
 		return false, err
 	}
-	t, err := l.targets(ctx, lb, nil)
+	t, err := f.countTargets(ctx, lb, nil)
 	return t.All > 0 && t.Ours == 0, err
 }
 
 // judge decides who owns a load balancer.
-func (l *loadBalancers) judge(
+func (f *finder) judge(
 	ctx context.Context, service *v1.Service, lb *loadBalancer, rules ownership.Rules, nodes []*v1.Node,
 ) (ownership.Decision, error) {
 	object := ownership.Object{Title: titleOf(lb), ID: lb.ID, Name: lb.Name, Marks: lb.Tags}
@@ -221,20 +253,20 @@ func (l *loadBalancers) judge(
 				object.Addresses = append(object.Addresses, a)
 			}
 		}
-		f, err := l.floatingIPOf(ctx, lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
+		floating, err := f.floatingIPs.findAt(ctx, lb, withinAge(floatingMaxAge))
 		if err != nil {
 			return ownership.Decision{}, err
 		}
-		if f != nil {
-			all, object.Addresses = append(all, f.Address), append(object.Addresses, f.Address)
+		if floating != nil {
+			all, object.Addresses = append(all, floating.Address), append(object.Addresses, floating.Address)
 		}
 		rules.Recorded = func(s *v1.Service) bool { return records(s, lb, all) }
 	}
-	d, err := l.cluster.Judge(
-		ctx, service, object, rules, func(ctx context.Context) (ownership.Targets, error) { return l.targets(ctx, lb, nodes) },
+	d, err := f.cluster.Judge(
+		ctx, service, object, rules, func(ctx context.Context) (ownership.Targets, error) { return f.countTargets(ctx, lb, nodes) },
 	)
 	if err == nil && likely && d.Verdict == ownership.Owned {
-		l.proved.Store(lb.ID, service.UID)
+		f.proved.Store(lb.ID, service.UID)
 	}
 	return d, err
 }
@@ -251,7 +283,7 @@ func titleOf(lb *loadBalancer) string { return "load balancer " + lb.ID }
 
 // rules decide which load balancer belongs to a Service. The name alone is weak evidence, because clusters may have the same name. Once
 // proved, ownership stays proved although nodes and addresses change.
-func (l *loadBalancers) rules(cluster string, lb *loadBalancer, mark string) ownership.Rules {
+func (f *finder) rules(cluster string, lb *loadBalancer, mark string) ownership.Rules {
 	named := func(s *v1.Service) []string {
 		if name := loadBalancerName(cluster, s); len(name) < openstacklimits.Name.Max { // a truncated name may match several Services
 			return []string{name}
@@ -259,10 +291,10 @@ func (l *loadBalancers) rules(cluster string, lb *loadBalancer, mark string) own
 		return nil
 	}
 	return ownership.Rules{
-		Adopt: l.adopt, Unmarked: !l.config.OwnershipTag, Likely: named,
+		Adopt: f.adopt, Unmarked: !f.config.OwnershipTag, Likely: named,
 		Names: func(s *v1.Service) []string {
 			names := []string{legacyName(s)}
-			if uid, proved := l.proved.Load(lb.ID); proved && uid == s.UID {
+			if uid, proved := f.proved.Load(lb.ID); proved && uid == s.UID {
 				names = append(names, named(s)...)
 			}
 			if name := loadBalancerName(cluster, s); mark != "" && slices.Contains(lb.Tags, mark) && clusterDiffers(lb.Name, name) {
@@ -274,20 +306,20 @@ func (l *loadBalancers) rules(cluster string, lb *loadBalancer, mark string) own
 	}
 }
 
-// targets counts the members of a load balancer that are nodes of this cluster.
-func (l *loadBalancers) targets(ctx context.Context, lb *loadBalancer, more []*v1.Node) (ownership.Targets, error) {
+// countTargets counts the members of a load balancer that are nodes of this cluster.
+func (f *finder) countTargets(ctx context.Context, lb *loadBalancer, more []*v1.Node) (ownership.Targets, error) {
 	var t ownership.Targets
-	d, err := l.readWholeParts(ctx, lb.ID)
+	d, err := f.parts.readWhole(ctx, lb.ID)
 	if err != nil {
 		return t, err
 	}
 	ours := map[string]*v1.Node{}
-	for _, n := range slices.Concat(more, l.instances.nodes.Nodes()) {
-		if _, err := l.config.parseProviderID(n.Spec.ProviderID); err != nil {
+	for _, n := range slices.Concat(more, f.instances.nodes.Nodes()) {
+		if _, err := f.config.parseProviderID(n.Spec.ProviderID); err != nil {
 			continue // without a server here the Node's own claims prove nothing
 		}
 		for _, family := range []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol} {
-			address, err := l.addressOf(ctx, n, family)
+			address, err := f.instances.addressOf(ctx, n, family)
 			if err != nil {
 				return t, err
 			}
@@ -298,7 +330,7 @@ func (l *loadBalancers) targets(ctx context.Context, lb *loadBalancer, more []*v
 		for _, m := range d.pools[i].members.list() {
 			t.All++
 			if n := ours[m.Address]; m.Address != "" && n != nil {
-				elsewhere, err := l.isOnOtherNetwork(ctx, n, m)
+				elsewhere, err := f.instances.isOnOtherNetwork(ctx, n, m)
 				if err != nil {
 					return t, err
 				}
@@ -314,63 +346,24 @@ func (l *loadBalancers) targets(ctx context.Context, lb *loadBalancer, more []*v
 	return t, nil
 }
 
-// isOnOtherNetwork reports whether a member has a node's address but on another network with the same range. A member's subnet may also be
-// that of the load balancer.
-func (l *loadBalancers) isOnOtherNetwork(ctx context.Context, node *v1.Node, m member) (bool, error) {
-	id, err := l.config.parseProviderID(node.Spec.ProviderID)
-	if err != nil || m.SubnetID == "" {
-		return false, nil //nolint:nilerr // the network of another cloud's node is unknown
-	}
-	ports, err := l.instances.portsOf(
-		ctx, id, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge, Expected: l.instances.nodes.Counts().All},
-	)
-	if err != nil {
-		return false, cloudapi.NotAbsence(err)
-	}
-	own := false
-	for _, p := range ports {
-		switch p.subnetOf(m.Address) {
-		case m.SubnetID:
-			return false, nil
-		case "":
-		default:
-			own = true
-		}
-	}
-	if !own {
-		return false, nil
-	}
-	at, err := l.networks.subnet(ctx, m.SubnetID)
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	address, addressErr := netip.ParseAddr(m.Address)
-	span, err := netip.ParsePrefix(at.CIDR)
-	return addressErr == nil && err == nil && span.Contains(address), nil
-}
-
 // admit returns the role of a Service that may use the load balancer, and findings otherwise.
-func (l *loadBalancers) admit(ctx context.Context, r services.Request, o observation) (role, []services.Finding, error) {
-	as, d, err := l.roleOf(ctx, r.Cluster, r.Service, o.lb)
+func (f *finder) admit(ctx context.Context, req services.Request, o observed) (role, []services.Finding, error) {
+	as, d, err := f.roleOf(ctx, req.Cluster, req.Service, o.lb)
 	if err != nil {
 		return role{}, nil, err
 	}
 	var findings []services.Finding
 	if !as.owner && d.Verdict != ownership.Refused {
-		if d, findings, err = l.checkSharing(ctx, r, o.lb, as); err != nil {
+		if d, findings, err = f.checkSharing(ctx, req, o.lb, as); err != nil {
 			return role{}, findings, err
 		}
 	}
 	if d.Verdict == ownership.Refused {
-		return role{}, append(findings, services.Refused(r.Service, d)...), d.Err()
+		return role{}, append(findings, services.Refused(req.Service, d)...), d.Err()
 	}
 	if !as.owner {
-		s, _ := l.settings(r.Service, o.lb) // already reported
-		if err := l.checkShare(r.Service, s, o.lb, as, o.features); err != nil {
-			return role{}, append(findings, services.Warning(eventNotOurs, "%s", err)), err
+		if err := checkShare(req.Service, o, as, f.config.LoadBalancer.MaxShared); err != nil {
+			return role{}, append(findings, services.Warning(ownership.EventNotOurs, "%s", err)), err
 		}
 	}
 	return as, findings, nil
@@ -378,12 +371,11 @@ func (l *loadBalancers) admit(ctx context.Context, r services.Request, o observa
 
 // checkSharing decides whether a Service may share a load balancer: another Service's needs its agreement, a user's the operator's policy.
 // One already shared stays shared, because a controller wrote the tag.
-func (l *loadBalancers) checkSharing(
-	ctx context.Context, request services.Request, lb *loadBalancer, r role,
+func (f *finder) checkSharing(
+	ctx context.Context, req services.Request, lb *loadBalancer, r role,
 ) (d ownership.Decision, findings []services.Finding, err error) {
-	cluster, service := request.Cluster, request.Service
 	agreed, joined := ownership.Decision{Verdict: ownership.Adopted, Object: titleOf(lb)}, r.isShared(lb)
-	owner, namespace, name, err := l.ownerOf(ctx, cluster, lb, r.mark)
+	owner, namespace, name, err := f.findOwner(ctx, req.Cluster, lb, r.mark)
 	if err != nil {
 		return d, nil, err
 	}
@@ -391,15 +383,17 @@ func (l *loadBalancers) checkSharing(
 		if joined {
 			return agreed, nil, nil
 		}
-		rules := l.rules(cluster, lb, r.mark)
+		rules := f.rules(req.Cluster, lb, r.mark)
 		rules.Unmarked = false // tags identify the listeners of a guest
-		rules.Shares = func(s *v1.Service) bool { return s.Namespace == service.Namespace || l.config.LoadBalancer.ShareAcross }
-		d, err = l.judge(ctx, service, lb, rules, request.Nodes)
+		rules.Shares = func(s *v1.Service) bool {
+			return s.Namespace == req.Service.Namespace || f.config.LoadBalancer.ShareAcross
+		}
+		d, err = f.judge(ctx, req.Service, lb, rules, req.Nodes)
 		return d, nil, err
 	}
 	ours := r.mark != "" && slices.Contains(lb.Tags, r.mark)
 	if owner != nil && !ours { // the name alone may be another cluster's
-		judged, err := l.judge(ctx, owner, lb, l.rules(cluster, lb, r.mark), request.Nodes)
+		judged, err := f.judge(ctx, owner, lb, f.rules(req.Cluster, lb, r.mark), req.Nodes)
 		if err != nil {
 			return d, nil, err
 		}
@@ -407,8 +401,8 @@ func (l *loadBalancers) checkSharing(
 	}
 	ours = ours && ownership.Check("", r.mark, lb.Tags) == nil
 	switch {
-	case l.config.LoadBalancer.ShareAcross, ours && namespace == service.Namespace,
-		ours && owner != nil && allowsShare(owner, service.Namespace):
+	case f.config.LoadBalancer.ShareAcross, ours && namespace == req.Service.Namespace,
+		ours && owner != nil && allowsShare(owner, req.Service.Namespace):
 		return agreed, nil, nil
 	case joined:
 		return agreed, []services.Finding{services.Warning(eventShared, "%s is shared with Service %s/%s of another namespace or cluster, "+
@@ -419,7 +413,7 @@ func (l *loadBalancers) checkSharing(
 		who += ", which is not of this cluster"
 	}
 	return ownership.Refuse(titleOf(lb), who, owner, fmt.Sprintf("it is shared within its namespace alone, unless its Service has the "+
-		"annotation %s with the namespace %s, or the option share-across-namespaces is true", annotationShareWith, service.Namespace)), nil, nil
+		"annotation %s with the namespace %s, or the option share-across-namespaces is true", annotationShareWith, req.Service.Namespace)), nil, nil
 }
 
 // allowsShare reports whether the owner allows Services of a namespace to share its load balancer.
@@ -428,7 +422,8 @@ func allowsShare(owner *v1.Service, namespace string) bool {
 }
 
 // checkShare returns an error if the Service cannot share the load balancer.
-func (l *loadBalancers) checkShare(service *v1.Service, s settings, lb *loadBalancer, r role, f features) error {
+func checkShare(service *v1.Service, o observed, as role, maxShared int) error {
+	lb := o.lb
 	users := 0
 	for _, t := range lb.Tags {
 		if strings.HasPrefix(t, namePrefix) {
@@ -436,11 +431,11 @@ func (l *loadBalancers) checkShare(service *v1.Service, s settings, lb *loadBala
 		}
 	}
 	switch {
-	case !f.hasTags():
+	case !o.features.hasTags():
 		return errors.New("sharing a load balancer needs version 2.5 of Octavia's API, and this cloud's is older; remove the annotation " + annotationID)
-	case s.internal:
+	case o.settings.internal:
 		return fmt.Errorf("an internal Service cannot share load balancer %s; remove the annotation %s or %s", lb.ID, annotationInternal, annotationID)
-	case !slices.Contains(lb.Tags, r.name) && users >= l.config.LoadBalancer.MaxShared:
+	case !slices.Contains(lb.Tags, as.name) && users >= maxShared:
 		return fmt.Errorf("load balancer %s is already shared with %d Services, which max-shared-lb allows at most; Service %s/%s needs another one", lb.ID, users, service.Namespace, service.Name)
 	}
 	return nil
@@ -448,16 +443,16 @@ func (l *loadBalancers) checkShare(service *v1.Service, s settings, lb *loadBala
 
 func isSeparator(r rune) bool { return r == ',' || r == ' ' }
 
-// ownerOf returns the Service that a load balancer was created for, or only the namespace and name from the load balancer's name. Both are
+// findOwner returns the Service that a load balancer was created for, or only the namespace and name from the load balancer's name. Both are
 // empty for a user's load balancer.
-func (l *loadBalancers) ownerOf(
+func (f *finder) findOwner(
 	ctx context.Context, cluster string, lb *loadBalancer, mark string,
 ) (owner *v1.Service, namespace, name string, err error) {
-	all, err := l.cluster.Services(ctx)
+	all, err := f.cluster.Services(ctx)
 	if err != nil {
 		return nil, "", "", fmt.Errorf("looking for the owner of load balancer %s: %w", lb.ID, err)
 	}
-	rules := l.rules(cluster, lb, mark)
+	rules := f.rules(cluster, lb, mark)
 	for _, s := range all {
 		if slices.Contains(lb.Tags, ownership.ServiceMark(s.UID)) || slices.Contains(slices.Concat(rules.Names(s), rules.Likely(s)), lb.Name) {
 			return s, s.Namespace, s.Name, nil
@@ -468,34 +463,64 @@ func (l *loadBalancers) ownerOf(
 	return nil, namespace, name, nil
 }
 
+// isOwnedByAnother reports whether a shared load balancer has an existing owner, or one in another cluster, although its tag is missing. A
+// controller without tags may have created it, or the tags were overwritten.
+func (f *finder) isOwnedByAnother(ctx context.Context, cluster string, lb *loadBalancer, r role) (bool, error) {
+	if r.owner {
+		return false, nil
+	}
+	if ownership.Foreign(r.mark, lb.Tags) {
+		return true, nil
+	}
+	owner, _, _, err := f.findOwner(ctx, cluster, lb, r.mark)
+	if err != nil || owner == nil {
+		return false, err
+	}
+	id := owner.Annotations[annotationID]
+	return ownership.MayHave(owner) && loadBalancerName(cluster, owner) != r.name && (id == "" || id == lb.ID), nil
+}
+
+// isRenewable reports whether a load balancer in ERROR was created for this Service alone and never served. Its mark and our record must
+// say so, and neither the Service nor a floating address may show earlier use.
+func (f *finder) isRenewable(ctx context.Context, service *v1.Service, lb *loadBalancer, as role) (bool, error) {
+	fresh := len(service.Status.LoadBalancer.Ingress) == 0 && service.Annotations[annotationAddress] == ""
+	made := service.Annotations[annotationMade] == lb.ID && slices.Contains(lb.Tags, as.serviceMark)
+	if !fresh || !made || !as.owner || !isMadeByController(lb, service) || isShared(lb, as) {
+		return false, nil
+	}
+	floating, err := f.floatingIPs.findAt(ctx, lb, inventory.Query{MaxUnlistedAge: newMaxAge})
+	return err == nil && floating == nil, err
+}
+
 // wantIdentity adds the desired name and tags of a load balancer.
-func (l *loadBalancers) wantIdentity(lb *loadBalancer, r role, f features, want *wantedState) (findings []services.Finding) {
+func wantIdentity(o observed, marks bool, want *wantedState) (findings []services.Finding) {
+	lb, as := o.lb, o.role
 	tags := slices.Clone(lb.Tags)
-	if r.owner && clusterDiffers(lb.Name, r.name) {
-		want.name = &r.name
+	if as.owner && clusterDiffers(lb.Name, as.name) {
+		want.name = &as.name
 		tags = slices.DeleteFunc(tags, func(t string) bool { return t == lb.Name })
 		findings = []services.Finding{services.Warning(eventRename,
-			"load balancer %s and its parts are renamed from %s to %s, for the cluster has another name", lb.ID, lb.Name, r.name)}
+			"load balancer %s and its parts are renamed from %s to %s, for the cluster has another name", lb.ID, lb.Name, as.name)}
 	}
-	if f.hasTags() && !slices.Contains(tags, r.name) {
-		tags = append(slices.DeleteFunc(tags, func(t string) bool { return t == "" }), r.name)
+	if o.features.hasTags() && !slices.Contains(tags, as.name) {
+		tags = append(slices.DeleteFunc(tags, func(t string) bool { return t == "" }), as.name)
 	}
-	stale := func(t string) bool { return strings.HasPrefix(t, servicePrefix) && t != r.serviceMark }
-	if r.owner && slices.ContainsFunc(tags, stale) {
+	stale := func(t string) bool { return strings.HasPrefix(t, servicePrefix) && t != as.serviceMark }
+	if as.owner && slices.ContainsFunc(tags, stale) {
 		tags = slices.DeleteFunc(tags, stale) // of a deleted Service of the same name
 	}
-	if f.hasTags() && !services.SameSet(tags, lb.Tags) {
-		want.tags = l.withMarks(tags, r)
+	if o.features.hasTags() && !services.SameSet(tags, lb.Tags) {
+		want.tags = withMarks(tags, as, marks)
 	}
 	return findings
 }
 
 // withMarks adds the marks to the tags of an owned load balancer. They are only written together with other tags.
-func (l *loadBalancers) withMarks(tags []string, r role) []string {
-	if !r.owner || !l.config.OwnershipTag {
+func withMarks(tags []string, as role, marks bool) []string {
+	if !as.owner || !marks {
 		return tags
 	}
-	for _, m := range []string{r.mark, r.serviceMark} {
+	for _, m := range []string{as.mark, as.serviceMark} {
 		if m != "" && !slices.Contains(tags, m) {
 			tags = append(tags, m)
 		}

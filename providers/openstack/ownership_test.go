@@ -96,7 +96,7 @@ func (w *world) refuses(s *v1.Service, want string) {
 	w.server.ResetCalls()
 	_, err := w.try(s)
 	require.ErrorContains(w.T, err, want)
-	require.NoError(w.T, w.loadBalancers.UpdateLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes))
+	require.NoError(w.T, w.reconciler.UpdateLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes))
 	require.NoError(w.T, w.remove(s))
 	assert.Zero(w.T, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
 }
@@ -290,7 +290,7 @@ func TestAddressOfAnotherNode(t *testing.T) {
 		w.pretender(w.nodes[0].Status.Addresses[0].Address)
 		w.requireNoWrites(s)
 		w.addNode(openstacksim.Spec{Name: "n3"})
-		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+		require.NoError(t, w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
 		assert.Len(t, w.sim.Pools()[0].BackendMembers(), 3)
 		assert.Empty(t, w.server.Calls().Refused)
 	})

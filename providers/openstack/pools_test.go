@@ -132,7 +132,7 @@ func TestPoolOfAnotherCluster(t *testing.T) {
 		_ = w.refuse(s, func(s *v1.Service) { s.Annotations[annotationProxyProtocol] = textTrue })
 		pools := w.sim.Pools()
 		require.Len(t, pools, 2)
-		mark, err := w.loadBalancers.cluster.Mark(t.Context())
+		mark, err := w.reconciler.cluster.Mark(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, []string{loadBalancerName(w.cluster, s), mark}, pools[1].Tags)
 		w.sim.ChangePool(pools[1].ID, func(p *openstacksim.Pool) { p.Tags[1] = markPrefix + "another" })
@@ -282,10 +282,10 @@ func TestRefusedPortOfANode(t *testing.T) {
 			slices.Sort(names)
 			return names
 		}
-		require.Error(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+		require.Error(t, w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
 		assert.Equal(t, []string{"late", "n1", "n2"}, members())
 		w.nodes = w.nodes[1:]
-		require.Error(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+		require.Error(t, w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
 		assert.Equal(t, []string{"late", "n2"}, members())
 		w.server.ClearFaults()
 		time.Sleep(time.Minute)

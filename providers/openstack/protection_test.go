@@ -105,7 +105,7 @@ func TestAddressOfALivingService(t *testing.T) {
 				s.Spec.LoadBalancerIP = address
 				w.Apply(s)
 				if c.attached { // after it was seen to be free
-					_, err := w.loadBalancers.floating.All(t.Context(), inventory.Query{})
+					_, err := w.reconciler.floatingIPs.All(t.Context(), inventory.Query{})
 					require.NoError(t, err)
 					require.NoError(t, w.sim.AttachFloatingIP(id, w.sim.Ports()[0].ID))
 				}
@@ -239,24 +239,24 @@ func oneCall(w *world) {
 	w.addNode(openstacksim.Spec{Name: "n1"})
 	s := web(nil)
 	w.Apply(s)
-	status, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes)
+	status, err := w.reconciler.EnsureLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes)
 	require.NoError(t, err)
 	s = w.SetStatus(s, status)
 	s.Spec.Ports = []v1.ServicePort{servicePort("https", 443, 30443), servicePort("alt", 8080, 30081)}
 	w.Apply(s)
 	w.server.ResetCalls()
-	_, err = w.loadBalancers.EnsureLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes)
+	_, err = w.reconciler.EnsureLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes)
 	require.NoError(t, err)
 	assert.Len(t, w.sim.Listeners(), 2)
 	assert.Len(t, w.sim.Monitors(), 2)
 	w.addNode(openstacksim.Spec{Name: "n2"})
-	require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+	require.NoError(t, w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
 	for _, p := range w.sim.Pools() {
 		assert.Len(t, p.BackendMembers(), 2)
 	}
 	gone := w.Current(s).DeepCopy()
 	gone.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-	require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), w.cluster, gone))
+	require.NoError(t, w.reconciler.EnsureLoadBalancerDeleted(t.Context(), w.cluster, gone))
 	assert.Empty(t, w.sim.LoadBalancers())
 	assert.Empty(t, w.Events())
 	assert.Empty(t, w.server.Calls().Refused)
@@ -286,7 +286,7 @@ func TestChangedRightAfterUs(t *testing.T) {
 					c.ours(w, s)
 				} else {
 					w.addNode(openstacksim.Spec{Name: "n3"})
-					require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+					require.NoError(t, w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
 				}
 				assert.Equal(t, "ROUND_ROBIN", w.sim.Pools()[0].Algorithm)
 				assert.Len(t, w.sim.Pools()[0].BackendMembers(), len(w.nodes))
@@ -317,7 +317,7 @@ func TestChangedRightAfterUs(t *testing.T) {
 			w.Apply(s)
 			w.sim.ChangeAfterWork(w.sim.Pools()[0].ID, func(p *openstacksim.Pool) { p.DropMembers() })
 			w.addNode(openstacksim.Spec{Name: "n3"})
-			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, s, w.nodes))
+			require.NoError(t, w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, s, w.nodes))
 			assert.Len(t, w.sim.Pools()[0].BackendMembers(), 3)
 		})
 	})
@@ -394,7 +394,7 @@ func TestIDsHaveAForm(t *testing.T) {
 			_, err = w.instances.InstanceExists(t.Context(), wrong)
 			require.Error(t, err, "and it is never absent")
 			s := web(map[string]string{annotationID: id})
-			_, err = w.loadBalancers.find(t.Context(), w.cluster, s)
+			_, err = w.reconciler.finder.find(t.Context(), w.cluster, s)
 			require.ErrorContains(t, err, "is not the ID of a load balancer, which is a UUID")
 		}
 		assert.Zero(t, w.server.Calls().Total)

@@ -55,21 +55,21 @@ func maker() cloudbase.Maker[Config, *api, *cloud] {
 type cloud struct {
 	cloudbase.Whole
 
-	config        Config
-	api           *api
-	instances     *instances
-	loadBalancers *loadBalancers
-	routes        *routes
+	config     Config
+	api        *api
+	instances  *instances
+	reconciler *reconciler
+	routes     *routes
 }
 
 func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	n := newNetworks(a)
 	i := newInstances(config, a, n)
 	c := &cloud{
-		config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, n, i, in.Adopt), routes: newRoutes(config, a, i),
+		config: config, api: a, instances: i, reconciler: newReconciler(config, a, n, i, in.Adopt), routes: newRoutes(config, a, i),
 	}
 	if config.LoadBalancer.Enabled {
-		c.ServiceAPI = c.loadBalancers
+		c.ServiceAPI = c.reconciler
 	}
 	if config.RouterID != "" {
 		c.RouteAPI = c.routes
@@ -80,17 +80,17 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 
 // begin passes the clients to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
-	c.loadBalancers.kube, c.loadBalancers.Events = b.Kube, b.Events
-	c.loadBalancers.cluster.SetClient(b.Kube)
+	c.reconciler.kube, c.reconciler.Events = b.Kube, b.Events
+	c.reconciler.cluster.SetClient(b.Kube)
 }
 
 // inform starts the search for broken load balancers.
 func (c *cloud) inform(in cloudbase.Informers) {
 	services := in.Services()
 	c.instances.nodes.SetLister(in.Nodes().Lister())
-	c.loadBalancers.cluster.SetServices(services.Lister())
+	c.reconciler.cluster.SetServices(services.Lister())
 	if c.config.LoadBalancer.Enabled {
-		in.Run(c.loadBalancers.healthJob(services.Lister()), services.Informer())
+		in.Run(healthCheck{c.reconciler, services.Lister()}.job(), services.Informer())
 	}
 }
 

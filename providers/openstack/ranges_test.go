@@ -58,7 +58,7 @@ func TestUnreadableRangesOpenNothing(t *testing.T) {
 				require.ErrorContains(t, err, c.refused)
 				require.ElementsMatch(t, c.want, groupRules(w))
 				w.addNode(openstacksim.Spec{Name: "late"})
-				require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+				require.NoError(t, w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
 				assert.ElementsMatch(t, c.want, groupRules(w))
 				assert.Len(t, w.sim.Pools()[0].BackendMembers(), len(w.nodes), "members follow the nodes all the same")
 			})
@@ -82,7 +82,7 @@ func TestFormerNodePortOfUnreadableRanges(t *testing.T) {
 		require.Error(t, err)
 		assert.Equal(t, []string{"tcp 30080 198.51.100.0/24"}, groupRules(w), "it is served")
 		for range 2 {
-			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+			require.NoError(t, w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
 		}
 		for _, m := range w.sim.Pools()[0].BackendMembers() {
 			assert.Equal(t, 30099, m.ProtocolPort)

@@ -52,18 +52,18 @@ func TestRealOctavia(t *testing.T) { //nolint:paralleltest // it measures times,
 	}
 	s := service("web", map[string]string{}, servicePort("http", 80, 30080), servicePort("https", 443, 30443))
 	ensure := func() {
-		status, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes)
+		status, err := w.reconciler.EnsureLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes)
 		require.NoError(t, err)
 		s = w.SetStatus(s, status)
 	}
 	update := func() {
-		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+		require.NoError(t, w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
 	}
 	w.Apply(s)
 	defer func() { // whatever fails, nothing is left
 		if gone := w.Current(s); t.Failed() {
 			gone.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-			assert.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), w.cluster, gone))
+			assert.NoError(t, w.reconciler.EnsureLoadBalancerDeleted(t.Context(), w.cluster, gone))
 		}
 	}()
 	step("a Service with two ports", 8*time.Second, 24, ensure)
@@ -86,11 +86,11 @@ func realWorld(t *testing.T, path string) *world {
 	w := &world{Bench: conformance.NewBench(t), cluster: fmt.Sprintf("measured-%d", time.Now().Unix())}
 	c, err := newCloud(testInputs(string(file), nil))
 	require.NoError(t, err)
-	c.loadBalancers.kube, c.loadBalancers.Events = w.Kube, w.Recorder
-	c.loadBalancers.cluster.SetClient(w.Kube)
-	c.loadBalancers.cluster.SetServices(w.Services())
-	c.loadBalancers.room = waiting.New(func(ctx context.Context, ids []string) map[string]inventory.Seen[*loadBalancer] {
-		seen := c.loadBalancers.observed.Look(ctx, ids)
+	c.reconciler.kube, c.reconciler.Events = w.Kube, w.Recorder
+	c.reconciler.cluster.SetClient(w.Kube)
+	c.reconciler.cluster.SetServices(w.Services())
+	c.reconciler.writer.room = waiting.New(func(ctx context.Context, ids []string) map[string]inventory.Seen[*loadBalancer] {
+		seen := c.reconciler.loadBalancers.Look(ctx, ids)
 		for _, id := range ids {
 			if lb := seen[id].Value; lb != nil && !lb.isPending() {
 				w.ended(lb)

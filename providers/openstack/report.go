@@ -13,44 +13,24 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Reasons of events on Services. Those documented by OpenStack's own controller keep its names.
-const (
-	eventConfigError     = "LoadBalancerConfigError"
-	eventIgnored         = "LoadBalancerAnnotationIgnored"
-	eventNotOurs         = ownership.EventNotOurs
-	eventForcedInternal  = "LoadBalancerForcedInternal"
-	eventRangesIgnored   = "LoadBalancerSourceRangesIgnored"
-	eventZoneIgnored     = "LoadBalancerAvailabilityZonesIgnored"
-	eventFloatingSkipped = "LoadBalancerFloatingIPSkipped"
-	eventRename          = "LoadBalancerRename"
-	eventRecreated       = "LoadBalancerRecreated"
-	eventFailover        = "LoadBalancerFailover"
-	eventBroken          = "LoadBalancerError"
-	eventNoMonitor       = "LoadBalancerHealthMonitorMissing"
-	eventSingleStack     = "LoadBalancerSingleStack"
-	eventShared          = "LoadBalancerShared"
-)
-
 // unsupportedSettings reports settings that this Octavia or its provider does not support.
-func (l *loadBalancers) unsupportedSettings(service *v1.Service, s settings, lb *loadBalancer, f features) (findings []services.Finding) {
-	provider := lb.providerOr(l.config.LoadBalancer.Provider)
-	if !s.sources.Everybody() && !f.hasACL(provider) && (provider != providerOVN || !l.config.LoadBalancer.ManageSecurityGroups) {
-		findings = append(findings, rangesIgnored(provider))
+func unsupportedSettings(service *v1.Service, s settings, f features, c loadBalancerConfig) (findings []services.Finding) {
+	if !s.sources.Everybody() && !f.hasACL() && (!f.isOVN() || !c.ManageSecurityGroups) {
+		findings = append(findings, rangesIgnored(f.provider))
 	}
-	if s.Zone != "" && !f.hasZones(provider) {
+	if s.Zone != "" && !f.hasZones() {
 		findings = append(findings, services.Warning(eventZoneIgnored,
-			"the availability zone %q has no effect: this Octavia with provider %s knows none", s.Zone, provider))
+			"the availability zone %q has no effect: this Octavia with provider %s knows none", s.Zone, f.provider))
 	}
 	return append(findings, s.withoutMonitor(service)...)
 }
 
 func rangesIgnored(provider string) services.Finding {
-	return services.Warning(eventRangesIgnored, "the source ranges of the Service have no effect: this Octavia with provider %s cannot restrict who comes in", provider)
+	return services.Warning(services.EventRangesIgnored, "the source ranges of the Service have no effect: this Octavia with provider %s cannot restrict who comes in", provider)
 }
 
 // withoutMonitor reports that connections get lost because no health is checked.
@@ -86,19 +66,19 @@ func newCertificateInventory(a *api) *inventory.Inventory[string, certificate] {
 	})
 }
 
-// checkCertificates reports a reference that the key manager does not have.
-func (l *loadBalancers) checkCertificates(ctx context.Context, s settings) ([]services.Finding, error) {
-	if s.TLSContainerRef == "" || l.config.LoadBalancer.ContainerStore != storeBarbican {
-		return nil, nil
+// checkCertificate refuses a reference that the key manager does not have.
+func (r *reconciler) checkCertificate(ctx context.Context, s settings) error {
+	if s.TLSContainerRef == "" || r.config.LoadBalancer.ContainerStore != storeBarbican {
+		return nil
 	}
-	_, err := l.certificates.Get(ctx, s.TLSContainerRef, inventory.Query{MaxAge: updateMaxAge})
+	_, err := r.certificates.Get(ctx, s.TLSContainerRef, inventory.Query{MaxAge: updateMaxAge})
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		return configFinding(&schema.Problem{
+		return &schema.Problem{
 			Place: "annotation " + annotationTLSContainerRef, Value: s.TLSContainerRef,
 			Reason: "is not in the key manager, or its access list does not let the project read it",
-		})
+		}
 	}
-	return nil, err
+	return err
 }
 
 // withAnnotations returns the Service with changed annotations; "" removes one.
@@ -115,10 +95,10 @@ func withAnnotations(service *v1.Service, annotations map[string]string) *v1.Ser
 }
 
 // record writes changed annotations on the Service, and updates the request's Service; "" removes one.
-func (l *loadBalancers) record(ctx context.Context, r *services.Request, wanted map[string]string) error {
+func (r *reconciler) record(ctx context.Context, req *services.Request, wanted map[string]string) error {
 	changes := map[string]any{}
 	for key, value := range wanted {
-		switch have, present := r.Service.Annotations[key]; {
+		switch have, present := req.Service.Annotations[key]; {
 		case value == "" && present:
 			changes[key] = nil
 		case value != "" && have != value:
@@ -128,18 +108,18 @@ func (l *loadBalancers) record(ctx context.Context, r *services.Request, wanted 
 	if len(changes) == 0 {
 		return nil
 	}
-	if l.kube != nil {
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": r.Service.UID, "annotations": changes}})
+	if r.kube != nil {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": req.Service.UID, "annotations": changes}})
 		if err != nil {
 			return fmt.Errorf("recording the load balancer on the Service: %w", err)
 		}
-		_, err = l.kube.CoreV1().Services(r.Service.Namespace).Patch(
-			ctx, r.Service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{},
+		_, err = r.kube.CoreV1().Services(req.Service.Namespace).Patch(
+			ctx, req.Service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{},
 		)
 		if err != nil {
 			return fmt.Errorf("recording the load balancer on the Service: %w", err)
 		}
 	}
-	r.Service = withAnnotations(r.Service, wanted)
+	req.Service = withAnnotations(req.Service, wanted)
 	return nil
 }

@@ -72,7 +72,7 @@ func TestJoinCost(t *testing.T) {
 		var group sync.WaitGroup
 		for _, s := range all {
 			now := w.Current(s)
-			group.Go(func() { assert.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, now, w.nodes)) })
+			group.Go(func() { assert.NoError(t, w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, now, w.nodes)) })
 		}
 		group.Wait()
 		calls := w.server.Calls()

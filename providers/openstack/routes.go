@@ -48,9 +48,8 @@ type routes struct {
 	instances *instances
 	routers   *inventory.Inventory[string, *router]
 
-	mu sync.Mutex
 	// known holds the routes that have led to a node.
-	known map[route]bool
+	known sync.Map
 	// writing serializes changes of the whole list.
 	writing sync.Mutex
 }
@@ -58,7 +57,7 @@ type routes struct {
 var _ cloudprovider.Routes = (*routes)(nil)
 
 func newRoutes(c Config, a *api, i *instances) *routes {
-	return &routes{id: c.RouterID, api: a, instances: i, known: map[route]bool{}, routers: inventory.New(inventory.Source[string, *router]{
+	return &routes{id: c.RouterID, api: a, instances: i, routers: inventory.New(inventory.Source[string, *router]{
 		Kind: "router", ID: func(r *router) string { return r.ID },
 		Get: func(ctx context.Context, id string) (*router, error) {
 			return get(ctx, a, network, "reading router "+id, "routers/"+id, "router", func(r *router) bool { return r.ID == id })
@@ -96,7 +95,7 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 				continue // the framework then creates it again, and with it the address pair
 			}
 			shown.TargetNode = types.NodeName(n.Name)
-			r.remember(one)
+			r.known.Store(one, struct{}{})
 		} else {
 			foreign, err := r.isForeign(ctx, one)
 			if err != nil {
@@ -144,7 +143,7 @@ func (r *routes) owners(ctx context.Context, nodes []*v1.Node) (map[string]*v1.N
 
 // connectedSubnets returns the subnets with a port of the router; none if its ports belong to another project.
 func (r *routes) connectedSubnets(ctx context.Context) (map[string]bool, error) {
-	ports, err := r.instances.portsOf(ctx, r.id, inventory.Query{MaxAge: pairsMaxAge, MaxMissAge: pairsMaxAge, MaxUnlistedAge: pairsMaxAge})
+	ports, err := r.instances.portsOf(ctx, r.id, withinAge(pairsMaxAge))
 	subnets := map[string]bool{}
 	for _, p := range ports {
 		for _, f := range p.FixedIPs {
@@ -179,26 +178,11 @@ func (r *routes) portsWithAddress(ctx context.Context, ip string) ([]*port, erro
 
 // isForeign reports whether a route leads to an existing machine that was never seen as a node of this cluster.
 func (r *routes) isForeign(ctx context.Context, one route) (bool, error) {
-	r.mu.Lock()
-	known := r.known[one]
-	r.mu.Unlock()
-	if known {
+	if _, known := r.known.Load(one); known {
 		return false, nil
 	}
 	holders, err := r.portsWithAddress(ctx, one.NextHop)
 	return len(holders) > 0, err
-}
-
-func (r *routes) remember(one route) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.known[one] = true
-}
-
-func (r *routes) forget(one route) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.known, one)
 }
 
 // acceptsRoute reports whether the node's port accepts packets to the route's destination.
@@ -223,7 +207,7 @@ func (r *routes) portOf(ctx context.Context, node *v1.Node, ip string, age time.
 	if err != nil {
 		return nil, nil //nolint:nilnil,nilerr // a node of another cloud has no port here
 	}
-	ports, err := r.instances.portsOf(ctx, id, inventory.Query{MaxAge: age, MaxMissAge: missMaxAge, Expected: r.instances.nodes.Counts().All})
+	ports, err := r.instances.nodePorts(ctx, id, age)
 	if err != nil {
 		return nil, err
 	}
@@ -288,7 +272,7 @@ func (r *routes) remove(ctx context.Context, node *v1.Node, one route) error {
 	if err := r.change(ctx, one, false); err != nil {
 		return err
 	}
-	r.forget(one)
+	r.known.Delete(one)
 	if node != nil {
 		return r.allowRoute(ctx, node, one, false)
 	}
@@ -391,10 +375,9 @@ func (r *routes) change(ctx context.Context, one route, add bool) error {
 	}
 	doing := fmt.Sprintf("%s the route to %s by %s", verb, one.Destination, one.NextHop)
 	klog.InfoS("Changing router", "router", r.id, "change", verb, "destination", one.Destination, "nextHop", one.NextHop)
-	after, err := neutron[router](ctx, r.api, doing, http.MethodPut, path, "router", map[string]any{"routes": list}, http.StatusOK)
-	if err == nil && (after.ID != r.id || slices.Contains(after.Routes, one) != add) {
-		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
-	}
+	after, err := neutron(ctx, r.api, doing, http.MethodPut, path, "router", map[string]any{"routes": list}, func(after *router) bool {
+		return after.ID == r.id && slices.Contains(after.Routes, one) == add
+	})
 	if err != nil {
 		r.routers.Invalidate(r.id)
 		return cloudapi.NotAbsence(err)
@@ -439,12 +422,8 @@ func (r *routes) setAddressPair(ctx context.Context, p *port, one route, through
 		pairs = append(pairs, addressPair{Address: one.Destination})
 	}
 	doing := "changing the allowed address pairs of port " + p.ID
-	after, err := neutron[port](ifRevision(ctx, p.Revision), r.api, doing, http.MethodPut, "ports/"+p.ID, "port", map[string]any{
-		"allowed_address_pairs": append([]addressPair{}, pairs...),
-	}, http.StatusOK, http.StatusCreated)
-	if err == nil && after.ID != p.ID {
-		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
-	}
+	body := map[string]any{"allowed_address_pairs": append([]addressPair{}, pairs...)}
+	after, err := neutron(ifRevision(ctx, p.Revision), r.api, doing, http.MethodPut, "ports/"+p.ID, "port", body, p.isSame)
 	if err != nil {
 		r.instances.ports.Invalidate(p.ID)
 		return cloudapi.NotAbsence(err)

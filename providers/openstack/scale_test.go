@@ -67,11 +67,11 @@ func TestLargePools(t *testing.T) {
 		change := func(t *testing.T, s *v1.Service, writes, memberReads int) {
 			t.Helper()
 			w.server.ResetCalls()
-			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+			require.NoError(t, w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
 			calls := w.server.Calls()
 			assert.Equal(t, writes, calls.Writes, "%v", calls.ByOperation)
 			assert.Equal(t, memberReads, calls.ByOperation[membersCall], "%v", calls.ByOperation)
-			for _, d := range w.loadBalancers.parts.PeekAll() {
+			for _, d := range w.reconciler.parts.details.PeekAll() {
 				for _, p := range d.pools {
 					assert.Nil(t, p.members.ids)
 					assert.Nil(t, p.members.odd)
@@ -107,7 +107,7 @@ func TestLargePoolsChangedByOthers(t *testing.T) {
 		pool := w.sim.Pools()[0]
 		update := func() {
 			t.Helper()
-			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+			require.NoError(t, w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
 			w.membersOf()
 		}
 		// Another member in the place of one of ours, as many as before: the pool is read.
@@ -153,7 +153,7 @@ func (w *world) swap(n *v1.Node) {
 
 // follow plays a change of nodes.
 func (w *world) follow(s *v1.Service) error {
-	return w.loadBalancers.UpdateLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes)
+	return w.reconciler.UpdateLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes)
 }
 
 // TestPoolsBecomeSmall: IDs that were not kept are not known of a pool that became small meanwhile, be it by a batch or by one that leaves.
@@ -278,7 +278,7 @@ func TestLargePoolsAreListed(t *testing.T) {
 		check := func(nodes, refused int) {
 			t.Helper()
 			w.server.ResetCalls()
-			pages := w.loadBalancers.partPages
+			pages := w.reconciler.parts.pages
 			if nodes != 0 {
 				pages = &partPages{api: w.api, nodes: func() int { return nodes }}
 			}
@@ -324,21 +324,21 @@ func TestProjectTooLargeToList(t *testing.T) {
 		require.ErrorIs(t, err, cloudapi.ErrListingTooLarge)
 		assert.Zero(t, calls, "it is not tried again")
 
-		w.loadBalancers.updating.Store(1000) // one listing would pay
+		w.reconciler.parts.updating.Store(1000) // one listing would pay
 		for i, known := range []bool{false, true} {
-			w.loadBalancers.listedParts = newListedPartsInventory(tooLarge, w.loadBalancers.observed)
+			w.reconciler.parts.listed = newListedPartsInventory(tooLarge, w.reconciler.loadBalancers)
 			if known {
-				w.loadBalancers.partPages.beyond = time.Now()
+				w.reconciler.parts.pages.beyond = time.Now()
 			}
 			w.addNode(openstacksim.Spec{Name: fmt.Sprintf("more-%d", i)})
 			for _, s := range all {
-				require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+				require.NoError(t, w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
 			}
 			w.membersOf()
 		}
 
 		w.restart()
-		w.loadBalancers.partPages.beyond = time.Now()
+		w.reconciler.parts.pages.beyond = time.Now()
 		for _, s := range all {
 			w.requireNoWrites(w.Current(s))
 		}

@@ -20,15 +20,15 @@ func TestRules(t *testing.T) {
 	s := service("web", nil, servicePort("a", 80, 30080), servicePort("b", 90, 0))
 	some, err := sources.Parse("", []string{"192.0.2.0/24", "2001:db8::/32"})
 	require.NoError(t, err)
-	rules, err := wantedRules(s, settings{sources: some}, "10.0.0.0/16", "amphora")
+	rules, err := wantedRules(s, observed{settings: settings{sources: some}}, "10.0.0.0/16")
 	require.NoError(t, err)
 	one := securityRule{Direction: "ingress", EtherType: "IPv4", Protocol: "tcp", Min: 30080, Max: 30080, Prefix: "10.0.0.0/16"}
 	assert.Equal(t, []securityRule{one}, rules, "a port without a node port opens nothing")
-	rules, err = wantedRules(s, settings{sources: some}, "10.0.0.0/16", providerOVN)
+	rules, err = wantedRules(s, observed{settings: settings{sources: some}, features: features{provider: providerOVN}}, "10.0.0.0/16")
 	require.NoError(t, err)
 	require.Len(t, rules, 2)
 	assert.Equal(t, []string{"IPv4", "IPv6"}, []string{rules[0].EtherType, rules[1].EtherType}, "each range is of its own family")
-	rules, err = wantedRules(s, settings{}, "2001:db8:1::/64", "amphora")
+	rules, err = wantedRules(s, observed{}, "2001:db8:1::/64")
 	require.NoError(t, err)
 	assert.Equal(t, "IPv6", rules[0].EtherType)
 	other := one
@@ -47,11 +47,11 @@ func TestGroupThatSomebodyDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newServedWorld(t, "manage-security-groups = true\n", web(nil))
 		w.addNode(openstacksim.Spec{Name: "late"})
-		groups, err := w.loadBalancers.securityGroups(t.Context(), s, 0)
+		groups, err := w.reconciler.securityGroups.findFor(t.Context(), s, 0)
 		require.NoError(t, err)
 		require.Len(t, groups, 1)
 		w.sim.DropSecurityGroup(groups[0].ID)
-		err = w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes)
+		err = w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes)
 		require.ErrorContains(t, err, "Security group "+groups[0].ID)
 		require.NotErrorIs(t, err, cloudapi.ErrNotFound)
 		time.Sleep(2 * time.Minute) // then the other ports are read again, too
@@ -72,6 +72,6 @@ func TestPortThatIsGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newServedWorld(t, "manage-security-groups = true\n", web(nil))
-		require.NoError(t, w.loadBalancers.setGroups(t.Context(), &port{ID: someID}, func(*port) []string { return []string{} }))
+		require.NoError(t, w.reconciler.securityGroups.setGroups(t.Context(), &port{ID: someID}, func(*port) []string { return []string{} }))
 	})
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 )
 
@@ -103,26 +102,26 @@ func timesOfChange(observed *inventory.Inventory[string, *loadBalancer]) map[str
 	return times
 }
 
-// partsAtStart returns a load balancer's parts from listings and its status tree; nil if these do not suffice.
-func (l *loadBalancers) partsAtStart(ctx context.Context, id string) (*details, error) {
-	if _, singly := l.singly.Load(id); singly || l.trees.isUnsupported() || l.partPages.tooLarge() || !l.hasSeveralServices(ctx) {
+// readAtStart returns a load balancer's parts from listings and its status tree; nil if these do not suffice.
+func (rd *partsReader) readAtStart(ctx context.Context, id string) (*details, error) {
+	if _, singly := rd.singly.Load(id); singly || rd.trees.isUnsupported() || rd.pages.tooLarge() || !rd.hasSeveralServices(ctx) {
 		return nil, nil //nolint:nilnil // absence is an answer here
 	}
-	o, err := l.listedParts.Get(ctx, id, inventory.Query{MaxAge: firstPartsMaxAge, Expected: manyParts})
+	o, err := rd.listed.Get(ctx, id, inventory.Query{MaxAge: firstPartsMaxAge, Expected: manyParts})
 	if err != nil || o.asOf == "" {
 		return nil, ignoreError(err) // it is then read alone
 	}
 	d := &details{loadBalancerID: id, listed: true, asOf: o.asOf, listeners: slices.Clone(o.listeners), pools: slices.Clone(o.pools)}
-	if err := waiting.Together(l.monitorReads(ctx, d, firstMonitorsMaxAge)...); err != nil {
+	if err := waiting.Together(rd.monitorReads(ctx, d, firstMonitorsMaxAge)...); err != nil {
 		return nil, ignoreError(err)
 	}
 	var tree map[string]treePool
 	if len(d.pools) > 1 { // reading the members of a single pool takes one call too
-		t, err := l.api.statusTree(ctx, id)
+		t, err := rd.api.statusTree(ctx, id)
 		if err == nil {
 			tree = t.pools(d.listeners)
 		}
-		l.trees.learn(err)
+		rd.trees.learn(err)
 		if tree == nil {
 			return nil, ignoreError(err)
 		}
@@ -135,10 +134,10 @@ func (l *loadBalancers) partsAtStart(ctx context.Context, id string) (*details, 
 			for i, m := range t.Members {
 				shown[i] = m.member
 			}
-			p.members = memberSetOf(shown, l.memberLists)
+			p.members = memberSetOf(shown, rd.memberLists)
 			continue
 		}
-		reads = append(reads, func() (err error) { p.members, err = l.readMembers(ctx, p.ID); return err })
+		reads = append(reads, func() (err error) { p.members, err = rd.readMembers(ctx, p.ID); return err })
 	}
 	d.forgetIDs()
 	return d, waiting.Together(reads...)
@@ -148,8 +147,8 @@ func (l *loadBalancers) partsAtStart(ctx context.Context, id string) (*details, 
 const manyParts = 1000
 
 // hasSeveralServices reports whether the cluster has more than one Service of type LoadBalancer.
-func (l *loadBalancers) hasSeveralServices(ctx context.Context) bool {
-	all, err := l.cluster.Services(ctx)
+func (rd *partsReader) hasSeveralServices(ctx context.Context) bool {
+	all, err := rd.cluster.Services(ctx)
 	n := 0
 	for _, s := range all {
 		if s.Spec.Type == v1.ServiceTypeLoadBalancer {
@@ -157,38 +156,4 @@ func (l *loadBalancers) hasSeveralServices(ctx context.Context) bool {
 		}
 	}
 	return err == nil && n > 1
-}
-
-// readWholeParts returns a load balancer's parts with all details.
-func (l *loadBalancers) readWholeParts(ctx context.Context, id string) (*details, error) {
-	l.singly.Store(id, struct{}{})
-	d, err := l.parts.Get(ctx, id, inventory.Query{MaxAge: partsMaxAge})
-	if err == nil && d.listed {
-		d, err = l.rereadParts(ctx, d)
-	}
-	return d, cloudapi.NotAbsence(err)
-}
-
-// rereadParts returns the current parts. Listed parts are dropped first, because they are older than their read.
-func (l *loadBalancers) rereadParts(ctx context.Context, d *details) (*details, error) {
-	if d.listed {
-		l.parts.Invalidate(d.loadBalancerID)
-	}
-	return l.parts.Get(ctx, d.loadBalancerID, inventory.Query{})
-}
-
-// partsForEnsure returns the parts of an idle load balancer. If listed parts show a change or do not suffice, they are read individually.
-func (l *loadBalancers) partsForEnsure(ctx context.Context, r *services.Request, o observation) (*details, error) {
-	var err error
-	if o.parts, err = l.observeFromListings(ctx, o.lb); err != nil || !o.parts.listed {
-		return o.parts, err
-	}
-	s, err := l.settings(r.Service, o.lb)
-	if err == nil {
-		var d desired
-		if d, _, err = l.desire(ctx, *r, s, o); err == nil && len(d.steps) == 0 {
-			return o.parts, nil
-		}
-	}
-	return l.observe(ctx, o.lb)
 }

@@ -208,7 +208,7 @@ func leaveGroup(t testing.TB, w *world, s *v1.Service) {
 
 func request2[T any](t testing.TB, w *world, of kind, at, key string, body object) (*T, error) {
 	t.Helper()
-	return request[T](t.Context(), w.api, of, "making "+key, http.MethodPost, at, underKey(key, body), key, http.StatusCreated)
+	return request[T](t.Context(), w.api, of, "making "+key, http.MethodPost, at, map[string]any{key: body}, key, http.StatusCreated)
 }
 
 // TestTakeover: what OpenStack's own controller left is served on without any write, the status of the Service stays, and

@@ -43,7 +43,7 @@ func TestTimes(t *testing.T) {
 			assert.Empty(t, made.Refused)
 		}
 		ensure := func(s *v1.Service) *v1.Service {
-			status, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes)
+			status, err := w.reconciler.EnsureLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes)
 			require.NoError(t, err)
 			return w.SetStatus(s, status)
 		}
@@ -65,7 +65,7 @@ func TestTimes(t *testing.T) {
 		step("one port replaced, one added", 18*time.Second, 46, func() { s = ensure(s) })
 		join(5)
 		update := func() {
-			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+			require.NoError(t, w.reconciler.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
 		}
 		step("a node joins", 12*time.Second, 44, update)
 		w.nodes = w.nodes[:5]
@@ -92,7 +92,7 @@ func TestManyServices(t *testing.T) {
 			s := rename(web(map[string]string{annotationInternal: textTrue}), fmt.Sprintf("web-%d", i))
 			w.Apply(s)
 			group.Go(func() {
-				_, err := w.loadBalancers.EnsureLoadBalancer(w.T.Context(), w.cluster, s, w.nodes)
+				_, err := w.reconciler.EnsureLoadBalancer(w.T.Context(), w.cluster, s, w.nodes)
 				assert.NoError(w.T, err)
 			})
 		}

@@ -3,7 +3,6 @@ package openstack
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -15,20 +14,20 @@ import (
 )
 
 // Key implements services.Asynchronous. A deletion may concern several load balancers, so it takes each lock itself.
-func (l *loadBalancers) Key(r services.Request, o observation) string {
-	if o.lb == nil || r.Purpose == services.Delete {
+func (r *reconciler) Key(req services.Request, o observed) string {
+	if o.lb == nil || req.Purpose == services.Delete {
 		return ""
 	}
 	return o.lb.ID
 }
 
 // Settle implements services.Asynchronous.
-func (l *loadBalancers) Settle(ctx context.Context, r *services.Request, o observation) (observation, error) {
-	if o.lb == nil || r.Purpose == services.Delete {
+func (r *reconciler) Settle(ctx context.Context, req *services.Request, o observed) (observed, error) {
+	if o.lb == nil || req.Purpose == services.Delete {
 		return o, nil
 	}
-	if r.Purpose == services.Ensure {
-		if err := l.record(ctx, r, map[string]string{annotationID: o.lb.ID}); err != nil {
+	if req.Purpose == services.Ensure {
+		if err := r.record(ctx, req, map[string]string{annotationID: o.lb.ID}); err != nil {
 			return o, err
 		}
 	}
@@ -36,39 +35,39 @@ func (l *loadBalancers) Settle(ctx context.Context, r *services.Request, o obser
 		return o, nil
 	}
 	// Another Service may have changed it during the wait; our own writes are in memory.
-	lb, err := l.observed.Get(ctx, o.lb.ID, inventory.Query{MaxAge: o.settleMaxAge(r.Purpose)})
+	lb, err := r.loadBalancers.Get(ctx, o.lb.ID, inventory.Query{MaxAge: o.settleMaxAge(req.Purpose)})
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		l.forget(o.lb.ID)
-		return l.handleLoss(r)
+		r.parts.forget(o.lb.ID)
+		return handleLoss(req)
 	}
 	if err == nil {
-		lb, err = l.waitForRest(ctx, *r, lb, o.role)
+		lb, err = r.waitForRest(ctx, *req, lb, o)
 	}
 	switch {
 	case err != nil:
 		return o, err
 	case lb == nil:
-		return l.handleLoss(r)
+		return handleLoss(req)
 	}
 	o.lb, o.settled = lb, true
-	if d, known := l.parts.Peek(lb.ID); known {
+	if d, known := r.parts.details.Peek(lb.ID); known {
 		o.again = d.asOf == ours
 	}
 	switch {
 	case lb.Status != statusActive:
-	case r.Purpose == services.Ensure && !o.changed:
-		o.parts, err = l.partsForEnsure(ctx, r, o)
+	case req.Purpose == services.Ensure && !o.changed:
+		o.parts, err = r.readForEnsure(ctx, *req, o)
 	case o.changed:
-		o.parts, err = l.observe(ctx, lb)
+		o.parts, err = r.parts.readCurrent(ctx, lb)
 	default:
-		o.parts, o.changed, err = l.partsForUpdate(ctx, lb)
+		o.parts, o.changed, err = r.parts.readForUpdate(ctx, lb)
 	}
 	return o, err
 }
 
 // settleMaxAge is for the load balancer. After a start one listing serves all Services; later changes by others should be corrected at
 // once.
-func (o observation) settleMaxAge(purpose services.Purpose) time.Duration {
+func (o observed) settleMaxAge(purpose services.Purpose) time.Duration {
 	if o.seen && purpose == services.Ensure {
 		return newMaxAge
 	}
@@ -76,43 +75,33 @@ func (o observation) settleMaxAge(purpose services.Purpose) time.Duration {
 }
 
 // handleLoss handles a vanished load balancer: it is created again, unless only nodes have changed.
-func (l *loadBalancers) handleLoss(r *services.Request) (observation, error) {
-	if r.Purpose != services.Ensure {
-		return observation{}, nil
+func handleLoss(req *services.Request) (observed, error) {
+	if req.Purpose != services.Ensure {
+		return observed{}, nil
 	}
-	r.Service = withAnnotations(r.Service, map[string]string{annotationID: "", annotationMade: ""})
-	return observation{}, services.ErrGone
+	req.Service = withAnnotations(req.Service, map[string]string{annotationID: "", annotationMade: ""})
+	return observed{}, services.ErrGone
 }
 
 // waitForRest waits until Octavia is idle; nil means that the load balancer is gone.
-func (l *loadBalancers) waitForRest(ctx context.Context, r services.Request, lb *loadBalancer, as role) (_ *loadBalancer, err error) {
+func (r *reconciler) waitForRest(ctx context.Context, req services.Request, lb *loadBalancer, o observed) (_ *loadBalancer, err error) {
 	id := lb.ID
 	switch {
-	case lb.Status == statusPendingCreate && r.Purpose == services.Ensure:
-		lb, err = l.waitUntilBuilt(ctx, r.Service, lb, as)
+	case lb.Status == statusPendingCreate && req.Purpose == services.Ensure:
+		lb, err = r.waitUntilBuilt(ctx, req.Service, lb, o)
 	case lb.isPending():
-		lb, err = l.waitUntilIdle(ctx, lb.ID, lb.Status)
+		lb, err = r.writer.waitUntilIdle(ctx, lb.ID, lb.Status)
 	}
 	if err != nil || lb == nil || lb.Status != statusError {
 		return lb, err
 	}
-	lb, err = l.observed.Get(ctx, lb.ID, inventory.Query{}) // ERROR may be outdated
+	lb, err = r.loadBalancers.Get(ctx, lb.ID, inventory.Query{}) // ERROR may be outdated
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
-		l.forget(id)
+		r.parts.forget(id)
 		return nil, nil //nolint:nilnil // absence is an answer here
 	case err == nil && lb.isPending():
-		return l.waitUntilIdle(ctx, lb.ID, lb.Status)
-	}
-	return lb, err
-}
-
-// waitUntilIdle waits until Octavia is idle; nil means that the load balancer is gone.
-func (l *loadBalancers) waitUntilIdle(ctx context.Context, id, doing string, with ...waiting.Option) (*loadBalancer, error) {
-	lb, err := l.room.Until(ctx, id, fmt.Sprintf("load balancer %s: %s", id, doing), func(b *loadBalancer) bool { return !b.isPending() }, with...)
-	if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && lb.Status == statusDeleted) {
-		l.forget(id)
-		return nil, nil //nolint:nilnil // absence is an answer here
+		return r.writer.waitUntilIdle(ctx, lb.ID, lb.Status)
 	}
 	return lb, err
 }
@@ -121,43 +110,41 @@ func (l *loadBalancers) waitUntilIdle(ctx context.Context, id, doing string, wit
 const buildLooks = 4
 
 // waitUntilBuilt waits for a new load balancer, and meanwhile reads objects that the next steps need.
-func (l *loadBalancers) waitUntilBuilt(ctx context.Context, service *v1.Service, lb *loadBalancer, r role) (*loadBalancer, error) {
+func (r *reconciler) waitUntilBuilt(ctx context.Context, service *v1.Service, lb *loadBalancer, o observed) (*loadBalancer, error) {
 	var with []waiting.Option
-	if lb.providerOr(l.config.LoadBalancer.Provider) != providerOVN { // ovn starts no machines
+	if !o.features.isOVN() { // ovn starts no machines
 		with = append(with, waiting.SkipLooks(buildLooks))
 	}
 	after := lb
 	err := waiting.Together(
-		func() (err error) { after, err = l.waitUntilIdle(ctx, lb.ID, lb.Status, with...); return err },
+		func() (err error) { after, err = r.writer.waitUntilIdle(ctx, lb.ID, lb.Status, with...); return err },
 		func() error {
-			if l.config.LoadBalancer.ManageSecurityGroups {
+			if r.config.LoadBalancer.ManageSecurityGroups {
 				return nil // they are read immediately before their change
 			}
-			_, err := l.securityGroups(ctx, service, networksMaxAge)
+			_, err := r.securityGroups.findFor(ctx, service, networksMaxAge)
 			return ignoreError(err)
 		},
 	)
-	if err != nil || after == nil || after.Status != statusActive || !r.owner {
+	if err != nil || after == nil || after.Status != statusActive || !o.role.owner {
 		return after, err
 	}
 	return after, waiting.Together(
-		func() error { _, err := l.observe(ctx, after); return err },
-		func() error { _, err := l.floatingIPOf(ctx, after, attachmentQuery()); return ignoreError(err) },
+		func() error { _, err := r.parts.readCurrent(ctx, after); return err },
+		func() error { _, err := r.floatingIPs.findAt(ctx, after, attachmentQuery()); return ignoreError(err) },
 	)
 }
 
-// ignoreError is for early reads: a later read reports the failure.
-func ignoreError(error) error { return nil }
-
-// partsForUpdate returns the parts for a change of members. After our own changes they are read once more, because somebody else may have
-// changed them right afterwards.
-func (l *loadBalancers) partsForUpdate(ctx context.Context, lb *loadBalancer) (d *details, changed bool, err error) {
-	if d, err = l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: updatePartsMaxAge}); err != nil {
-		return nil, false, cloudapi.NotAbsence(err)
+// readForEnsure returns the parts of an idle load balancer. If listed parts show a change or do not suffice, they are read individually.
+func (r *reconciler) readForEnsure(ctx context.Context, req services.Request, o observed) (*details, error) {
+	var err error
+	if o.parts, err = r.parts.readListed(ctx, o.lb); err != nil || !o.parts.listed {
+		return o.parts, err
 	}
-	if d.asOf == ours {
-		d, err = l.partsAfterChange(ctx, lb, d)
-		return d, true, err
+	if o.settingsErr == nil {
+		if d, _, err := r.desireExisting(ctx, req, o); err == nil && len(d.steps) == 0 {
+			return o.parts, nil
+		}
 	}
-	return d, false, nil
+	return r.parts.readCurrent(ctx, o.lb)
 }

@@ -31,7 +31,7 @@ func TestJoiningAtOnce(t *testing.T) {
 			w.Apply(s)
 			names = append(names, loadBalancerName(w.cluster, s))
 			group.Go(func() {
-				_, err := w.loadBalancers.EnsureLoadBalancer(w.T.Context(), w.cluster, s, []*v1.Node{w.nodes[0]})
+				_, err := w.reconciler.EnsureLoadBalancer(w.T.Context(), w.cluster, s, []*v1.Node{w.nodes[0]})
 				assert.NoError(w.T, err)
 			})
 		}

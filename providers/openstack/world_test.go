@@ -58,9 +58,9 @@ func (w *world) restart() {
 	in.Dial, in.Adopt = w.dial, w.adopt
 	c, err := newCloud(in)
 	require.NoError(w.T, err)
-	c.loadBalancers.kube, c.loadBalancers.Events = w.Kube, w.Recorder
-	c.loadBalancers.cluster.SetClient(w.Kube)
-	c.loadBalancers.cluster.SetServices(w.Services())
+	c.reconciler.kube, c.reconciler.Events = w.Kube, w.Recorder
+	c.reconciler.cluster.SetClient(w.Kube)
+	c.reconciler.cluster.SetServices(w.Services())
 	c.instances.nodes.SetLister(w.Nodes())
 	w.cloud = c
 }
@@ -85,7 +85,7 @@ func (w *world) joins(name string) *v1.Node {
 
 // try reconciles a Service until Octavia has nothing to do for it any more.
 func (w *world) try(s *v1.Service) (*v1.LoadBalancerStatus, error) {
-	return w.Reconcile(w.loadBalancers, w.cluster, s, w.nodes)
+	return w.Reconcile(w.reconciler, w.cluster, s, w.nodes)
 }
 
 // ensure reconciles a Service until it is served, and returns it as it then is.
@@ -99,7 +99,7 @@ func (w *world) ensure(s *v1.Service) (*v1.Service, *v1.LoadBalancerStatus) {
 // update plays a change of nodes.
 func (w *world) update(s *v1.Service) {
 	w.T.Helper()
-	if err := w.loadBalancers.UpdateLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes); err != nil {
+	if err := w.reconciler.UpdateLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes); err != nil {
 		_, later := errors.AsType[*cloudproviderapi.RetryError](err)
 		require.True(w.T, later, "%v", err)
 		w.ensure(s)
@@ -108,7 +108,7 @@ func (w *world) update(s *v1.Service) {
 
 // remove deletes a Service as the framework does.
 func (w *world) remove(s *v1.Service) error {
-	return w.Remove(w.loadBalancers, w.cluster, s)
+	return w.Remove(w.reconciler, w.cluster, s)
 }
 
 // anotherCluster returns a world on the same cloud that is another cluster, with the same machines.
