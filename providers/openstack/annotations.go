@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -263,8 +264,9 @@ func parseSettings(service *v1.Service, c Config, provider string) (s settings, 
 	problems = append(problems, s.contradictions(service.Annotations, c.LoadBalancer, provider)...)
 	s.sources, err = sources.ForService(service, annotationSourceRanges)
 	problems = append(problems, schema.Problems(err)...)
-	told, refused := serviceFields.Judge(service, nil)
-	warnings, problems = errors.Join(warnings, told, s.warnUnmonitored(service.Annotations)), append(problems, schema.Problems(refused)...)
+	fieldWarnings, err := serviceFields.Judge(service, nil)
+	problems = append(problems, schema.Problems(err)...)
+	warnings = errors.Join(warnings, fieldWarnings, s.warnUnmonitored(service.Annotations))
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return s, warnings, errors.Join(problems...)
 }
@@ -384,4 +386,35 @@ func problemsAbout(err error, keys ...string) error {
 		p, ok := errors.AsType[*schema.Problem](one)
 		return ok && !slices.ContainsFunc(keys, func(key string) bool { return p.Place == "annotation "+key })
 	})...)
+}
+
+// unsupportedSettings reports settings that this Octavia or its provider does not support.
+func unsupportedSettings(service *v1.Service, s settings, f features, c loadBalancerConfig) (findings []services.Finding) {
+	if !s.sources.Everybody() && !f.hasACL() && (!f.isOVN() || !c.ManageSecurityGroups) {
+		findings = append(findings, rangesIgnored(f.provider))
+	}
+	if s.Zone != "" && !f.hasZones() {
+		findings = append(findings, services.Warning(eventZoneIgnored,
+			"the availability zone %q has no effect: this Octavia with provider %s knows none", s.Zone, f.provider))
+	}
+	return append(findings, s.withoutMonitor(service)...)
+}
+
+func rangesIgnored(provider string) services.Finding {
+	return services.Warning(services.EventRangesIgnored, "the source ranges of the Service have no effect: this Octavia with provider %s cannot restrict who comes in", provider)
+}
+
+// withoutMonitor reports that connections get lost because no health is checked.
+func (s settings) withoutMonitor(service *v1.Service) (findings []services.Finding) {
+	if service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && !s.monitor {
+		findings = append(findings, services.Warning(eventNoMonitor, "with externalTrafficPolicy Local and without health monitors, "+
+			"connections to nodes that run no pod of the Service are lost; set %s or the option create-monitor to true", annotationMonitor))
+	}
+	return findings
+}
+
+// singleStack reports a load balancer with only one of two families.
+func singleStack(family v1.IPFamily) services.Finding {
+	return services.Warning(services.EventSingleStack, "spec.ipFamilies: the load balancer has an address of %s alone: a second one is made with it, and "+
+		"needs version 2.26 of Octavia's API, a provider that knows it, and a subnet of the other family on the same network", family)
 }

@@ -100,18 +100,18 @@ func (i *instances) addressAt(ctx context.Context, node *v1.Node, family v1.IPFa
 // addressOf chooses an address of the Node's status. It counts only if the server has it, because a kubelet can report any address. If the
 // Node reports none yet, the server's addresses are used.
 func (i *instances) addressOf(ctx context.Context, node *v1.Node, family v1.IPFamily) (string, error) {
-	told := nodeAddressFor(node.Status.Addresses, family)
+	reported := nodeAddressFor(node.Status.Addresses, family)
 	id, err := i.config.parseProviderID(node.Spec.ProviderID)
 	if err != nil {
-		return told, nil //nolint:nilerr // nothing can be verified for a node of another cloud
+		return reported, nil //nolint:nilerr // nothing can be verified for a node of another cloud
 	}
-	if told != "" {
+	if reported != "" {
 		ports, err := i.nodePorts(ctx, id, backendMaxAge)
 		if err != nil {
 			return "", fmt.Errorf("finding the address of node %s: %w", node.Name, cloudapi.NotAbsence(err))
 		}
-		if slices.ContainsFunc(ports, func(p *port) bool { return p.hasAddress(told) }) {
-			return told, nil
+		if slices.ContainsFunc(ports, func(p *port) bool { return p.hasAddress(reported) }) {
+			return reported, nil
 		}
 	}
 	m, err := i.Describe(ctx, node, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: i.nodes.Counts().All})
@@ -122,8 +122,8 @@ func (i *instances) addressOf(ctx context.Context, node *v1.Node, family v1.IPFa
 		return "", fmt.Errorf("finding the address of node %s: %w", node.Name, err)
 	}
 	chosen := nodeAddressFor(nodes.Vouched(node.Status.Addresses, m.NodeAddresses), family)
-	if told != "" && told != chosen {
-		klog.V(2).InfoS("Leaving out an address that a Node tells and its server does not have", "node", node.Name, "address", told, "server", id)
+	if reported != "" && reported != chosen {
+		klog.V(2).InfoS("Leaving out an address that a Node tells and its server does not have", "node", node.Name, "address", reported, "server", id)
 	}
 	return chosen, nil
 }
@@ -186,4 +186,34 @@ func (i *instances) isOnOtherNetwork(ctx context.Context, node *v1.Node, m membe
 	address, addressErr := netip.ParseAddr(m.Address)
 	span, err := netip.ParsePrefix(at.CIDR)
 	return addressErr == nil && err == nil && span.Contains(address), nil
+}
+
+// nodeAddressFor returns the address at which a load balancer reaches a node: the first internal one of the family, otherwise the first
+// external one. Without a family, any internal address will do.
+func nodeAddressFor(addresses []v1.NodeAddress, family v1.IPFamily) string {
+	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
+		for _, a := range addresses {
+			if a.Type != kind || !isIP(a.Address) {
+				continue
+			}
+			if family == "" && kind == v1.NodeInternalIP || family == v1.IPv6Protocol && isIPv6(a.Address) ||
+				family == v1.IPv4Protocol && !isIPv6(a.Address) {
+				return a.Address
+			}
+		}
+	}
+	return ""
+}
+
+// familyOf returns the first IP family of a Service.
+func familyOf(service *v1.Service) v1.IPFamily {
+	if len(service.Spec.IPFamilies) == 0 {
+		return ""
+	}
+	return service.Spec.IPFamilies[0]
+}
+
+// isSelected reports whether a node may be a member. A node without a provider ID is considered again when it has one.
+func isSelected(n *v1.Node, s settings) bool {
+	return n.Spec.ProviderID != "" && !slices.ContainsFunc(s.nodeSelector, func(r requirement) bool { return !r.matches(n.Labels) })
 }

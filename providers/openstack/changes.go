@@ -34,7 +34,7 @@ type writer struct {
 const maxRounds = 5
 
 // planner returns the steps that a load balancer still needs.
-type planner func(*loadBalancer, *details) ([]step, error)
+type planner func(*loadBalancer, *details) []step
 
 // blockingFailure is a failure that blocks only the changes that depend on it.
 type blockingFailure struct {
@@ -195,30 +195,23 @@ func (w *writer) applySteps(ctx context.Context, req *services.Request, lb *load
 		if err != nil {
 			return nil, err
 		}
-		worked := false
-		for {
-			steps, err := next(lb, d)
-			if err != nil {
-				return nil, err
-			}
-			if len(steps) == 0 {
-				break
-			}
-			worked = true
+		busy = nil
+		steps := next(lb, d)
+		if len(steps) == 0 {
+			return lb, nil
+		}
+		for ; len(steps) > 0 && busy == nil; steps = next(lb, d) {
 			klog.InfoS("Changing load balancer", "service", klog.KObj(req.Service), "loadBalancer", lb.ID, "step", steps[0].kind,
 				"object", steps[0].id, "reason", steps[0].reason, "more", len(steps)-1)
 			after, parts, err := w.apply(ctx, req, lb, d, steps[0], len(steps)-1)
-			if errors.Is(err, errBusy) {
+			switch {
+			case errors.Is(err, errBusy):
 				busy = err
-				break
-			}
-			if err != nil || after == nil {
+			case err != nil || after == nil:
 				return nil, err
+			default:
+				lb, d = after, parts
 			}
-			lb, d, busy = after, parts, nil
-		}
-		if !worked {
-			return lb, nil
 		}
 		if busy != nil { // somebody else has changed it
 			if lb, err = w.loadBalancers.Get(ctx, lb.ID, inventory.Query{}); err != nil {

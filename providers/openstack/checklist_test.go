@@ -140,8 +140,8 @@ var checklistRows = map[string]conformance.Checked{
 func TestAnnotationChecklist(t *testing.T) {
 	t.Parallel()
 	conformance.Checklist{
-		Rows: Annotations.Rows(), Items: maps.Clone(checklistRows), Prefix: annotationPrefix, Creation: creation, Refused: services.EventConfigError,
-		Ignored: services.EventIgnored,
+		Rows: Annotations.Rows(), Items: maps.Clone(checklistRows), Prefix: annotationPrefix, Creation: creation,
+		Refused: services.EventConfigError, Ignored: services.EventIgnored,
 		Service: func(annotations map[string]string) *v1.Service {
 			return service("web", annotations, servicePort("http", 80, 30080))
 		},

@@ -497,7 +497,8 @@ func sourceOf[T any](a *api, of kind, title, at string, id func(T) string) inven
 		Kind: title, ID: id,
 		List: func(ctx context.Context) ([]T, int, error) { return listAll[T](ctx, a, of, at, all, pageQuery()) },
 		Get: func(ctx context.Context, wanted string) (v T, err error) {
-			found, err := get(ctx, a, of, "reading "+title+" "+wanted, at+"/"+wanted, strings.TrimSuffix(all, "s"), func(v *T) bool { return id(*v) == wanted })
+			isIt := func(v *T) bool { return id(*v) == wanted }
+			found, err := get(ctx, a, of, "reading "+title+" "+wanted, at+"/"+wanted, strings.TrimSuffix(all, "s"), isIt)
 			if err == nil {
 				v = *found
 			}

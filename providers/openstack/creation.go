@@ -41,10 +41,11 @@ func (r *reconciler) desireNew(ctx context.Context, req services.Request, o obse
 	d.role = role{name: loadBalancerName(req.Cluster, service), mark: mark, serviceMark: ownership.ServiceMark(service.UID), owner: true}
 	request := newRequest(req, o, d.role, r.config.OwnershipTag)
 	d.request = &request
-	if d.members, err = r.instances.backends(ctx, service, req.Nodes, o.settings); err != nil {
+	members, err := r.instances.backends(ctx, service, req.Nodes, o.settings)
+	if err != nil {
 		return d, nil, err
 	}
-	reachable := d.members
+	reachable := members
 	if len(reachable) == 0 {
 		// The VIP gets the subnet of the nodes, even if none is selected yet.
 		if reachable, err = r.instances.backends(ctx, service, req.Nodes, settings{}); err != nil {
@@ -57,13 +58,13 @@ func (r *reconciler) desireNew(ctx context.Context, req services.Request, o obse
 	}
 	planned := observed{role: d.role, features: o.features, settings: o.settings}
 	planned.lb = &loadBalancer{VIPSubnetID: subnetID, AdditionalVIPs: request.AdditionalVIPs}
-	want, err := desirePorts(service, planned, d.members, c)
+	want, err := desirePorts(service, planned, members, c)
 	if err != nil {
 		return d, findings, err
 	}
-	d.ports = want.ports
-	if !c.Serial {
-		for _, w := range want.ports {
+	for _, w := range want.ports {
+		d.ports = append(d.ports, fmt.Sprintf("%s/%d with %d members", w.listener.Protocol, w.listener.Port, len(members)))
+		if !c.Serial {
 			withPool, p := w.listener, w.pool
 			p.Monitor = w.monitor
 			withPool.Pool = &p
@@ -75,12 +76,8 @@ func (r *reconciler) desireNew(ctx context.Context, req services.Request, o obse
 
 // creation returns the change that creates a load balancer, and those that follow it.
 func (r *reconciler) creation(service *v1.Service, s settings, d desired) []change {
-	ports := make([]string, len(d.ports))
-	for i, w := range d.ports {
-		ports[i] = fmt.Sprintf("%s/%d with %d members", w.listener.Protocol, w.listener.Port, len(d.members))
-	}
 	changes := []change{{
-		Planned: contract.Planned{Action: contract.PlanCreate, Object: "load balancer " + d.request.Name, Detail: strings.Join(ports, ", ")},
+		Planned: contract.Planned{Action: contract.PlanCreate, Object: "load balancer " + d.request.Name, Detail: strings.Join(d.ports, ", ")},
 		Replan:  true,
 		Creates: true,
 		Compare: func() (before, after any) { return nil, d.request },

@@ -123,13 +123,9 @@ func (r *reconciler) destroy(ctx context.Context, req *services.Request, o obser
 	if !r.config.LoadBalancer.CascadeDelete && lb.Status == statusActive {
 		whole := role{name: o.role.name, mark: o.role.mark, serviceMark: o.role.serviceMark, owner: true}
 		var err error
-		lb, err = r.writer.applySteps(ctx, req, lb, func(lb *loadBalancer, d *details) ([]step, error) { return plan(lb, d, wantedState{}, whole) })
-		switch {
-		case err != nil:
+		lb, err = r.writer.applySteps(ctx, req, lb, func(_ *loadBalancer, d *details) []step { return removals(d, whole, nil) })
+		if err != nil || lb == nil {
 			return err
-		case lb == nil:
-			r.parts.forget(o.lb.ID)
-			return nil
 		}
 	}
 	klog.InfoS("Deleting load balancer", "service", klog.KObj(req.Service), "loadBalancer", lb.ID)
@@ -143,6 +139,6 @@ func (r *reconciler) leaveShared(ctx context.Context, req *services.Request, o o
 		return fmt.Errorf("load balancer %s has the provisioning status %s, in which the ports of the Service cannot be removed from it; "+
 			"others use it, so it is not deleted", o.lb.ID, o.lb.Status)
 	}
-	_, err := r.writer.applySteps(ctx, req, o.lb, func(lb *loadBalancer, d *details) ([]step, error) { return planLeave(lb, d, o.role), nil })
+	_, err := r.writer.applySteps(ctx, req, o.lb, func(lb *loadBalancer, d *details) []step { return planLeave(lb, d, o.role) })
 	return err
 }

@@ -2,7 +2,6 @@ package openstack
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,12 +64,15 @@ func (v *versionLists) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	body := response.Body
 	head, err := io.ReadAll(io.LimitReader(body, maxVersionList))
-	if err == nil && len(head) < maxVersionList {
+	if err != nil {
+		return nil, errors.Join(err, body.Close())
+	}
+	if len(head) < maxVersionList {
 		v.mu.Lock()
 		v.kept[rootOf(r.URL.String())] = head
 		v.mu.Unlock()
 	}
-	response.Body = replayedBody{io.MultiReader(bytes.NewReader(head), failingReader{err}, body), body}
+	response.Body = replayedBody{io.MultiReader(bytes.NewReader(head), body), body}
 	return response, nil
 }
 
@@ -90,12 +92,6 @@ type replayedBody struct {
 	io.Reader
 	io.Closer
 }
-
-// failingReader returns the error of an interrupted read, or io.EOF.
-type failingReader struct{ err error }
-
-// Read implements io.Reader.
-func (f failingReader) Read([]byte) (int, error) { return 0, cmp.Or(f.err, io.EOF) }
 
 // checkCatalog reports endpoints in Keystone's catalog that would be refused. It makes no further call. A missing service is reported when
 // it is needed.

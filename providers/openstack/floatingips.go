@@ -127,9 +127,9 @@ func (ips *floatingIPs) readAgain(ctx context.Context, known floatingIP) (f floa
 }
 
 // listAddresses returns the addresses of a load balancer that a Service's status may show.
-func (ips *floatingIPs) listAddresses(ctx context.Context, lb *loadBalancer) ([]string, error) {
+func (ips *floatingIPs) listAddresses(ctx context.Context, lb *loadBalancer, q inventory.Query) ([]string, error) {
 	addresses := append([]string{lb.VIPAddress}, furtherAddresses(lb)...)
-	f, err := ips.findAt(ctx, lb, withinAge(previousMaxAge))
+	f, err := ips.findAt(ctx, lb, q)
 	if f != nil {
 		addresses = append(addresses, f.Address)
 	}

@@ -72,8 +72,8 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBal
 		return fmt.Errorf("load balancer %s has the provisioning status %s, in which it cannot be changed; try again later", m.ID, lb.Status)
 	}
 	owner := &services.Request{Service: &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: service}}}
-	after, err := r.writer.applySteps(ctx, owner, lb, func(lb *loadBalancer, d *details) ([]step, error) {
-		return planRemark(lb, d, m.Cluster, mark, ownership.ServiceMark(service)), nil
+	after, err := r.writer.applySteps(ctx, owner, lb, func(lb *loadBalancer, d *details) []step {
+		return planRemark(lb, d, m.Cluster, mark, ownership.ServiceMark(service))
 	})
 	if err == nil && after == nil {
 		err = errors.New("it went away meanwhile")

@@ -11,7 +11,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
-// Fixed implements services.Fixer.
 func (r *reconciler) Fixed(ctx context.Context, req services.Request, o observed, d desired) ([]services.Fixed, error) {
 	if o.lb == nil || d.renew {
 		return nil, nil

@@ -150,13 +150,13 @@ type instances struct {
 	networks *networks
 	nodes    *nodecount.Counter
 
-	mu      sync.Mutex
-	flavors map[string]string // names by ID; a flavor's name never changes
+	// flavors holds names by ID. A flavor's name never changes.
+	flavors sync.Map
 }
 
 func newInstances(c Config, a *api, n *networks) *instances {
 	i := &instances{
-		config: c, api: a, networks: n, nodes: &nodecount.Counter{}, flavors: map[string]string{},
+		config: c, api: a, networks: n, nodes: &nodecount.Counter{},
 		servers: inventory.New(inventory.Source[string, server]{
 			Kind: "server", Patience: readPatience, ID: func(s server) string { return s.id }, List: a.listServers, Get: a.getServer,
 			Indexes: map[string]func(server) []string{
@@ -324,11 +324,9 @@ func (i *instances) flavor(ctx context.Context, s server) (string, error) {
 		return s.flavorName, nil
 	}
 	key := cmp.Or(s.flavorID, "name "+s.flavorName)
-	i.mu.Lock()
-	known := i.flavors[key]
-	i.mu.Unlock()
-	if known != "" {
-		return known, nil
+	stored, _ := i.flavors.Load(key)
+	if name, _ := stored.(string); name != "" {
+		return name, nil
 	}
 	type body struct{ ID, Name string }
 	found := body{ID: s.flavorID}
@@ -355,9 +353,7 @@ func (i *instances) flavor(ctx context.Context, s server) (string, error) {
 			kind = other // a deleted flavor has at most an ID
 		}
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.flavors[key] = kind
+	i.flavors.Store(key, kind)
 	return kind, nil
 }
 

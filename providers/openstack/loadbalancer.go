@@ -1,6 +1,7 @@
 package openstack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,10 +79,10 @@ type observed struct {
 	settingsErr error
 	// problem is an invalid load-balancer-id.
 	problem error
-	// seen is set where its parts were read before.
-	seen bool
-	// settled is set after the wait for Octavia; again is set if our own changes were already there.
-	settled, again bool
+	// readBefore is set if the parts were read before this run.
+	readBefore bool
+	// settled is set after the wait for Octavia; changedByUs is set if our own changes were there before this run.
+	settled, changedByUs bool
 	// changed is set if we or others have changed the parts, which are then read again.
 	changed bool
 	// failures are those of this run; crowded is set if the quota does not allow another pool.
@@ -93,19 +94,22 @@ type observed struct {
 	address string
 }
 
-// setLoadBalancer sets the load balancer, and what depends on its provider: the features, and the settings. Validate reports their warnings.
+// setLoadBalancer sets the load balancer, and what depends on its provider: the features and the settings. Validate reports warnings about
+// these. Without a load balancer, the provider is that of new ones.
 func (o *observed) setLoadBalancer(lb *loadBalancer, service *v1.Service, c Config) {
-	o.lb, o.features.provider = lb, lb.providerOr(c.LoadBalancer.Provider)
+	o.lb, o.features.provider = lb, c.LoadBalancer.Provider
+	if lb != nil {
+		o.features.provider = cmp.Or(lb.Provider, c.LoadBalancer.Provider)
+	}
 	o.settings, _, o.settingsErr = parseSettings(service, c, o.features.provider)
 }
 
 // desired is the desired state of a Service.
 type desired struct {
-	members []backend
-	// request and role are for a load balancer to be created.
+	// request and role are for a load balancer to be created; ports describes its ports in plans.
 	request *loadBalancerRequest
 	role    role
-	ports   []wantedPort
+	ports   []string
 	// steps are the changes of an existing one; groups are security group changes before and after them.
 	steps  []step
 	groups groupChanges
@@ -197,7 +201,6 @@ func configFinding(err error) services.Finding {
 	return services.Warning(services.EventConfigError, "%s", err)
 }
 
-// Validate implements services.Reconciler.
 func (r *reconciler) Validate(req services.Request) ([]services.Finding, error) {
 	_, warnings, err := parseSettings(req.Service, r.config, r.config.LoadBalancer.expectedProvider(req.Service))
 	findings := services.Judged(warnings, err)
@@ -207,7 +210,6 @@ func (r *reconciler) Validate(req services.Request) ([]services.Finding, error) 
 	return findings, err
 }
 
-// Observe implements services.Reconciler.
 func (r *reconciler) Observe(ctx context.Context, req services.Request) (o observed, err error) {
 	if asked, _ := sources.ForService(req.Service, annotationSourceRanges); req.Purpose == services.Narrow && !asked.Restricts() {
 		return o, nil
@@ -229,7 +231,6 @@ func (r *reconciler) Observe(ctx context.Context, req services.Request) (o obser
 	return o, err
 }
 
-// CheckOwner implements services.Reconciler.
 func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o observed) (observed, []services.Finding, error) {
 	wants := req.Purpose == services.Ensure || req.Purpose == services.Plan
 	switch {
@@ -240,7 +241,7 @@ func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o obs
 	case wants:
 		role, findings, err := r.finder.admit(ctx, req, o)
 		o.role = role
-		_, o.seen = r.parts.looked.Load(o.lb.ID)
+		_, o.readBefore = r.parts.readBefore.Load(o.lb.ID)
 		if err == nil && req.Purpose == services.Plan && o.lb.Status == statusActive {
 			o.parts, err = r.parts.readCurrent(ctx, o.lb)
 		}
@@ -273,7 +274,6 @@ func (r *reconciler) checkUpdate(ctx context.Context, req services.Request, o ob
 	return minor, err
 }
 
-// Desire implements services.Reconciler.
 func (r *reconciler) Desire(ctx context.Context, req services.Request, o observed) (desired, []services.Finding, error) {
 	d, findings, err := r.desire(ctx, req, o)
 	if _, wrong := errors.AsType[*schema.Problem](err); wrong {
@@ -311,10 +311,11 @@ func (r *reconciler) desire(ctx context.Context, req services.Request, o observe
 func (r *reconciler) desireExisting(
 	ctx context.Context, req services.Request, o observed,
 ) (d desired, findings []services.Finding, err error) {
-	if d.members, err = r.instances.backends(ctx, req.Service, req.Nodes, o.settings); err != nil {
+	members, err := r.instances.backends(ctx, req.Service, req.Nodes, o.settings)
+	if err != nil {
 		return d, nil, err
 	}
-	want, err := desirePorts(req.Service, o, d.members, r.config.LoadBalancer)
+	want, err := desirePorts(req.Service, o, members, r.config.LoadBalancer)
 	if err != nil {
 		return d, nil, err
 	}
@@ -325,8 +326,8 @@ func (r *reconciler) desireExisting(
 	if d.steps, err = plan(o.lb, o.parts, want, o.role); err != nil {
 		return d, findings, err
 	}
-	d.ports, d.steps = want.ports, o.dropBlocked(d.steps)
-	d.groups, err = r.securityGroups.plan(ctx, req.Service, o, d.members)
+	d.steps = o.dropBlocked(d.steps)
+	d.groups, err = r.securityGroups.plan(ctx, req.Service, o, members)
 	return d, findings, err
 }
 
@@ -365,7 +366,6 @@ func (r *reconciler) Complete(ctx context.Context, req *services.Request, o obse
 	return o, r.leavePrevious(ctx, req, o)
 }
 
-// Status implements services.Reconciler.
 func (r *reconciler) Status(_ services.Request, o observed, _ desired) (*v1.LoadBalancerStatus, error) {
 	return statusOf(o.address, furtherAddresses(o.lb), o.settings, r.config.LoadBalancer), nil
 }

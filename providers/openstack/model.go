@@ -9,7 +9,6 @@ import (
 	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
@@ -78,15 +77,17 @@ type role struct {
 	mark, serviceMark string
 	// owner is set if the load balancer was created for the Service; others share it.
 	owner bool
-	// apart is set if the tag with the name belongs to a Service of another cluster.
-	apart bool
+	// isForeign is set if the tag with the name belongs to a Service of another cluster.
+	isForeign bool
 }
 
 // isShared reports whether the Service already shares the load balancer.
-func (r role) isShared(lb *loadBalancer) bool { return slices.Contains(lb.Tags, r.name) && !r.apart }
+func (r role) isShared(lb *loadBalancer) bool {
+	return slices.Contains(lb.Tags, r.name) && !r.isForeign
+}
 
-// isOwn reports whether a listener belongs to the Service.
-func (r role) isOwn(l listener) bool {
+// ownsListener reports whether a listener belongs to the Service.
+func (r role) ownsListener(l listener) bool {
 	if len(l.Tags) == 0 {
 		return r.owner
 	}
@@ -98,9 +99,9 @@ func (r role) isOwn(l listener) bool {
 	return slices.Contains(l.Tags, r.name) || (r.former != "" && slices.Contains(l.Tags, r.former))
 }
 
-// owns reports whether a pool without listener belongs to the Service. The name alone may also match another cluster, so without a mark it
-// counts only for the owner.
-func (r role) owns(p *pool) bool {
+// ownsPool reports whether a pool without listener belongs to the Service. The name alone may also match another cluster, so without a mark
+// it counts only for the owner.
+func (r role) ownsPool(p *pool) bool {
 	number, _, _ := strings.Cut(strings.TrimPrefix(p.Name, "pool_"), "_")
 	if index, err := strconv.Atoi(number); err != nil || p.Name != partName("pool", index, r.name) {
 		return false
@@ -276,7 +277,6 @@ func allAddresses(v6 bool) string {
 // plan compares a load balancer with the desired state and returns ordered steps. Steps that need an object yet to be created are left for
 // the next plan.
 func plan(lb *loadBalancer, d *details, want wantedState, r role) ([]step, error) {
-	var steps []step
 	kept := map[string]bool{}
 	var creates, changes []step
 	for _, w := range want.ports {
@@ -284,7 +284,7 @@ func plan(lb *loadBalancer, d *details, want wantedState, r role) ([]step, error
 		n := slices.IndexFunc(d.listeners, func(l listener) bool {
 			return l.Port == w.listener.Port && transportOf(l.Protocol) == transportOf(w.listener.Protocol)
 		})
-		if n >= 0 && !r.isOwn(d.listeners[n]) {
+		if n >= 0 && !r.ownsListener(d.listeners[n]) {
 			return nil, &schema.Problem{Place: fmt.Sprintf("port %d", w.listener.Port), Reason: fmt.Sprintf(
 				"the listener port %d already exists on load balancer %s and is not this Service's; choose another port or another load balancer", w.listener.Port, lb.ID)}
 		}
@@ -305,17 +305,7 @@ func plan(lb *loadBalancer, d *details, want wantedState, r role) ([]step, error
 			kept[next.ID] = true
 		}
 	}
-	for _, l := range d.listeners {
-		if kept[l.ID] || !r.isOwn(l) {
-			continue
-		}
-		if p := d.poolOf(l); p != nil {
-			steps = append(steps, step{kind: deletePool, id: p.ID, reason: "its listener goes"})
-		}
-		steps = append(steps, step{kind: deleteListener, id: l.ID, reason: "not wanted"})
-	}
-	steps = append(steps, orphanedPools(d, r, kept)...)
-	steps = append(append(steps, creates...), changes...)
+	steps := slices.Concat(removals(d, r, kept), creates, changes)
 	if u, reason := loadBalancerChanges(lb, want); reason != "" {
 		st := step{kind: updateLoadBalancer, id: lb.ID, body: u, reason: reason}
 		if u.Name != nil {
@@ -327,13 +317,22 @@ func plan(lb *loadBalancer, d *details, want wantedState, r role) ([]step, error
 	return steps, nil
 }
 
-// orphanedPools returns the deletions of the Service's pools that no listener uses or will use.
-func orphanedPools(d *details, r role, kept map[string]bool) []step {
-	var steps []step
+// removals returns the deletions of the Service's listeners with their pools, and of its pools that no listener uses. kept holds the IDs
+// of those that stay.
+func removals(d *details, r role, kept map[string]bool) (steps []step) {
+	for _, l := range d.listeners {
+		if kept[l.ID] || !r.ownsListener(l) {
+			continue
+		}
+		if p := d.poolOf(l); p != nil {
+			steps = append(steps, step{kind: deletePool, id: p.ID, reason: "its listener goes"})
+		}
+		steps = append(steps, step{kind: deleteListener, id: l.ID, reason: "not wanted"})
+	}
 	for i := range d.pools {
 		p := &d.pools[i]
 		used := slices.ContainsFunc(d.listeners, func(l listener) bool { return d.poolOf(l) == p })
-		if r.owns(p) && !used && !kept[p.ID] && len(p.Listeners) == 0 {
+		if r.ownsPool(p) && !used && !kept[p.ID] && len(p.Listeners) == 0 {
 			steps = append(steps, step{kind: deletePool, id: p.ID, reason: "without a listener"})
 		}
 	}
@@ -342,10 +341,7 @@ func orphanedPools(d *details, r role, kept map[string]bool) []step {
 
 // planLeave returns the steps that remove a Service from a shared load balancer.
 func planLeave(lb *loadBalancer, d *details, r role) []step {
-	steps, err := plan(lb, d, wantedState{}, r)
-	if err != nil {
-		klog.ErrorS(err, "Planning for no port at all cannot collide") // no ports are wanted
-	}
+	steps := removals(d, r, nil)
 	if tags := slices.DeleteFunc(slices.Clone(lb.Tags), func(t string) bool {
 		return t == r.name || (t != "" && t == r.former) || ((t == r.mark || t == r.serviceMark) && r.owner)
 	}); len(tags) != len(lb.Tags) {
@@ -363,7 +359,7 @@ func planMembers(d *details, want wantedState, r role, refused bool) []step {
 	for _, w := range want.ports {
 		for _, l := range d.listeners {
 			same := l.Protocol == w.listener.Protocol || (refused && transportOf(l.Protocol) == transportOf(w.listener.Protocol))
-			if l.Port != w.listener.Port || !same || !r.isOwn(l) {
+			if l.Port != w.listener.Port || !same || !r.ownsListener(l) {
 				continue
 			}
 			if p := d.poolOf(l); p != nil {
@@ -472,7 +468,7 @@ func (d *details) poolBeside(l listener, w poolRequest, r role) (next *pool) {
 	for i := range d.pools {
 		p := &d.pools[i]
 		free := len(p.Listeners) == 0 && !slices.ContainsFunc(d.listeners, func(l listener) bool { return l.DefaultPoolID == p.ID })
-		if free && r.owns(p) && p.Name == w.Name && p.Protocol == w.Protocol && (next == nil || p.ID < next.ID) {
+		if free && r.ownsPool(p) && p.Name == w.Name && p.Protocol == w.Protocol && (next == nil || p.ID < next.ID) {
 			next = p
 		}
 	}
@@ -507,7 +503,7 @@ func poolSteps(lb *loadBalancer, d *details, l listener, w wantedPort, want want
 			steps[i].beside = true
 		}
 	}
-	if !r.owns(p) { // makes it recognizable once no listener uses it
+	if !r.ownsPool(p) { // makes it recognizable once no listener uses it
 		former := map[string]any{"name": w.pool.Name}
 		tags := slices.DeleteFunc(slices.Clone(p.Tags), func(t string) bool { return t == "" || strings.HasPrefix(t, markPrefix) })
 		if tags = append(tags, w.tags...); !services.SameSet(tags, p.Tags) {
@@ -620,36 +616,6 @@ func monitorSteps(p *pool, want *monitorRequest) []step {
 	request := *want
 	request.Type, request.Method = "", ""
 	return []step{{kind: updateMonitor, id: have.ID, body: request, reason: "settings"}}
-}
-
-// nodeAddressFor returns the address at which a load balancer reaches a node: the first internal one of the family, otherwise the first
-// external one. Without a family, any internal address will do.
-func nodeAddressFor(addresses []v1.NodeAddress, family v1.IPFamily) string {
-	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
-		for _, a := range addresses {
-			if a.Type != kind || !isIP(a.Address) {
-				continue
-			}
-			if family == "" && kind == v1.NodeInternalIP || family == v1.IPv6Protocol && isIPv6(a.Address) ||
-				family == v1.IPv4Protocol && !isIPv6(a.Address) {
-				return a.Address
-			}
-		}
-	}
-	return ""
-}
-
-// familyOf returns the first IP family of a Service.
-func familyOf(service *v1.Service) v1.IPFamily {
-	if len(service.Spec.IPFamilies) == 0 {
-		return ""
-	}
-	return service.Spec.IPFamilies[0]
-}
-
-// isSelected reports whether a node may be a member. A node without a provider ID is considered again when it has one.
-func isSelected(n *v1.Node, s settings) bool {
-	return n.Spec.ProviderID != "" && !slices.ContainsFunc(s.nodeSelector, func(r requirement) bool { return !r.matches(n.Labels) })
 }
 
 func statusOf(address string, more []string, s settings, c loadBalancerConfig) *v1.LoadBalancerStatus {

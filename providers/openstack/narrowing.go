@@ -51,7 +51,7 @@ func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o obse
 	n.Set, _ = ofFamilies(n.Set, req.Service, o.lb)
 	var steps []step
 	for _, have := range parts.listeners {
-		if st, due := n.listenerStep(o.lb, have); due && o.role.isOwn(have) {
+		if st, due := n.listenerStep(o.lb, have); due && o.role.ownsListener(have) {
 			steps = append(steps, st)
 		}
 	}
@@ -149,7 +149,7 @@ func clientPorts(service *v1.Service, d *details, r role) map[clientRule]bool {
 		return ports
 	}
 	for _, have := range d.listeners {
-		if p := d.poolOf(have); p != nil && r.isOwn(have) {
+		if p := d.poolOf(have); p != nil && r.ownsListener(have) {
 			for _, m := range p.members.list() {
 				add(transportOf(have.Protocol), m.Port)
 			}

@@ -1,7 +1,6 @@
 package openstack
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -286,8 +285,8 @@ type step struct {
 	beside bool
 }
 
-// calls are the methods and paths of steps, and the keys of their bodies. {} is replaced by the step's object.
-var calls = map[stepKind]struct{ method, path, key string }{
+// stepCalls are the methods and paths of steps, and the keys of their bodies. {} is replaced by the step's object.
+var stepCalls = map[stepKind]struct{ method, path, key string }{
 	deletePool:         {http.MethodDelete, "pools/{}", ""},
 	deleteListener:     {http.MethodDelete, "listeners/{}", ""},
 	createListener:     {http.MethodPost, "listeners", "listener"},
@@ -305,24 +304,24 @@ var calls = map[stepKind]struct{ method, path, key string }{
 
 // do makes the call of a step and returns the ID of a created object. Deleting a missing object succeeds.
 func (a *api) do(ctx context.Context, st step) (made string, err error) {
-	call := calls[st.kind]
-	at := "lbaas/" + strings.Replace(call.path, "{}", st.id, 1) + st.member.ID
+	c := stepCalls[st.kind]
+	at := "lbaas/" + strings.Replace(c.path, "{}", st.id, 1) + st.member.ID
 	doing := fmt.Sprintf("%s %s", st.kind, st.id)
 	switch {
-	case call.method == http.MethodDelete:
-		_, err := request[struct{}](ctx, a, loadBalancing, doing, call.method, at, nil, "", http.StatusNoContent, http.StatusAccepted)
+	case c.method == http.MethodDelete:
+		_, err := request[struct{}](ctx, a, loadBalancing, doing, c.method, at, nil, "", http.StatusNoContent, http.StatusAccepted)
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			return "", nil
 		}
 		return "", err
 	case st.kind == setMembers: // the response is empty
 		all := map[string]any{"members": append([]memberRequest{}, st.members...)}
-		_, err := request[struct{}](ctx, a, loadBalancing, doing, call.method, at, all, "", http.StatusAccepted, http.StatusNoContent)
+		_, err := request[struct{}](ctx, a, loadBalancing, doing, c.method, at, all, "", http.StatusAccepted, http.StatusNoContent)
 		return "", err
 	}
 	after, err := requestObject(
-		ctx, a, loadBalancing, doing, call.method, at, map[string]any{call.key: st.body}, call.key,
-		func(r *reference) bool { return r.ID != "" && (call.method == http.MethodPost || r.ID == st.id) },
+		ctx, a, loadBalancing, doing, c.method, at, map[string]any{c.key: st.body}, c.key,
+		func(r *reference) bool { return r.ID != "" && (c.method == http.MethodPost || r.ID == st.id) },
 		http.StatusOK, http.StatusCreated, http.StatusAccepted,
 	)
 	if err != nil {
@@ -355,12 +354,4 @@ func (b *loadBalancer) isPending() bool { return strings.HasPrefix(b.Status, "PE
 // isLeaving reports whether a load balancer is being deleted.
 func (b *loadBalancer) isLeaving() bool {
 	return b.Status == statusDeleted || b.Status == statusPendingDelete
-}
-
-// providerOr returns the load balancer's Octavia provider, or standard if there is no load balancer.
-func (b *loadBalancer) providerOr(standard string) string {
-	if b == nil {
-		return standard
-	}
-	return cmp.Or(b.Provider, standard)
 }

@@ -35,7 +35,7 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract
 		if !slices.Contains(lb.Tags, mark) || lb.isLeaving() || isShared(lb, role{name: lb.Name}) {
 			continue
 		}
-		addresses, err := r.floatingIPs.listAddresses(ctx, lb)
+		addresses, err := r.floatingIPs.listAddresses(ctx, lb, withinAge(previousMaxAge))
 		if err != nil {
 			return nil, err
 		}
@@ -124,13 +124,9 @@ func (f *finder) checkOrphan(ctx context.Context, o contract.Orphan, lb *loadBal
 		ownership.Check(titleOf(lb), mark, lb.Tags) != nil {
 		return fmt.Errorf("load balancer %s is no longer an orphan of this cluster; it stays", o.ID)
 	}
-	addresses := append([]string{lb.VIPAddress}, furtherAddresses(lb)...)
-	floating, err := f.floatingIPs.findAt(ctx, lb, inventory.Query{})
+	addresses, err := f.floatingIPs.listAddresses(ctx, lb, inventory.Query{})
 	if err != nil {
 		return err
-	}
-	if floating != nil {
-		addresses = append(addresses, floating.Address)
 	}
 	services, err := f.cluster.Living(ctx)
 	if err != nil {

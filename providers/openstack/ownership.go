@@ -139,7 +139,7 @@ func (f *finder) choose(ctx context.Context, service *v1.Service, made []*loadBa
 	slices.SortFunc(made, func(a, b *loadBalancer) int { return strings.Compare(a.ID, b.ID) })
 	rank := map[string]int{}
 	for _, lb := range made {
-		addresses, err := f.floatingIPs.listAddresses(ctx, lb)
+		addresses, err := f.floatingIPs.listAddresses(ctx, lb, withinAge(previousMaxAge))
 		if err != nil {
 			return nil, err
 		}
@@ -184,7 +184,7 @@ func (f *finder) roleOf(
 		slices.Contains(lb.Tags, r.serviceMark)
 	moved := clusterDiffers(lb.Name, r.name) && !slices.Contains(lb.Tags, r.name)
 	if !own && !moved {
-		r.apart, err = f.belongsToOtherCluster(ctx, service, lb, r)
+		r.isForeign, err = f.belongsToOtherCluster(ctx, service, lb, r)
 		return r, ownership.Decision{}, err
 	}
 	d, err := f.judge(ctx, service, lb, f.rules(cluster, lb, mark), nil)
@@ -217,7 +217,7 @@ func (f *finder) belongsToOtherCluster(ctx context.Context, service *v1.Service,
 	}
 	tagged := func(l listener) bool { return slices.Contains(l.Tags, r.name) }
 	return slices.ContainsFunc(d.listeners, tagged) && !slices.ContainsFunc(
-		d.listeners, func(l listener) bool { return tagged(l) && r.isOwn(l) },
+		d.listeners, func(l listener) bool { return tagged(l) && r.ownsListener(l) },
 	), nil
 }
 
@@ -226,7 +226,7 @@ func (f *finder) isUnprovedGuest(ctx context.Context, service *v1.Service, lb *l
 	if r.mark == "" || slices.Contains(lb.Tags, r.mark) || f.adopt == registry.AdoptAny || len(f.instances.nodes.Nodes()) == 0 {
 		return false, nil
 	}
-	addresses, err := f.floatingIPs.listAddresses(ctx, lb)
+	addresses, err := f.floatingIPs.listAddresses(ctx, lb, withinAge(previousMaxAge))
 	if err != nil || slices.ContainsFunc(addresses, func(a string) bool { return showsAddress(service, a) }) {
 		return false, err
 	}
@@ -443,8 +443,8 @@ func checkShare(service *v1.Service, o observed, as role, maxShared int) error {
 
 func isSeparator(r rune) bool { return r == ',' || r == ' ' }
 
-// findOwner returns the Service that a load balancer was created for, or only the namespace and name from the load balancer's name. Both are
-// empty for a user's load balancer.
+// findOwner returns the Service that a load balancer was created for, or only the namespace and name from the load balancer's name. Both
+// are empty for a user's load balancer.
 func (f *finder) findOwner(
 	ctx context.Context, cluster string, lb *loadBalancer, mark string,
 ) (owner *v1.Service, namespace, name string, err error) {

@@ -27,10 +27,10 @@ type partsReader struct {
 	memberLists   *inventory.Lists[memberRow]
 	trees         treeSupport
 
-	// looked holds the IDs of load balancers whose parts were read before.
-	looked sync.Map
-	// singly holds the IDs of load balancers whose parts never come from listings, because all details are needed.
-	singly sync.Map
+	// readBefore holds the IDs of load balancers whose parts were read before.
+	readBefore sync.Map
+	// readAlone holds the IDs of load balancers whose parts never come from listings, because all details are needed.
+	readAlone sync.Map
 	// updating is the number of load balancers whose members are being changed.
 	updating atomic.Int64
 }
@@ -54,8 +54,8 @@ func newPartsReader(
 func (rd *partsReader) forget(id string) {
 	rd.loadBalancers.Forget(id)
 	rd.details.Forget(id)
-	rd.looked.Delete(id)
-	rd.singly.Delete(id)
+	rd.readBefore.Delete(id)
+	rd.readAlone.Delete(id)
 }
 
 const (
@@ -69,7 +69,7 @@ const (
 func (rd *partsReader) read(ctx context.Context, id string) (*details, error) {
 	d := &details{loadBalancerID: id}
 	age := monitorsMaxAge
-	if _, before := rd.looked.LoadOrStore(id, struct{}{}); !before {
+	if _, before := rd.readBefore.LoadOrStore(id, struct{}{}); !before {
 		age = firstMonitorsMaxAge
 		if listed, err := rd.readAtStart(ctx, id); listed != nil || err != nil {
 			return listed, err
@@ -109,7 +109,7 @@ func (rd *partsReader) readMembers(ctx context.Context, poolID string) (memberSe
 
 // readWhole returns a load balancer's parts with all details.
 func (rd *partsReader) readWhole(ctx context.Context, id string) (*details, error) {
-	rd.singly.Store(id, struct{}{})
+	rd.readAlone.Store(id, struct{}{})
 	d, err := rd.details.Get(ctx, id, inventory.Query{MaxAge: partsMaxAge})
 	if err == nil && d.listed {
 		d, err = rd.reread(ctx, d)

@@ -38,7 +38,7 @@ func (r *reconciler) leavePrevious(ctx context.Context, req *services.Request, o
 		return r.record(ctx, req, map[string]string{annotationMade: ""})
 	}
 	if made != lb.ID || !as.isMarked(lb) || contract.Keeps(service) {
-		addresses, err := r.floatingIPs.listAddresses(ctx, lb)
+		addresses, err := r.floatingIPs.listAddresses(ctx, lb, withinAge(previousMaxAge))
 		if err != nil {
 			return err
 		}

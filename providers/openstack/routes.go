@@ -84,10 +84,10 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 		return nil, err
 	}
 	list := []*cloudprovider.Route{}
-	for _, one := range at.Routes {
-		shown := &cloudprovider.Route{Name: one.Destination, DestinationCIDR: one.Destination}
-		if n := owners[one.NextHop]; n != nil {
-			whole, err := r.acceptsRoute(ctx, n, one)
+	for _, rt := range at.Routes {
+		shown := &cloudprovider.Route{Name: rt.Destination, DestinationCIDR: rt.Destination}
+		if n := owners[rt.NextHop]; n != nil {
+			whole, err := r.acceptsRoute(ctx, n, rt)
 			if err != nil {
 				return nil, err
 			}
@@ -95,16 +95,16 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 				continue // the framework then creates it again, and with it the address pair
 			}
 			shown.TargetNode = types.NodeName(n.Name)
-			r.known.Store(one, struct{}{})
+			r.known.Store(rt, struct{}{})
 		} else {
-			foreign, err := r.isForeign(ctx, one)
+			foreign, err := r.isForeign(ctx, rt)
 			if err != nil {
 				return nil, err
 			}
 			if foreign {
 				continue
 			}
-			shown.TargetNode, shown.Blackhole = types.NodeName(one.NextHop), true
+			shown.TargetNode, shown.Blackhole = types.NodeName(rt.NextHop), true
 		}
 		list = append(list, shown)
 	}
@@ -177,24 +177,24 @@ func (r *routes) portsWithAddress(ctx context.Context, ip string) ([]*port, erro
 }
 
 // isForeign reports whether a route leads to an existing machine that was never seen as a node of this cluster.
-func (r *routes) isForeign(ctx context.Context, one route) (bool, error) {
-	if _, known := r.known.Load(one); known {
+func (r *routes) isForeign(ctx context.Context, rt route) (bool, error) {
+	if _, known := r.known.Load(rt); known {
 		return false, nil
 	}
-	holders, err := r.portsWithAddress(ctx, one.NextHop)
+	holders, err := r.portsWithAddress(ctx, rt.NextHop)
 	return len(holders) > 0, err
 }
 
 // acceptsRoute reports whether the node's port accepts packets to the route's destination.
-func (r *routes) acceptsRoute(ctx context.Context, node *v1.Node, one route) (bool, error) {
+func (r *routes) acceptsRoute(ctx context.Context, node *v1.Node, rt route) (bool, error) {
 	if has, err := r.api.hasExtension(ctx, extensionAddressPairs); err != nil || !has {
 		return true, err
 	}
-	p, err := r.portOf(ctx, node, one.NextHop, pairsMaxAge)
+	p, err := r.portOf(ctx, node, rt.NextHop, pairsMaxAge)
 	if err != nil || p == nil {
 		return true, err
 	}
-	return !p.hasPortSecurity() || p.acceptsCIDR(one.Destination), nil
+	return !p.hasPortSecurity() || p.acceptsCIDR(rt.Destination), nil
 }
 
 func (p *port) acceptsCIDR(cidr string) bool {
@@ -228,14 +228,14 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, wanted *cloudprov
 	if err != nil {
 		return err
 	}
-	one := route{wanted.DestinationCIDR, hop}
-	if one, err = r.clearDestination(ctx, node, one); err != nil {
+	rt := route{wanted.DestinationCIDR, hop}
+	if rt, err = r.clearDestination(ctx, node, rt); err != nil {
 		return err
 	}
-	if err := r.allowRoute(ctx, node, one, true); err != nil { // the port comes first, because it would drop the packets
+	if err := r.allowRoute(ctx, node, rt, true); err != nil { // the port comes first, because it would drop the packets
 		return err
 	}
-	return r.change(ctx, one, true)
+	return r.change(ctx, rt, true)
 }
 
 // clearDestination prepares the router for a route, because two routes with the same destination would split the traffic. It keeps a route
@@ -245,22 +245,22 @@ func (r *routes) clearDestination(ctx context.Context, node *v1.Node, wanted rou
 	if err != nil {
 		return wanted, err
 	}
-	for _, one := range at.Routes {
-		if one.Destination != wanted.Destination || one.NextHop == wanted.NextHop {
+	for _, rt := range at.Routes {
+		if rt.Destination != wanted.Destination || rt.NextHop == wanted.NextHop {
 			continue
 		}
-		if p, err := r.portOf(ctx, node, one.NextHop, updateMaxAge); err != nil || p != nil {
-			return one, err
+		if p, err := r.portOf(ctx, node, rt.NextHop, updateMaxAge); err != nil || p != nil {
+			return rt, err
 		}
-		foreign, err := r.isForeign(ctx, one)
+		foreign, err := r.isForeign(ctx, rt)
 		if err != nil {
 			return wanted, err
 		}
 		if foreign {
 			return wanted, fmt.Errorf("router %s already leads %s to %s, which is not a node of this cluster; remove that route, or give the clusters different pod ranges",
-				r.id, one.Destination, one.NextHop)
+				r.id, rt.Destination, rt.NextHop)
 		}
-		if err := r.remove(ctx, nil, one); err != nil {
+		if err := r.remove(ctx, nil, rt); err != nil {
 			return wanted, err
 		}
 	}
@@ -268,22 +268,22 @@ func (r *routes) clearDestination(ctx context.Context, node *v1.Node, wanted rou
 }
 
 // remove removes a route from the router, and its destination from the port. node is nil if it is gone.
-func (r *routes) remove(ctx context.Context, node *v1.Node, one route) error {
-	if err := r.change(ctx, one, false); err != nil {
+func (r *routes) remove(ctx context.Context, node *v1.Node, rt route) error {
+	if err := r.change(ctx, rt, false); err != nil {
 		return err
 	}
-	r.known.Delete(one)
+	r.known.Delete(rt)
 	if node != nil {
-		return r.allowRoute(ctx, node, one, false)
+		return r.allowRoute(ctx, node, rt, false)
 	}
 	if has, err := r.api.hasExtension(ctx, extensionAddressPairs); err != nil || !has {
 		return err
 	}
-	holders, err := r.portsWithAddress(ctx, one.NextHop)
+	holders, err := r.portsWithAddress(ctx, rt.NextHop)
 	if err != nil || len(holders) != 1 {
 		return err // the machine is gone, or several networks have the address
 	}
-	return r.setAddressPair(ctx, holders[0], one, false)
+	return r.setAddressPair(ctx, holders[0], rt, false)
 }
 
 // DeleteRoute implements cloudprovider.Routes. It uses the router's next hop, which may differ from that of a new route.
@@ -293,21 +293,21 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, unwanted *cloudprovi
 		return err
 	}
 	node, _ := r.instances.nodes.Node(unwanted.TargetNode) // it may be gone
-	for _, one := range at.Routes {
-		if one.Destination != unwanted.DestinationCIDR {
+	for _, rt := range at.Routes {
+		if rt.Destination != unwanted.DestinationCIDR {
 			continue
 		}
 		switch {
-		case node == nil && one.NextHop != string(unwanted.TargetNode):
+		case node == nil && rt.NextHop != string(unwanted.TargetNode):
 			continue
 		case node != nil:
-			if p, err := r.portOf(ctx, node, one.NextHop, pairsMaxAge); err != nil {
+			if p, err := r.portOf(ctx, node, rt.NextHop, pairsMaxAge); err != nil {
 				return err
 			} else if p == nil {
 				continue
 			}
 		}
-		if err := r.remove(ctx, node, one); err != nil || node != nil {
+		if err := r.remove(ctx, node, rt); err != nil || node != nil {
 			return err
 		}
 	}
@@ -347,7 +347,7 @@ func (r *routes) nextHop(ctx context.Context, node *v1.Node, destination string)
 
 // change adds or removes a route of the router. If Neutron cannot change one route, the whole list is written, provided that it is
 // unchanged since the read.
-func (r *routes) change(ctx context.Context, one route, add bool) error {
+func (r *routes) change(ctx context.Context, rt route, add bool) error {
 	atomic, err := r.api.hasExtension(ctx, extensionAtomicRoutes)
 	if err != nil {
 		return err
@@ -355,28 +355,28 @@ func (r *routes) change(ctx context.Context, one route, add bool) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	at, err := r.read(ctx, routesMaxAge)
-	if err == nil && !atomic && slices.Contains(at.Routes, one) != add {
+	if err == nil && !atomic && slices.Contains(at.Routes, rt) != add {
 		at, err = r.read(ctx, 0)
 	}
-	if err != nil || slices.Contains(at.Routes, one) == add {
+	if err != nil || slices.Contains(at.Routes, rt) == add {
 		return err
 	}
-	path, list, verb := "routers/"+r.id+"/add_extraroutes", []route{one}, "adding"
+	path, list, verb := "routers/"+r.id+"/add_extraroutes", []route{rt}, "adding"
 	if !add {
 		path, verb = "routers/"+r.id+"/remove_extraroutes", "removing"
 	}
 	if !atomic {
 		path = "routers/" + r.id
-		list = slices.DeleteFunc(slices.Clone(at.Routes), func(have route) bool { return have == one })
+		list = slices.DeleteFunc(slices.Clone(at.Routes), func(have route) bool { return have == rt })
 		if add {
-			list = append(list, one)
+			list = append(list, rt)
 		}
 		ctx = ifRevision(ctx, at.Revision)
 	}
-	doing := fmt.Sprintf("%s the route to %s by %s", verb, one.Destination, one.NextHop)
-	klog.InfoS("Changing router", "router", r.id, "change", verb, "destination", one.Destination, "nextHop", one.NextHop)
+	doing := fmt.Sprintf("%s the route to %s by %s", verb, rt.Destination, rt.NextHop)
+	klog.InfoS("Changing router", "router", r.id, "change", verb, "destination", rt.Destination, "nextHop", rt.NextHop)
 	after, err := neutron(ctx, r.api, doing, http.MethodPut, path, "router", map[string]any{"routes": list}, func(after *router) bool {
-		return after.ID == r.id && slices.Contains(after.Routes, one) == add
+		return after.ID == r.id && slices.Contains(after.Routes, rt) == add
 	})
 	if err != nil {
 		r.routers.Invalidate(r.id)
@@ -387,39 +387,39 @@ func (r *routes) change(ctx context.Context, one route, add bool) error {
 }
 
 // allowRoute makes the node's port accept or reject packets of a route.
-func (r *routes) allowRoute(ctx context.Context, node *v1.Node, one route, through bool) error {
+func (r *routes) allowRoute(ctx context.Context, node *v1.Node, rt route, through bool) error {
 	if has, err := r.api.hasExtension(ctx, extensionAddressPairs); err != nil || !has {
 		return err
 	}
-	p, err := r.portOf(ctx, node, one.NextHop, updateMaxAge)
+	p, err := r.portOf(ctx, node, rt.NextHop, updateMaxAge)
 	switch {
 	case err != nil:
 		return err
 	case p == nil && through:
-		return fmt.Errorf("no port of node %s has its address %s, so the packets of %s would be dropped", node.Name, one.NextHop, one.Destination)
+		return fmt.Errorf("no port of node %s has its address %s, so the packets of %s would be dropped", node.Name, rt.NextHop, rt.Destination)
 	case p == nil:
 		return nil
 	}
 	id := p.ID
-	err = r.setAddressPair(ctx, p, one, through)
+	err = r.setAddressPair(ctx, p, rt, through)
 	for range maxRounds { // after a conflict; once the route is gone, nothing would remove the pair later
 		if through || !errors.Is(err, cloudapi.ErrConflict) {
 			break
 		}
 		if p, err = r.instances.ports.Get(ctx, id, inventory.Query{}); err == nil {
-			err = r.setAddressPair(ctx, p, one, through)
+			err = r.setAddressPair(ctx, p, rt, through)
 		}
 	}
 	return err
 }
 
-func (r *routes) setAddressPair(ctx context.Context, p *port, one route, through bool) error {
-	if !p.hasPortSecurity() || p.acceptsCIDR(one.Destination) == through {
+func (r *routes) setAddressPair(ctx context.Context, p *port, rt route, through bool) error {
+	if !p.hasPortSecurity() || p.acceptsCIDR(rt.Destination) == through {
 		return nil
 	}
-	pairs := slices.DeleteFunc(slices.Clone(p.AddressPairs), func(a addressPair) bool { return a.Address == one.Destination })
+	pairs := slices.DeleteFunc(slices.Clone(p.AddressPairs), func(a addressPair) bool { return a.Address == rt.Destination })
 	if through {
-		pairs = append(pairs, addressPair{Address: one.Destination})
+		pairs = append(pairs, addressPair{Address: rt.Destination})
 	}
 	doing := "changing the allowed address pairs of port " + p.ID
 	body := map[string]any{"allowed_address_pairs": append([]addressPair{}, pairs...)}

@@ -87,7 +87,7 @@ func (c groupChanges) wrap(changes []change) []change {
 
 // groupsMaxAge is for security groups. They may be older if only our own changes can have happened since.
 func (o observed) groupsMaxAge() time.Duration {
-	if o.again || (o.parts != nil && o.parts.asOf == ours) {
+	if o.changedByUs || (o.parts != nil && o.parts.asOf == ours) {
 		return updateMaxAge
 	}
 	return newMaxAge

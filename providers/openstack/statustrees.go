@@ -104,7 +104,7 @@ func timesOfChange(observed *inventory.Inventory[string, *loadBalancer]) map[str
 
 // readAtStart returns a load balancer's parts from listings and its status tree; nil if these do not suffice.
 func (rd *partsReader) readAtStart(ctx context.Context, id string) (*details, error) {
-	if _, singly := rd.singly.Load(id); singly || rd.trees.isUnsupported() || rd.pages.tooLarge() || !rd.hasSeveralServices(ctx) {
+	if _, alone := rd.readAlone.Load(id); alone || rd.trees.isUnsupported() || rd.pages.tooLarge() || !rd.hasSeveralServices(ctx) {
 		return nil, nil //nolint:nilnil // absence is an answer here
 	}
 	o, err := rd.listed.Get(ctx, id, inventory.Query{MaxAge: firstPartsMaxAge, Expected: manyParts})

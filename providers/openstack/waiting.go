@@ -21,7 +21,6 @@ func (r *reconciler) Key(req services.Request, o observed) string {
 	return o.lb.ID
 }
 
-// Settle implements services.Asynchronous.
 func (r *reconciler) Settle(ctx context.Context, req *services.Request, o observed) (observed, error) {
 	if o.lb == nil || req.Purpose == services.Delete {
 		return o, nil
@@ -51,7 +50,7 @@ func (r *reconciler) Settle(ctx context.Context, req *services.Request, o observ
 	}
 	o.lb, o.settled = lb, true
 	if d, known := r.parts.details.Peek(lb.ID); known {
-		o.again = d.asOf == ours
+		o.changedByUs = d.asOf == ours
 	}
 	switch {
 	case lb.Status != statusActive:
@@ -68,7 +67,7 @@ func (r *reconciler) Settle(ctx context.Context, req *services.Request, o observ
 // settleMaxAge is for the load balancer. After a start one listing serves all Services; later changes by others should be corrected at
 // once.
 func (o observed) settleMaxAge(purpose services.Purpose) time.Duration {
-	if o.seen && purpose == services.Ensure {
+	if o.readBefore && purpose == services.Ensure {
 		return newMaxAge
 	}
 	return ensureMaxAge
