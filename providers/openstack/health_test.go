@@ -51,6 +51,23 @@ func TestBrokenFailedOver(t *testing.T) {
 	})
 }
 
+// A broken load balancer: a process that starts during the failover orders no other one.
+func TestBrokenFailoverAcrossARestart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newServedWorld(t, "", web(nil))
+		w.sim.AllowFailover(true)
+		w.sim.ChangeLoadBalancer(w.sim.LoadBalancers()[0].ID, breakDown)
+		for range 2 {
+			w.restart()
+			_, _, err := w.reconciler.GetLoadBalancer(t.Context(), w.cluster, w.Current(s))
+			require.NoError(t, err)
+			require.NoError(t, healthCheck{w.reconciler, w.Services()}.run(t.Context()))
+		}
+		assert.Equal(t, 1, w.server.Calls().ByOperation["PUT /load-balancer/v2.0/lbaas/loadbalancers/{id}/failover"])
+	})
+}
+
 // A broken load balancer: found though nothing changes.
 func TestBrokenFoundThoughNothingChanges(t *testing.T) {
 	t.Parallel()

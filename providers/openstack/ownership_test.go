@@ -201,6 +201,7 @@ func TestClustersCalledAlike(t *testing.T) {
 				assert.Equal(t, c.writes, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
 				nodesReplaced(w, s) // what was proved stays so
 				w.update(s)
+				w.restart() // then the record and the status prove it
 				require.NoError(t, w.remove(s))
 				assert.Empty(t, w.sim.LoadBalancers())
 			})
