@@ -35,7 +35,7 @@ func (i *instances) backends(ctx context.Context, service *v1.Service, nodes []*
 			continue
 		}
 		asked := cmp.Or(s.MemberSubnetID, s.serviceClass.MemberSubnetID, i.config.LoadBalancer.MemberSubnetID)
-		address, err := i.addressAt(ctx, n, familyOf(service), asked)
+		address, err := i.chooseAddressOn(ctx, n, familyOf(service), asked)
 		if err != nil {
 			return nil, err
 		}
@@ -72,9 +72,9 @@ func distinctBackends(list []backend) []backend {
 	return list
 }
 
-// addressAt returns the node's address on the given subnet. Without a subnet, or an address there, it is that of addressOf.
-func (i *instances) addressAt(ctx context.Context, node *v1.Node, family v1.IPFamily, subnetID string) (string, error) {
-	chosen, err := i.addressOf(ctx, node, family)
+// chooseAddressOn returns the node's address on the given subnet. Without a subnet, or an address there, it is that of chooseAddress.
+func (i *instances) chooseAddressOn(ctx context.Context, node *v1.Node, family v1.IPFamily, subnetID string) (string, error) {
+	chosen, err := i.chooseAddress(ctx, node, family)
 	id, idErr := i.config.parseProviderID(node.Spec.ProviderID)
 	if err != nil || subnetID == "" || idErr != nil {
 		return chosen, err
@@ -97,9 +97,9 @@ func (i *instances) addressAt(ctx context.Context, node *v1.Node, family v1.IPFa
 	return cmp.Or(there, chosen), nil
 }
 
-// addressOf chooses an address of the Node's status. It counts only if the server has it, because a kubelet can report any address. If the
-// Node reports none yet, the server's addresses are used.
-func (i *instances) addressOf(ctx context.Context, node *v1.Node, family v1.IPFamily) (string, error) {
+// chooseAddress chooses an address of the Node's status. It counts only if the server has it, because a kubelet can report any address. If
+// the Node reports none yet, the server's addresses are used.
+func (i *instances) chooseAddress(ctx context.Context, node *v1.Node, family v1.IPFamily) (string, error) {
 	reported := nodeAddressFor(node.Status.Addresses, family)
 	id, err := i.config.parseProviderID(node.Spec.ProviderID)
 	if err != nil {

@@ -77,8 +77,8 @@ func (o observed) dropBlocked(steps []step) []step {
 	return slices.DeleteFunc(steps, func(st step) bool { return st.port != "" && o.isBlocked(st.port) })
 }
 
-// stepChanges returns the changes of an existing load balancer. after is the number of failures at the time of planning.
-func (w *writer) stepChanges(lb *loadBalancer, parts *details, steps []step, after int) []change {
+// stepChanges returns the changes of an existing load balancer. failed is the number of failures at the time of planning.
+func (w *writer) stepChanges(lb *loadBalancer, parts *details, steps []step, failed int) []change {
 	changes := make([]change, len(steps))
 	for i, st := range steps {
 		changes[i] = change{
@@ -88,7 +88,7 @@ func (w *writer) stepChanges(lb *loadBalancer, parts *details, steps []step, aft
 			Replan:  true,
 			Compare: func() (before, after any) { return st.compare(lb, parts) },
 			Make: func(ctx context.Context, req *services.Request, o observed) (observed, error) {
-				if len(o.failures) > after {
+				if len(o.failures) > failed {
 					return o, nil // it may depend on the failure, and is planned again
 				}
 				return w.makeStep(ctx, req, o, st, len(steps)-i-1)

@@ -107,12 +107,12 @@ func (r *reconciler) creation(service *v1.Service, s settings, d desired) []chan
 }
 
 // newRequest returns the request for a new load balancer, without VIP and listeners.
-func newRequest(req services.Request, o observed, as role, marks bool) loadBalancerRequest {
+func newRequest(req services.Request, o observed, r role, marks bool) loadBalancerRequest {
 	request := loadBalancerRequest{
-		Name: as.name, Description: loadBalancerDescription(req.Cluster, req.Service), Provider: o.features.provider,
+		Name: r.name, Description: loadBalancerDescription(req.Cluster, req.Service), Provider: o.features.provider,
 	}
 	if o.features.hasTags() {
-		request.Tags = withMarks([]string{as.name}, as, marks)
+		request.Tags = withMarks([]string{r.name}, r, marks)
 	}
 	if o.features.hasFlavors() {
 		request.FlavorID = o.settings.FlavorID

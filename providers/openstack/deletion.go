@@ -71,7 +71,7 @@ func (r *reconciler) leaveAll(ctx context.Context, req *services.Request, o obse
 			return err
 		}
 		var ours bool
-		if o.role, ours, err = r.finder.roleIn(ctx, req.Cluster, req.Service, twin); err != nil || !ours {
+		if o.role, ours, err = r.finder.findRole(ctx, req.Cluster, req.Service, twin); err != nil || !ours {
 			return err
 		}
 		o.lb = twin
@@ -102,7 +102,7 @@ func (r *reconciler) leaveLoadBalancer(ctx context.Context, req *services.Reques
 	if o.features.minor, err = r.api.octaviaMinor(ctx); err != nil {
 		return err
 	}
-	isUsed := o.features.hasTags() && isShared(o.lb, o.role) || !isMadeByController(o.lb, req.Service)
+	isUsed := o.features.hasTags() && isUsedByOthers(o.lb, o.role) || !isMadeByController(o.lb, req.Service)
 	if !isUsed {
 		if isUsed, err = r.finder.isOwnedByAnother(ctx, req.Cluster, o.lb, o.role); err != nil {
 			return err

@@ -31,16 +31,16 @@ type floatingIP struct {
 
 // isMadeFor reports whether a controller created the address for the Service with this role, or for the one that the load balancer's name
 // or mark names. The role may be empty.
-func (f floatingIP) isMadeFor(as role, lb *loadBalancer) bool {
+func (f floatingIP) isMadeFor(r role, lb *loadBalancer) bool {
 	who, cluster, mark := f.owner()
 	if who == "" {
 		return false
 	}
-	if mark != "" && (mark == as.serviceMark || slices.Contains(lb.Tags, mark)) {
+	if mark != "" && (mark == r.serviceMark || slices.Contains(lb.Tags, mark)) {
 		return true // the cluster name may be truncated
 	}
 	named := openstacklimits.Name.Cut(namePrefix + cluster + "_" + strings.Replace(who, "/", "_", 1))
-	return named == as.name || named == lb.Name
+	return named == r.name || named == lb.Name
 }
 
 // owner returns the Service, cluster and Service mark in the description of an address. Only addresses created by this program have a

@@ -247,7 +247,7 @@ func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o obs
 		}
 		return o, findings, err
 	}
-	role, ours, err := r.finder.roleIn(ctx, req.Cluster, req.Service, o.lb)
+	role, ours, err := r.finder.findRole(ctx, req.Cluster, req.Service, o.lb)
 	if err != nil || !ours {
 		o.lb = nil
 		return o, nil, err

@@ -81,8 +81,8 @@ type role struct {
 	isForeign bool
 }
 
-// isShared reports whether the Service already shares the load balancer.
-func (r role) isShared(lb *loadBalancer) bool {
+// hasJoined reports whether the Service already shares the load balancer.
+func (r role) hasJoined(lb *loadBalancer) bool {
 	return slices.Contains(lb.Tags, r.name) && !r.isForeign
 }
 

@@ -32,7 +32,7 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract
 	}
 	orphans := []contract.Orphan{}
 	for _, lb := range all {
-		if !slices.Contains(lb.Tags, mark) || lb.isLeaving() || isShared(lb, role{name: lb.Name}) {
+		if !slices.Contains(lb.Tags, mark) || lb.isLeaving() || isUsedByOthers(lb, role{name: lb.Name}) {
 			continue
 		}
 		addresses, err := r.floatingIPs.listAddresses(ctx, lb, withinAge(previousMaxAge))
@@ -120,7 +120,7 @@ func (f *finder) checkOrphan(ctx context.Context, o contract.Orphan, lb *loadBal
 	if err != nil {
 		return err
 	}
-	if mark == "" || !slices.Contains(lb.Tags, mark) || lb.Name != o.Name || isShared(lb, role{name: lb.Name}) ||
+	if mark == "" || !slices.Contains(lb.Tags, mark) || lb.Name != o.Name || isUsedByOthers(lb, role{name: lb.Name}) ||
 		ownership.Check(titleOf(lb), mark, lb.Tags) != nil {
 		return fmt.Errorf("load balancer %s is no longer an orphan of this cluster; it stays", o.ID)
 	}

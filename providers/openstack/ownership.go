@@ -38,8 +38,8 @@ type finder struct {
 	clusterName atomic.Value
 }
 
-// isShared reports whether another Service uses the load balancer.
-func isShared(lb *loadBalancer, r role) bool {
+// isUsedByOthers reports whether another Service uses the load balancer.
+func isUsedByOthers(lb *loadBalancer, r role) bool {
 	return slices.ContainsFunc(lb.Tags, func(t string) bool { return strings.HasPrefix(t, namePrefix) && t != r.name && t != r.former })
 }
 
@@ -79,7 +79,7 @@ func (f *finder) find(ctx context.Context, cluster string, service *v1.Service) 
 
 // findInstead returns the load balancer that a Service names when it goes, or its own where it names one that it does not use.
 func (f *finder) findInstead(ctx context.Context, cluster string, service *v1.Service, named *loadBalancer) (*loadBalancer, error) {
-	if _, uses, err := f.roleIn(ctx, cluster, service, named); err != nil || uses {
+	if _, uses, err := f.findRole(ctx, cluster, service, named); err != nil || uses {
 		return named, err
 	}
 	own, err := f.findByName(ctx, cluster, service, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge})
@@ -157,9 +157,9 @@ func (f *finder) choose(ctx context.Context, service *v1.Service, made []*loadBa
 	return slices.MinFunc(made, func(a, b *loadBalancer) int { return rank[a.ID] - rank[b.ID] }), nil
 }
 
-// roleIn returns the Service's role; false if it does not use the load balancer. It is for operations other than creation and change.
-func (f *finder) roleIn(ctx context.Context, cluster string, service *v1.Service, lb *loadBalancer) (role, bool, error) {
-	r, d, err := f.roleOf(ctx, cluster, service, lb)
+// findRole returns the Service's role; false if it does not use the load balancer. It is for operations other than creation and change.
+func (f *finder) findRole(ctx context.Context, cluster string, service *v1.Service, lb *loadBalancer) (role, bool, error) {
+	r, d, err := f.decideRole(ctx, cluster, service, lb)
 	if err != nil {
 		return role{}, false, err
 	}
@@ -167,12 +167,12 @@ func (f *finder) roleIn(ctx context.Context, cluster string, service *v1.Service
 		klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(service), "reason", d.Err().Error())
 		return role{}, false, nil
 	}
-	return r, r.owner || r.isShared(lb), nil // a load balancer not yet joined does not count
+	return r, r.owner || r.hasJoined(lb), nil // a load balancer not yet joined does not count
 }
 
-// roleOf returns the Service's role and the owner of a load balancer. Refused means that the name is the Service's but the owner another.
-// One without relation to the Service may still be shared.
-func (f *finder) roleOf(
+// decideRole returns the Service's role and the owner of a load balancer. Refused means that the name is the Service's, but the owner
+// another. One without relation to the Service may still be shared.
+func (f *finder) decideRole(
 	ctx context.Context, cluster string, service *v1.Service, lb *loadBalancer,
 ) (role, ownership.Decision, error) {
 	mark, err := f.cluster.Mark(ctx)
@@ -319,7 +319,7 @@ func (f *finder) countTargets(ctx context.Context, lb *loadBalancer, more []*v1.
 			continue // without a server here the Node's own claims prove nothing
 		}
 		for _, family := range []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol} {
-			address, err := f.instances.addressOf(ctx, n, family)
+			address, err := f.instances.chooseAddress(ctx, n, family)
 			if err != nil {
 				return t, err
 			}
@@ -348,25 +348,25 @@ func (f *finder) countTargets(ctx context.Context, lb *loadBalancer, more []*v1.
 
 // admit returns the role of a Service that may use the load balancer, and findings otherwise.
 func (f *finder) admit(ctx context.Context, req services.Request, o observed) (role, []services.Finding, error) {
-	as, d, err := f.roleOf(ctx, req.Cluster, req.Service, o.lb)
+	r, d, err := f.decideRole(ctx, req.Cluster, req.Service, o.lb)
 	if err != nil {
 		return role{}, nil, err
 	}
 	var findings []services.Finding
-	if !as.owner && d.Verdict != ownership.Refused {
-		if d, findings, err = f.checkSharing(ctx, req, o.lb, as); err != nil {
+	if !r.owner && d.Verdict != ownership.Refused {
+		if d, findings, err = f.checkSharing(ctx, req, o.lb, r); err != nil {
 			return role{}, findings, err
 		}
 	}
 	if d.Verdict == ownership.Refused {
 		return role{}, append(findings, services.Refused(req.Service, d)...), d.Err()
 	}
-	if !as.owner {
-		if err := checkShare(req.Service, o, as, f.config.LoadBalancer.MaxShared); err != nil {
+	if !r.owner {
+		if err := checkShare(req.Service, o, r, f.config.LoadBalancer.MaxShared); err != nil {
 			return role{}, append(findings, services.Warning(ownership.EventNotOurs, "%s", err)), err
 		}
 	}
-	return as, findings, nil
+	return r, findings, nil
 }
 
 // checkSharing decides whether a Service may share a load balancer: another Service's needs its agreement, a user's the operator's policy.
@@ -374,7 +374,7 @@ func (f *finder) admit(ctx context.Context, req services.Request, o observed) (r
 func (f *finder) checkSharing(
 	ctx context.Context, req services.Request, lb *loadBalancer, r role,
 ) (d ownership.Decision, findings []services.Finding, err error) {
-	agreed, joined := ownership.Decision{Verdict: ownership.Adopted, Object: titleOf(lb)}, r.isShared(lb)
+	agreed, joined := ownership.Decision{Verdict: ownership.Adopted, Object: titleOf(lb)}, r.hasJoined(lb)
 	owner, namespace, name, err := f.findOwner(ctx, req.Cluster, lb, r.mark)
 	if err != nil {
 		return d, nil, err
@@ -422,7 +422,7 @@ func allowsShare(owner *v1.Service, namespace string) bool {
 }
 
 // checkShare returns an error if the Service cannot share the load balancer.
-func checkShare(service *v1.Service, o observed, as role, maxShared int) error {
+func checkShare(service *v1.Service, o observed, r role, maxShared int) error {
 	lb := o.lb
 	users := 0
 	for _, t := range lb.Tags {
@@ -435,7 +435,7 @@ func checkShare(service *v1.Service, o observed, as role, maxShared int) error {
 		return errors.New("sharing a load balancer needs version 2.5 of Octavia's API, and this cloud's is older; remove the annotation " + annotationID)
 	case o.settings.internal:
 		return fmt.Errorf("an internal Service cannot share load balancer %s; remove the annotation %s or %s", lb.ID, annotationInternal, annotationID)
-	case !slices.Contains(lb.Tags, as.name) && users >= maxShared:
+	case !slices.Contains(lb.Tags, r.name) && users >= maxShared:
 		return fmt.Errorf("load balancer %s is already shared with %d Services, which max-shared-lb allows at most; Service %s/%s needs another one", lb.ID, users, service.Namespace, service.Name)
 	}
 	return nil
@@ -482,10 +482,10 @@ func (f *finder) isOwnedByAnother(ctx context.Context, cluster string, lb *loadB
 
 // isRenewable reports whether a load balancer in ERROR was created for this Service alone and never served. Its mark and our record must
 // say so, and neither the Service nor a floating address may show earlier use.
-func (f *finder) isRenewable(ctx context.Context, service *v1.Service, lb *loadBalancer, as role) (bool, error) {
+func (f *finder) isRenewable(ctx context.Context, service *v1.Service, lb *loadBalancer, r role) (bool, error) {
 	fresh := len(service.Status.LoadBalancer.Ingress) == 0 && service.Annotations[annotationAddress] == ""
-	made := service.Annotations[annotationMade] == lb.ID && slices.Contains(lb.Tags, as.serviceMark)
-	if !fresh || !made || !as.owner || !isMadeByController(lb, service) || isShared(lb, as) {
+	made := service.Annotations[annotationMade] == lb.ID && slices.Contains(lb.Tags, r.serviceMark)
+	if !fresh || !made || !r.owner || !isMadeByController(lb, service) || isUsedByOthers(lb, r) {
 		return false, nil
 	}
 	floating, err := f.floatingIPs.findAt(ctx, lb, inventory.Query{MaxUnlistedAge: newMaxAge})
@@ -494,33 +494,33 @@ func (f *finder) isRenewable(ctx context.Context, service *v1.Service, lb *loadB
 
 // wantIdentity adds the desired name and tags of a load balancer.
 func wantIdentity(o observed, marks bool, want *wantedState) (findings []services.Finding) {
-	lb, as := o.lb, o.role
+	lb, r := o.lb, o.role
 	tags := slices.Clone(lb.Tags)
-	if as.owner && clusterDiffers(lb.Name, as.name) {
-		want.name = &as.name
+	if r.owner && clusterDiffers(lb.Name, r.name) {
+		want.name = &r.name
 		tags = slices.DeleteFunc(tags, func(t string) bool { return t == lb.Name })
 		findings = []services.Finding{services.Warning(eventRename,
-			"load balancer %s and its parts are renamed from %s to %s, for the cluster has another name", lb.ID, lb.Name, as.name)}
+			"load balancer %s and its parts are renamed from %s to %s, for the cluster has another name", lb.ID, lb.Name, r.name)}
 	}
-	if o.features.hasTags() && !slices.Contains(tags, as.name) {
-		tags = append(slices.DeleteFunc(tags, func(t string) bool { return t == "" }), as.name)
+	if o.features.hasTags() && !slices.Contains(tags, r.name) {
+		tags = append(slices.DeleteFunc(tags, func(t string) bool { return t == "" }), r.name)
 	}
-	stale := func(t string) bool { return strings.HasPrefix(t, servicePrefix) && t != as.serviceMark }
-	if as.owner && slices.ContainsFunc(tags, stale) {
+	stale := func(t string) bool { return strings.HasPrefix(t, servicePrefix) && t != r.serviceMark }
+	if r.owner && slices.ContainsFunc(tags, stale) {
 		tags = slices.DeleteFunc(tags, stale) // of a deleted Service of the same name
 	}
 	if o.features.hasTags() && !services.SameSet(tags, lb.Tags) {
-		want.tags = withMarks(tags, as, marks)
+		want.tags = withMarks(tags, r, marks)
 	}
 	return findings
 }
 
 // withMarks adds the marks to the tags of an owned load balancer. They are only written together with other tags.
-func withMarks(tags []string, as role, marks bool) []string {
-	if !as.owner || !marks {
+func withMarks(tags []string, r role, marks bool) []string {
+	if !r.owner || !marks {
 		return tags
 	}
-	for _, m := range []string{as.mark, as.serviceMark} {
+	for _, m := range []string{r.mark, r.serviceMark} {
 		if m != "" && !slices.Contains(tags, m) {
 			tags = append(tags, m)
 		}

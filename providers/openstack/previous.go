@@ -30,7 +30,7 @@ func (r *reconciler) leavePrevious(ctx context.Context, req *services.Request, o
 		return r.record(ctx, req, map[string]string{annotationMade: ""})
 	}
 	before := withAnnotations(service, map[string]string{annotationID: lb.ID})
-	as, d, err := r.finder.roleOf(ctx, req.Cluster, before, lb)
+	as, d, err := r.finder.decideRole(ctx, req.Cluster, before, lb)
 	if err != nil {
 		return err
 	}
