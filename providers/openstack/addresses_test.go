@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
@@ -156,7 +155,7 @@ func TestFloatingSubnets(t *testing.T) {
 				status, err := w.try(s)
 				if c.prefix == "" {
 					require.Error(t, err)
-					assert.Contains(t, strings.Join(w.Events(), "\n"), services.EventConfigError)
+					assert.Contains(t, strings.Join(w.Events(), "\n"), eventConfigError)
 					assert.Empty(t, w.sim.FloatingIPs())
 					return
 				}

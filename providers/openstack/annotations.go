@@ -401,7 +401,7 @@ func unsupportedSettings(service *v1.Service, s settings, f features, c loadBala
 }
 
 func rangesIgnored(provider string) services.Finding {
-	return services.Warning(services.EventRangesIgnored, "the source ranges of the Service have no effect: this Octavia with provider %s cannot restrict who comes in", provider)
+	return services.Warning(eventRangesIgnored, "the source ranges of the Service have no effect: this Octavia with provider %s cannot restrict who comes in", provider)
 }
 
 // withoutMonitor reports that connections get lost because no health is checked.
@@ -415,6 +415,6 @@ func (s settings) withoutMonitor(service *v1.Service) (findings []services.Findi
 
 // singleStack reports a load balancer with only one of two families.
 func singleStack(family v1.IPFamily) services.Finding {
-	return services.Warning(services.EventSingleStack, "spec.ipFamilies: the load balancer has an address of %s alone: a second one is made with it, and "+
+	return services.Warning(eventSingleStack, "spec.ipFamilies: the load balancer has an address of %s alone: a second one is made with it, and "+
 		"needs version 2.26 of Octavia's API, a provider that knows it, and a subnet of the other family on the same network", family)
 }

@@ -7,7 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
@@ -141,7 +140,7 @@ func TestAnnotationChecklist(t *testing.T) {
 	t.Parallel()
 	conformance.Checklist{
 		Rows: Annotations.Rows(), Items: maps.Clone(checklistRows), Prefix: annotationPrefix, Creation: creation,
-		Refused: services.EventConfigError, Ignored: services.EventIgnored,
+		Refused: eventConfigError, Ignored: eventIgnored,
 		Service: func(annotations map[string]string) *v1.Service {
 			return service("web", annotations, servicePort("http", 80, 30080))
 		},

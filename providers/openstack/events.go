@@ -4,6 +4,10 @@ import "github.com/anyccm/cloud-controller-manager/registry/events"
 
 // Reasons of events on Services. Those documented by OpenStack's own controller keep its names.
 const (
+	eventConfigError     = "LoadBalancerConfigError"
+	eventIgnored         = "LoadBalancerAnnotationIgnored"
+	eventRangesIgnored   = "LoadBalancerSourceRangesIgnored"
+	eventSingleStack     = "LoadBalancerSingleStack"
 	eventForcedInternal  = "LoadBalancerForcedInternal"
 	eventZoneIgnored     = "LoadBalancerAvailabilityZonesIgnored"
 	eventFloatingSkipped = "LoadBalancerFloatingIPSkipped"

@@ -198,7 +198,7 @@ func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v
 
 // configFinding returns a warning about an unusable configuration.
 func configFinding(err error) services.Finding {
-	return services.Warning(services.EventConfigError, "%s", err)
+	return services.Warning(eventConfigError, "%s", err)
 }
 
 func (r *reconciler) Validate(req services.Request) ([]services.Finding, error) {

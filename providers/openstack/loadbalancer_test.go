@@ -332,7 +332,7 @@ func TestOVN(t *testing.T) {
 		assert.Equal(t, "SOURCE_IP_PORT", w.sim.Pools()[0].Algorithm, "the only algorithm of ovn is its default")
 		told := strings.Join(w.Events(), "\n")
 		assert.Contains(t, told, eventZoneIgnored)
-		assert.NotContains(t, told, services.EventRangesIgnored, "the security group holds them")
+		assert.NotContains(t, told, eventRangesIgnored, "the security group holds them")
 		assert.Contains(t, fmt.Sprint(groupRules(w)), "tcp 30080 198.51.100.0/24")
 		w.requireNoWrites(s)
 		for _, key := range []string{annotationProxyProtocol, annotationForwardedFor} {
@@ -342,7 +342,7 @@ func TestOVN(t *testing.T) {
 		}
 
 		w, _ = newServedWorld(t, "lb-provider = ovn\n", s)
-		assert.Contains(t, strings.Join(w.Events(), "\n"), services.EventRangesIgnored)
+		assert.Contains(t, strings.Join(w.Events(), "\n"), eventRangesIgnored)
 	})
 }
 
@@ -369,7 +369,7 @@ func TestOldOctavia(t *testing.T) {
 		w.Apply(s)
 		s, _ = w.ensure(s)
 		told := strings.Join(w.Events(), "\n")
-		assert.Contains(t, told, services.EventRangesIgnored)
+		assert.Contains(t, told, eventRangesIgnored)
 		assert.Contains(t, told, eventZoneIgnored)
 		assert.Empty(t, w.sim.LoadBalancers()[0].Tags)
 		assert.Empty(t, w.server.Calls().Refused)
@@ -437,7 +437,7 @@ func TestDualStack(t *testing.T) {
 		assert.Empty(t, w.server.Calls().Refused)
 
 		w, _ = newServedWorld(t, "", dual)
-		assert.Contains(t, strings.Join(w.Events(), "\n"), services.EventSingleStack)
+		assert.Contains(t, strings.Join(w.Events(), "\n"), eventSingleStack)
 
 		// A Service of IPv6 first has no floating address.
 		v6 := web(nil)
