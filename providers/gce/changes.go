@@ -217,7 +217,7 @@ func (r *reconciler) NodeChanges(ctx context.Context, req services.Request, o ob
 		changes = append(r.groups.changes(groups), r.backends.nodeChanges(o, backendZones(groups))...)
 	}
 	if o.pool != nil {
-		changes = append(changes, r.pools.memberChanges(o.pool, m.keep(m.paths(), membersOf(o.pool)))...)
+		changes = append(changes, r.pools.memberChanges(o.pool, r.instances.poolMembers(ctx, m, membersOf(o.pool)))...)
 	}
 	findings := r.instances.waitFindings(req, m)
 	if len(r.config.NodeTags) > 0 {

@@ -171,7 +171,7 @@ func (h *healthChecks) put(d desired) writeFunc {
 			return cloudapi.NotAbsence(err)
 		}
 		if want := d.healthCheck(have); have == nil || !sameCheck(have, want) {
-			have, err = putOne(ctx, h.api, h.store, want, h.path(o.at, want.Name), "making health check "+want.Name, h.request(o.at, want, have == nil))
+			have, err = putOne(ctx, h.api, h.store, want, h.path(o.at, want.Name), "making health check "+want.Name, h.putRequest(o.at, want, have == nil))
 		}
 		checks := o.checksOf(h.internal)
 		if d.ownCheck {
@@ -187,7 +187,7 @@ func (h *healthChecks) put(d desired) writeFunc {
 	}
 }
 
-func (h *healthChecks) request(at place, want *compute.HealthCheck, create bool) requestFunc {
+func (h *healthChecks) putRequest(at place, want *compute.HealthCheck, create bool) requestFunc {
 	sdk, old := h.api.sdk.HealthChecks, h.api.sdk.HttpHealthChecks
 	switch {
 	case h.internal && create:

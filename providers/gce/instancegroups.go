@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	compute "google.golang.org/api/compute/v1"
 
@@ -86,7 +85,8 @@ func (g *instanceGroups) desiredGroups(ctx context.Context, o observed, cluster 
 		served = append(served, zonesOf(v, name)...)
 	}
 	for _, zone := range served {
-		if err := m.whyUnknown(instanceID{project: o.at.project, zone: zone}); err != nil && zones[zone] == nil && !m.isWaiting(zone) {
+		err := g.instances.explainMissing(ctx, instanceID{project: o.at.project, zone: zone})
+		if err != nil && zones[zone] == nil && !m.isWaiting(zone) {
 			m.unknownZones[zone] = err // without nodes, and the cloud does not say whether its instances still exist
 		}
 	}
@@ -152,18 +152,12 @@ func (g *instanceGroups) findStrangers(ctx context.Context, d desiredGroup) (lis
 		if _, once := g.onceNodes.Load(m); once || slices.Contains(d.want, m) {
 			continue
 		}
-		id, ok := instanceAt(m)
-		if !ok {
-			list = append(list, m)
-			continue
-		}
-		_, err := g.instances.all.Get(ctx, id, inventory.Query{MaxAge: 10 * time.Minute, MaxMissAge: time.Minute})
-		switch {
-		case errors.Is(err, cloudapi.ErrNotFound): // it leaves the group by itself
-		case err == nil, errors.Is(err, cloudapi.ErrInvalid):
-			list = append(list, m)
-		default:
+		mayExist, err := g.instances.mayExist(ctx, m)
+		if err != nil {
 			return nil, err
+		}
+		if mayExist { // else it leaves the group by itself
+			list = append(list, m)
 		}
 	}
 	return list, nil
@@ -255,7 +249,7 @@ func (g *instanceGroups) put(d desiredGroup) writeFunc {
 }
 
 func (g *instanceGroups) insert(ctx context.Context, at place, id groupID) error {
-	err := g.api.change(ctx, at.group(id), "making "+id.object(),
+	err := g.api.sendAndWait(ctx, at.group(id), "making "+id.object(),
 		request(g.api.sdk.InstanceGroups.Insert(at.project, id.zone, &compute.InstanceGroup{Name: id.name})))
 	g.api.stores.groups.Put(&group{id: id})
 	if err != nil {
@@ -270,7 +264,7 @@ func (g *instanceGroups) fill(ctx context.Context, at place, d desiredGroup) err
 	add, remove := d.diff()
 	if len(remove) > 0 {
 		body := &compute.InstanceGroupsRemoveInstancesRequest{Instances: references(remove)}
-		err := g.api.change(ctx, path, fmt.Sprintf("removing %d instances from %s", len(remove), d.id.object()),
+		err := g.api.sendAndWait(ctx, path, fmt.Sprintf("removing %d instances from %s", len(remove), d.id.object()),
 			request(sdk.RemoveInstances(at.project, d.id.zone, d.id.name, body)))
 		if err != nil {
 			return err
@@ -280,7 +274,7 @@ func (g *instanceGroups) fill(ctx context.Context, at place, d desiredGroup) err
 		return nil
 	}
 	body := &compute.InstanceGroupsAddInstancesRequest{Instances: references(add)}
-	return g.api.change(ctx, path, fmt.Sprintf("adding %d instances to %s", len(add), d.id.object()),
+	return g.api.sendAndWait(ctx, path, fmt.Sprintf("adding %d instances to %s", len(add), d.id.object()),
 		request(sdk.AddInstances(at.project, d.id.zone, d.id.name, body)))
 }
 
@@ -336,7 +330,7 @@ func (g *instanceGroups) delete(ctx context.Context, at place, id groupID) error
 		return err
 	}
 	defer unlock()
-	err = g.api.change(ctx, at.group(id), "deleting "+id.object(), request(g.api.sdk.InstanceGroups.Delete(at.project, id.zone, id.name)))
+	err = g.api.sendAndWait(ctx, at.group(id), "deleting "+id.object(), request(g.api.sdk.InstanceGroups.Delete(at.project, id.zone, id.name)))
 	if err == nil || errors.Is(err, cloudapi.ErrNotFound) {
 		g.api.stores.groups.Forget(id)
 		return nil

@@ -64,9 +64,8 @@ func newInstance(at place, i *compute.Instance) instance {
 	kept := instance{
 		id:     instanceID{at.project, lastPart(i.Zone), i.Name},
 		number: i.Id, status: i.Status, machine: lastPart(i.MachineType), interfaces: len(i.NetworkInterfaces),
-		labels: i.Labels,
+		labels: i.Labels, forwards: i.CanIpForward,
 	}
-	kept.forwards = i.CanIpForward
 	kept.ours = regionOf(kept.id.zone) == at.region
 	if i.Tags != nil {
 		kept.tags = slices.Clone(i.Tags.Items)

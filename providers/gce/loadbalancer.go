@@ -329,7 +329,7 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 			return d, findings, err
 		}
 	}
-	d.members = m.keep(m.paths(), membersOf(o.pool))
+	d.members = r.instances.poolMembers(ctx, m, membersOf(o.pool))
 	findings = append(findings, r.instances.waitFindings(req, m)...)
 	d.tags = r.config.NodeTags
 	if len(d.tags) == 0 {

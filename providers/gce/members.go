@@ -27,8 +27,6 @@ type membership struct {
 	known []instance
 	// unknownZones are the zones whose instances are unknown, with the reason: their members neither join nor leave.
 	unknownZones map[string]error
-	// whyUnknown explains why the latest listing says nothing about an instance.
-	whyUnknown func(instanceID) error
 	// missing are the instances of nodes that do not exist now.
 	missing []instanceID
 }
@@ -36,18 +34,22 @@ type membership struct {
 // isWaiting reports whether the members of a zone are left unchanged.
 func (m *membership) isWaiting(zone string) bool { return m.unknownZones[zone] != nil }
 
-// keep returns the wanted members outside waiting zones, and the present ones in them. It adds zones to unknownZones.
-func (m *membership) keep(want, have []string) []string {
-	all := slices.DeleteFunc(slices.Clone(want), func(path string) bool {
-		id, ok := instanceAt(path)
-		return ok && m.isWaiting(id.zone)
-	})
+// poolMembers returns the members of a target pool: the wanted ones outside waiting zones, and the present ones in them. It adds zones to
+// unknownZones.
+func (i *instances) poolMembers(ctx context.Context, m membership, have []string) []string {
+	var want, all []string
+	for _, k := range m.known {
+		want = append(want, k.id.path())
+		if !m.isWaiting(k.id.zone) {
+			all = append(all, k.id.path())
+		}
+	}
 	for _, path := range have {
 		id, ok := instanceAt(path)
 		if !ok {
 			continue
 		}
-		if err := m.whyUnknown(id); err != nil && !m.isWaiting(id.zone) && !slices.Contains(want, path) {
+		if err := i.explainMissing(ctx, id); err != nil && !m.isWaiting(id.zone) && !slices.Contains(want, path) {
 			m.unknownZones[id.zone] = err // without nodes, and the cloud does not say whether its instances still exist
 		}
 		if m.isWaiting(id.zone) {
@@ -58,14 +60,6 @@ func (m *membership) keep(want, have []string) []string {
 	return slices.Compact(all)
 }
 
-func (m *membership) paths() []string {
-	paths := make([]string, len(m.known))
-	for i, k := range m.known {
-		paths[i] = k.id.path()
-	}
-	return paths
-}
-
 // instanceAt parses an instance's path.
 func instanceAt(path string) (id instanceID, ok bool) {
 	parts := strings.Split(path, "/") // projects/p/zones/z/instances/i
@@ -73,6 +67,27 @@ func instanceAt(path string) (id instanceID, ok bool) {
 		return id, false
 	}
 	return instanceID{parts[1], parts[3], parts[5]}, true
+}
+
+// existenceQuery is for instances whose absence lets something be removed.
+func existenceQuery() inventory.Query {
+	return inventory.Query{MaxAge: 10 * time.Minute, MaxMissAge: time.Minute}
+}
+
+// mayExist reports whether the instance with this path may exist. One of another project may.
+func (i *instances) mayExist(ctx context.Context, path string) (bool, error) {
+	id, ok := instanceAt(path)
+	if !ok {
+		return true, nil
+	}
+	_, err := i.all.Get(ctx, id, existenceQuery())
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return false, nil
+	case errors.Is(err, cloudapi.ErrInvalid):
+		return true, nil
+	}
+	return true, err
 }
 
 // waitFindings report the waiting zones, once while they stay the same, and schedule the next try.
@@ -105,7 +120,7 @@ func (i *instances) waitFindings(req services.Request, m membership) []services.
 // no instance is known and a zone is unknown.
 func (i *instances) members(ctx context.Context, nodes []*v1.Node, at place) (m membership, err error) {
 	q := inventory.Query{MaxAge: memberMaxAge, MaxMissAge: memberMaxAge, Expected: len(nodes)}
-	m = membership{unknownZones: map[string]error{}, whyUnknown: func(id instanceID) error { return i.explainMissing(ctx, id) }}
+	m = membership{unknownZones: map[string]error{}}
 	var unknown error
 	for _, n := range nodes {
 		id, err := i.config.parseProviderID(n.Spec.ProviderID)

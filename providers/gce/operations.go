@@ -69,8 +69,8 @@ func request[C changeCall[C]](call C) requestFunc {
 	}
 }
 
-// change makes one change of an object, and waits for its end. It first waits for an earlier change of the object.
-func (a *api) change(ctx context.Context, path, what string, send requestFunc) error {
+// sendAndWait makes one change of an object, and waits for its end. It first waits for an earlier change of the object.
+func (a *api) sendAndWait(ctx context.Context, path, what string, send requestFunc) error {
 	if err := a.operations.waitForPending(ctx, path, what); err != nil {
 		return err
 	}

@@ -213,6 +213,7 @@ func (r *rejoiner) rejoinGroup(ctx context.Context, at place, id groupID, recrea
 	return nil
 }
 
+// rejoinPool reads the pool beside the store, which shows the former members.
 func (r *rejoiner) rejoinPool(ctx context.Context, at place, name string, recreated map[string]instanceID) error {
 	unlock, err := r.locks.Lock(ctx, name)
 	if err != nil {

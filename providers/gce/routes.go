@@ -2,7 +2,6 @@ package gce
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -40,11 +39,6 @@ var (
 	routeNameForm  = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
 )
 
-// queryHops is for the instances that routes lead to.
-func queryHops() inventory.Query {
-	return inventory.Query{MaxAge: 10 * time.Minute, MaxMissAge: time.Minute}
-}
-
 // routes implements cloudprovider.Routes with static routes of the network. Each leads to an instance.
 type routes struct {
 	api       *api
@@ -65,14 +59,14 @@ func newRoutes(a *api, i *instances) *routes {
 }
 
 func newRouteStore(a *api) *store[*compute.Route] {
-	return newStore(a, collection[*compute.Route, *compute.RouteList, *compute.RoutesListCall, *compute.RoutesGetCall]{
+	return newStore(a, collection[*compute.Route, *compute.RouteList, *compute.RoutesListCall]{
 		one: "route", many: "routes", kind: "compute#routeList",
 		list: func(at place) *compute.RoutesListCall { return a.sdk.Routes.List(at.networkProject) },
-		get: func(at place, name string) *compute.RoutesGetCall {
-			return a.sdk.Routes.Get(at.networkProject, name)
+		get: func(ctx context.Context, at place, name string) (*compute.Route, error) {
+			return a.sdk.Routes.Get(at.networkProject, name).Context(ctx).Do()
 		},
-		page: func(l *compute.RouteList) page[*compute.Route] {
-			return newPage(l.Items, l.NextPageToken, l.Kind, l.Warning)
+		page: func(l *compute.RouteList) ([]*compute.Route, string, string, any) {
+			return l.Items, l.NextPageToken, l.Kind, l.Warning
 		},
 		name: func(v *compute.Route) string { return v.Name },
 	})
@@ -211,18 +205,7 @@ func (r *routes) isForeign(ctx context.Context, route *compute.Route) (bool, err
 	if _, once := r.onceOurs.Load(route.Name); once {
 		return false, nil
 	}
-	id, ok := instanceAt(resource(route.NextHopInstance))
-	if !ok {
-		return true, nil
-	}
-	_, err := r.instances.all.Get(ctx, id, queryHops())
-	switch {
-	case errors.Is(err, cloudapi.ErrNotFound):
-		return false, nil
-	case errors.Is(err, cloudapi.ErrInvalid):
-		return true, nil
-	}
-	return true, err
+	return r.instances.mayExist(ctx, resource(route.NextHopInstance))
 }
 
 // CreateRoute implements cloudprovider.Routes. An existing route costs no write.
@@ -252,7 +235,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, uid string, wanted *c
 	do := creation{cluster: cluster, uid: uid, node: node, hop: hop.path(), destination: destination.Masked(), at: at, nodes: nodes}
 	choice := do.decide(all)
 	if choice.refusal == "" {
-		choice.refusal, err = r.obstacle(ctx, do, choice.replaced)
+		choice.refusal, err = r.replacementRefusal(ctx, do, choice.replaced)
 	}
 	if err != nil {
 		return err
@@ -262,7 +245,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, uid string, wanted *c
 			Class: cloudapi.ErrConflict, Operation: fmt.Sprintf("making the route of %s to node %s", wanted.DestinationCIDR, node.Name), Message: choice.refusal,
 		}
 	}
-	if choice.there {
+	if choice.exists {
 		return nil
 	}
 	for _, old := range choice.replaced {
@@ -290,15 +273,15 @@ func (r *routes) warnOfForwarding(node *v1.Node, hop instanceID) {
 
 // nextHop returns the instance of a node, from the cloud and not from the Node.
 func (r *routes) nextHop(ctx context.Context, node *v1.Node) (instanceID, error) {
-	m, err := r.instances.Describe(ctx, node, queryHops())
+	m, err := r.instances.Describe(ctx, node, existenceQuery())
 	if err != nil {
 		return instanceID{}, fmt.Errorf("finding the next hop of node %s: %w", node.Name, cloudapi.NotAbsence(err))
 	}
 	return parseProviderID(m.ProviderID)
 }
 
-// obstacle explains why routes cannot be replaced, or "". Routes to a node of the cluster, or created for one, can be.
-func (r *routes) obstacle(ctx context.Context, c creation, replaced []*compute.Route) (string, error) {
+// replacementRefusal explains why routes cannot be replaced, or "". Routes to a node of the cluster, or created for one, can be.
+func (r *routes) replacementRefusal(ctx context.Context, c creation, replaced []*compute.Route) (string, error) {
 	for _, old := range replaced {
 		if c.nodes.nodeOf(old) != nil || c.nodes.byUID[routeOwner(c.cluster, c.at, old)] != nil {
 			continue
@@ -326,7 +309,7 @@ type creation struct {
 
 // choice is the decision about a route: keep it, or create it after deleting conflicting ones.
 type choice struct {
-	there    bool
+	exists   bool
 	refusal  string
 	name     string
 	replaced []*compute.Route
@@ -342,7 +325,7 @@ func (c creation) decide(all []*compute.Route) (to choice) {
 		}
 		ours, leads := routeOwner(c.cluster, c.at, have) != "", resource(have.NextHopInstance) == c.hop
 		if ours && leads {
-			return choice{there: true}
+			return choice{exists: true}
 		}
 		if !leads {
 			if why := c.refusalReason(have, ours); why != "" {
@@ -405,7 +388,7 @@ func (c creation) otherFamily(route *compute.Route) bool {
 func (r *routes) createRoute(ctx context.Context, route *compute.Route, at place) error {
 	what := fmt.Sprintf("making route %s of %s to %s", route.Name, route.DestRange, route.NextHopInstance)
 	klog.InfoS("Making route", "route", route.Name, "destination", route.DestRange, "nextHop", route.NextHopInstance)
-	err := r.api.change(ctx, at.route(route.Name), what, request(r.api.sdk.Routes.Insert(at.networkProject, route)))
+	err := r.api.sendAndWait(ctx, at.route(route.Name), what, request(r.api.sdk.Routes.Insert(at.networkProject, route)))
 	if err != nil {
 		r.all.Doubt(route.Name) // it may exist nevertheless
 		return cloudapi.NotAbsence(err)

@@ -54,42 +54,21 @@ func (s *stores) forget(name string) {
 	}
 }
 
-// page is one page of a listing.
-type page[T any] struct {
-	items         []T
-	next          string
-	kind, warning string
+// listCall has the common methods of the SDK's calls that list objects.
+type listCall[C, L any] interface {
+	MaxResults(most int64) C
+	PageToken(token string) C
+	Context(ctx context.Context) C
+	Do(options ...googleapi.CallOption) (L, error)
 }
-
-// newPage takes the warning of any listing: the SDK has a type for each.
-func newPage[T any](items []T, next, kind string, warning any) page[T] {
-	var w struct{ Code string }
-	text, _ := json.Marshal(warning) // it came from JSON
-	_ = json.Unmarshal(text, &w)     // likewise
-	return page[T]{items: items, next: next, kind: kind, warning: w.Code}
-}
-
-// listCall and getCall are the common methods of the SDK's calls.
-type (
-	listCall[C, L any] interface {
-		MaxResults(most int64) C
-		PageToken(token string) C
-		Context(ctx context.Context) C
-		Do(options ...googleapi.CallOption) (L, error)
-	}
-	getCall[C, T any] interface {
-		Context(ctx context.Context) C
-		Do(options ...googleapi.CallOption) (T, error)
-	}
-)
 
 // collection describes how the objects of one kind are read.
-type collection[T, L any, LC listCall[LC, L], GC getCall[GC, T]] struct {
+type collection[T, L any, C listCall[C, L]] struct {
 	// one and many are for messages; kind identifies a page's content.
 	one, many, kind string
-	list            func(at place) LC
-	page            func(L) page[T]
-	get             func(at place, name string) GC
+	list            func(at place) C
+	page            func(L) (items []T, next, kind string, warning any)
+	get             func(ctx context.Context, at place, name string) (T, error)
 	name            func(T) string
 	// perPage is the page size, by default pageSize. A smaller one also raises the limit of a listing's size.
 	perPage int64
@@ -99,7 +78,7 @@ type collection[T, L any, LC listCall[LC, L], GC getCall[GC, T]] struct {
 	indexes map[string]func(T) []string
 }
 
-func newStore[T, L any, LC listCall[LC, L], GC getCall[GC, T]](a *api, c collection[T, L, LC, GC]) *store[T] {
+func newStore[T, L any, C listCall[C, L]](a *api, c collection[T, L, C]) *store[T] {
 	indexes := map[string]func(T) []string{indexName: func(v T) []string { return []string{c.name(v)} }}
 	maps.Copy(indexes, c.indexes)
 	return inventory.New(inventory.Source[string, T]{
@@ -110,34 +89,40 @@ func newStore[T, L any, LC listCall[LC, L], GC getCall[GC, T]](a *api, c collect
 }
 
 // listAll reads all pages of a collection. It fails if a page is incomplete.
-func listAll[T, L any, LC listCall[LC, L], GC getCall[GC, T]](
-	ctx context.Context, a *api, c collection[T, L, LC, GC],
-) (all []T, pages int, err error) {
+func listAll[T, L any, C listCall[C, L]](ctx context.Context, a *api, c collection[T, L, C]) (all []T, pages int, err error) {
 	at, err := a.places.get(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	call := func() LC { return c.list(at).MaxResults(cmp.Or(c.perPage, pageSize)) }
+	call := func() C { return c.list(at).MaxResults(cmp.Or(c.perPage, pageSize)) }
 	pages, err = readPages(ctx, "listing "+c.many, c.perPage != 0, call, func(l L) (int, string, error) {
-		p := c.page(l)
-		switch {
-		case p.kind != c.kind:
+		items, next, kind, warning := c.page(l)
+		switch code := warningCode(warning); {
+		case kind != c.kind:
 			return 0, "", errWrongAnswer
-		case p.warning != "" && p.warning != noResults:
-			return 0, "", &cloudapi.Error{Class: cloudapi.ErrTransient, Message: "a partial listing: " + p.warning}
+		case code != "" && code != noResults:
+			return 0, "", &cloudapi.Error{Class: cloudapi.ErrTransient, Message: "a partial listing: " + code}
 		}
-		for _, v := range p.items {
+		for _, v := range items {
 			if c.keep != nil { // share equal content early, to save memory
 				v = c.keep(v)
 			}
 			all = append(all, v)
 		}
-		return len(p.items), p.next, nil
+		return len(items), next, nil
 	})
 	if err != nil {
 		return nil, pages, err
 	}
 	return all, pages, nil
+}
+
+// warningCode returns the code of a listing's warning: the SDK has a type for each listing.
+func warningCode(warning any) string {
+	var w struct{ Code string }
+	text, _ := json.Marshal(warning) // it came from JSON
+	_ = json.Unmarshal(text, &w)     // likewise
+	return w.Code
 }
 
 // readPages reads the pages of a listing. take takes one, and returns its number of objects and the token of the next page.
@@ -175,15 +160,13 @@ func readPages[C listCall[C, L], L any](
 }
 
 // readOne reads one object, and fails if the response holds another one.
-func readOne[T, L any, LC listCall[LC, L], GC getCall[GC, T]](
-	ctx context.Context, a *api, c collection[T, L, LC, GC], name string,
-) (v T, err error) {
+func readOne[T, L any, C listCall[C, L]](ctx context.Context, a *api, c collection[T, L, C], name string) (v T, err error) {
 	var none T
 	at, err := a.places.get(ctx)
 	if err != nil {
 		return none, err
 	}
-	v, err = c.get(at, name).Context(ctx).Do()
+	v, err = c.get(ctx, at, name)
 	if err == nil && c.name(v) != name {
 		err = errWrongAnswer
 	}
@@ -202,18 +185,16 @@ func newStores(a *api) *stores {
 }
 
 func newRules(a *api) *store[*compute.ForwardingRule] {
-	return newStore(a, collection[
-		*compute.ForwardingRule, *compute.ForwardingRuleList, *compute.ForwardingRulesListCall, *compute.ForwardingRulesGetCall,
-	]{
+	return newStore(a, collection[*compute.ForwardingRule, *compute.ForwardingRuleList, *compute.ForwardingRulesListCall]{
 		one: "forwarding rule", many: "forwarding rules", kind: "compute#forwardingRuleList",
 		list: func(at place) *compute.ForwardingRulesListCall {
 			return a.sdk.ForwardingRules.List(at.project, at.region)
 		},
-		get: func(at place, name string) *compute.ForwardingRulesGetCall {
-			return a.sdk.ForwardingRules.Get(at.project, at.region, name)
+		get: func(ctx context.Context, at place, name string) (*compute.ForwardingRule, error) {
+			return a.sdk.ForwardingRules.Get(at.project, at.region, name).Context(ctx).Do()
 		},
-		page: func(l *compute.ForwardingRuleList) page[*compute.ForwardingRule] {
-			return newPage(l.Items, l.NextPageToken, l.Kind, l.Warning)
+		page: func(l *compute.ForwardingRuleList) ([]*compute.ForwardingRule, string, string, any) {
+			return l.Items, l.NextPageToken, l.Kind, l.Warning
 		},
 		name: func(v *compute.ForwardingRule) string { return v.Name },
 		indexes: map[string]func(*compute.ForwardingRule) []string{
@@ -237,16 +218,14 @@ func keepPool() func(*compute.TargetPool) *compute.TargetPool {
 }
 
 func newPools(a *api) *store[*compute.TargetPool] {
-	return newStore(a, collection[
-		*compute.TargetPool, *compute.TargetPoolList, *compute.TargetPoolsListCall, *compute.TargetPoolsGetCall,
-	]{
+	return newStore(a, collection[*compute.TargetPool, *compute.TargetPoolList, *compute.TargetPoolsListCall]{
 		one: "target pool", many: "target pools", kind: "compute#targetPoolList",
 		list: func(at place) *compute.TargetPoolsListCall { return a.sdk.TargetPools.List(at.project, at.region) },
-		get: func(at place, name string) *compute.TargetPoolsGetCall {
-			return a.sdk.TargetPools.Get(at.project, at.region, name)
+		get: func(ctx context.Context, at place, name string) (*compute.TargetPool, error) {
+			return a.sdk.TargetPools.Get(at.project, at.region, name).Context(ctx).Do()
 		},
-		page: func(l *compute.TargetPoolList) page[*compute.TargetPool] {
-			return newPage(l.Items, l.NextPageToken, l.Kind, l.Warning)
+		page: func(l *compute.TargetPoolList) ([]*compute.TargetPool, string, string, any) {
+			return l.Items, l.NextPageToken, l.Kind, l.Warning
 		},
 		name:    func(v *compute.TargetPool) string { return v.Name },
 		perPage: poolsPerPage, keep: keepPool(),
@@ -256,68 +235,52 @@ func newPools(a *api) *store[*compute.TargetPool] {
 	})
 }
 
-// httpCheckGet reads an HTTP health check as one of the newer kind.
-type httpCheckGet struct {
-	*compute.HttpHealthChecksGetCall
-}
-
-func (c httpCheckGet) Context(ctx context.Context) httpCheckGet {
-	return httpCheckGet{c.HttpHealthChecksGetCall.Context(ctx)}
-}
-
-func (c httpCheckGet) Do(options ...googleapi.CallOption) (*compute.HealthCheck, error) {
-	v, err := c.HttpHealthChecksGetCall.Do(options...)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // named by readOne
-	}
-	return fromHTTPCheck(v), nil
-}
-
+// newHTTPChecks reads HTTP health checks as those of the newer kind.
 func newHTTPChecks(a *api) *store[*compute.HealthCheck] {
-	return newStore(a, collection[*compute.HealthCheck, *compute.HttpHealthCheckList, *compute.HttpHealthChecksListCall, httpCheckGet]{
+	return newStore(a, collection[*compute.HealthCheck, *compute.HttpHealthCheckList, *compute.HttpHealthChecksListCall]{
 		one: "HTTP health check", many: "HTTP health checks", kind: "compute#httpHealthCheckList",
 		list: func(at place) *compute.HttpHealthChecksListCall { return a.sdk.HttpHealthChecks.List(at.project) },
-		get: func(at place, name string) httpCheckGet {
-			return httpCheckGet{a.sdk.HttpHealthChecks.Get(at.project, name)}
+		get: func(ctx context.Context, at place, name string) (*compute.HealthCheck, error) {
+			v, err := a.sdk.HttpHealthChecks.Get(at.project, name).Context(ctx).Do()
+			if err != nil {
+				return nil, err
+			}
+			return fromHTTPCheck(v), nil
 		},
-		page: func(l *compute.HttpHealthCheckList) page[*compute.HealthCheck] {
+		page: func(l *compute.HttpHealthCheckList) ([]*compute.HealthCheck, string, string, any) {
 			items := make([]*compute.HealthCheck, len(l.Items))
 			for i, v := range l.Items {
 				items[i] = fromHTTPCheck(v)
 			}
-			return newPage(items, l.NextPageToken, l.Kind, l.Warning)
+			return items, l.NextPageToken, l.Kind, l.Warning
 		},
 		name: func(v *compute.HealthCheck) string { return v.Name },
 	})
 }
 
 func newFirewalls(a *api) *store[*compute.Firewall] {
-	return newStore(a, collection[
-		*compute.Firewall, *compute.FirewallList, *compute.FirewallsListCall, *compute.FirewallsGetCall,
-	]{
+	return newStore(a, collection[*compute.Firewall, *compute.FirewallList, *compute.FirewallsListCall]{
 		one: "firewall rule", many: "firewall rules", kind: "compute#firewallList",
 		list: func(at place) *compute.FirewallsListCall { return a.sdk.Firewalls.List(at.networkProject) },
-		get: func(at place, name string) *compute.FirewallsGetCall {
-			return a.sdk.Firewalls.Get(at.networkProject, name)
+		get: func(ctx context.Context, at place, name string) (*compute.Firewall, error) {
+			return a.sdk.Firewalls.Get(at.networkProject, name).Context(ctx).Do()
 		},
-		page: func(l *compute.FirewallList) page[*compute.Firewall] {
-			return newPage(l.Items, l.NextPageToken, l.Kind, l.Warning)
+		page: func(l *compute.FirewallList) ([]*compute.Firewall, string, string, any) {
+			return l.Items, l.NextPageToken, l.Kind, l.Warning
 		},
 		name: func(v *compute.Firewall) string { return v.Name },
 	})
 }
 
 func newAddresses(a *api) *store[*compute.Address] {
-	return newStore(a, collection[
-		*compute.Address, *compute.AddressList, *compute.AddressesListCall, *compute.AddressesGetCall,
-	]{
+	return newStore(a, collection[*compute.Address, *compute.AddressList, *compute.AddressesListCall]{
 		one: "address", many: "addresses", kind: "compute#addressList",
 		list: func(at place) *compute.AddressesListCall { return a.sdk.Addresses.List(at.project, at.region) },
-		get: func(at place, name string) *compute.AddressesGetCall {
-			return a.sdk.Addresses.Get(at.project, at.region, name)
+		get: func(ctx context.Context, at place, name string) (*compute.Address, error) {
+			return a.sdk.Addresses.Get(at.project, at.region, name).Context(ctx).Do()
 		},
-		page: func(l *compute.AddressList) page[*compute.Address] {
-			return newPage(l.Items, l.NextPageToken, l.Kind, l.Warning)
+		page: func(l *compute.AddressList) ([]*compute.Address, string, string, any) {
+			return l.Items, l.NextPageToken, l.Kind, l.Warning
 		},
 		name:    func(v *compute.Address) string { return v.Name },
 		indexes: map[string]func(*compute.Address) []string{indexIP: func(v *compute.Address) []string { return []string{v.Address} }},
@@ -325,18 +288,16 @@ func newAddresses(a *api) *store[*compute.Address] {
 }
 
 func newBackends(a *api) *store[*compute.BackendService] {
-	return newStore(a, collection[
-		*compute.BackendService, *compute.BackendServiceList, *compute.RegionBackendServicesListCall, *compute.RegionBackendServicesGetCall,
-	]{
+	return newStore(a, collection[*compute.BackendService, *compute.BackendServiceList, *compute.RegionBackendServicesListCall]{
 		one: "backend service", many: "backend services", kind: "compute#backendServiceList",
 		list: func(at place) *compute.RegionBackendServicesListCall {
 			return a.sdk.RegionBackendServices.List(at.project, at.region)
 		},
-		get: func(at place, name string) *compute.RegionBackendServicesGetCall {
-			return a.sdk.RegionBackendServices.Get(at.project, at.region, name)
+		get: func(ctx context.Context, at place, name string) (*compute.BackendService, error) {
+			return a.sdk.RegionBackendServices.Get(at.project, at.region, name).Context(ctx).Do()
 		},
-		page: func(l *compute.BackendServiceList) page[*compute.BackendService] {
-			return newPage(l.Items, l.NextPageToken, l.Kind, l.Warning)
+		page: func(l *compute.BackendServiceList) ([]*compute.BackendService, string, string, any) {
+			return l.Items, l.NextPageToken, l.Kind, l.Warning
 		},
 		name: func(v *compute.BackendService) string { return v.Name },
 		indexes: map[string]func(*compute.BackendService) []string{
@@ -352,16 +313,14 @@ func newBackends(a *api) *store[*compute.BackendService] {
 }
 
 func newChecks(a *api) *store[*compute.HealthCheck] {
-	return newStore(a, collection[
-		*compute.HealthCheck, *compute.HealthCheckList, *compute.HealthChecksListCall, *compute.HealthChecksGetCall,
-	]{
+	return newStore(a, collection[*compute.HealthCheck, *compute.HealthCheckList, *compute.HealthChecksListCall]{
 		one: "health check", many: "health checks", kind: "compute#healthCheckList",
 		list: func(at place) *compute.HealthChecksListCall { return a.sdk.HealthChecks.List(at.project) },
-		get: func(at place, name string) *compute.HealthChecksGetCall {
-			return a.sdk.HealthChecks.Get(at.project, name)
+		get: func(ctx context.Context, at place, name string) (*compute.HealthCheck, error) {
+			return a.sdk.HealthChecks.Get(at.project, name).Context(ctx).Do()
 		},
-		page: func(l *compute.HealthCheckList) page[*compute.HealthCheck] {
-			return newPage(l.Items, l.NextPageToken, l.Kind, l.Warning)
+		page: func(l *compute.HealthCheckList) ([]*compute.HealthCheck, string, string, any) {
+			return l.Items, l.NextPageToken, l.Kind, l.Warning
 		},
 		name: func(v *compute.HealthCheck) string { return v.Name },
 	})
@@ -453,7 +412,7 @@ func find[T any](ctx context.Context, s *store[T], name string, q inventory.Quer
 // putOne creates or changes an object, and returns the result. After a failure the object is in doubt, because the call may have taken
 // effect.
 func putOne[T any](ctx context.Context, a *api, s *store[T], like T, path, what string, call requestFunc) (v T, err error) {
-	err = a.change(ctx, path, what, call)
+	err = a.sendAndWait(ctx, path, what, call)
 	s.Put(like)
 	if err != nil {
 		s.Doubt(lastPart(path))
@@ -466,7 +425,7 @@ func putOne[T any](ctx context.Context, a *api, s *store[T], like T, path, what 
 // deleteOne deletes an object; a missing one counts as deleted.
 func deleteOne[T any](ctx context.Context, a *api, s *store[T], path, what string, call requestFunc) error {
 	name := lastPart(path)
-	err := a.change(ctx, path, what, call)
+	err := a.sendAndWait(ctx, path, what, call)
 	if err == nil || errors.Is(err, cloudapi.ErrNotFound) {
 		s.Forget(name)
 		return nil

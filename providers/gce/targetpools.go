@@ -111,7 +111,7 @@ func (t *targetPools) removeMembers(ctx context.Context, at place, pool *compute
 func (t *targetPools) changeTo(
 	ctx context.Context, at place, after *compute.TargetPool, what string, call requestFunc,
 ) (*compute.TargetPool, error) {
-	if err := t.api.change(ctx, at.regional("targetPools", after.Name), what, call); err != nil {
+	if err := t.api.sendAndWait(ctx, at.regional("targetPools", after.Name), what, call); err != nil {
 		t.api.stores.pools.Doubt(after.Name)
 		return after, err
 	}
