@@ -239,10 +239,17 @@ func TestItemThatCannotBeDeleted(t *testing.T) {
 	})
 }
 
+const unfiltered = "network without a firewall"
+
+// removeFirewall has the network of the nodes filter nothing, so that the rules alone let clients in.
+func removeFirewall(s *cloudstacksim.Sim) {
+	s.EditNetwork(s.SeedNetwork(), func(n *cloudstacksim.Network) { n.Services = []string{"Dhcp", "Dns", "Lb", "SourceNat"} })
+}
+
 // TestEachFormerPortIsClosed: that one port cannot be closed keeps no other one open, and its rule stays until it is. The same holds for
 // items that have lost their rules.
 func TestEachFormerPortIsClosed(t *testing.T) {
-	for name, prepare := range networkKinds {
+	for name, prepare := range map[string]func(*cloudstacksim.Sim){isolated: nil, vpcTier: networkKinds[vpcTier], unfiltered: removeFirewall} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, prepare, func(w *world) {
 				t := w.T
@@ -250,9 +257,14 @@ func TestEachFormerPortIsClosed(t *testing.T) {
 				s := service("web", nil, ports...)
 				w.Apply(s)
 				w.ensure(s)
-				opened := func() int { return len(w.sim.Firewalls()) + len(w.sim.ACLItems()) }
+				opened := func() int {
+					if name == unfiltered {
+						return len(w.sim.Rules())
+					}
+					return len(w.sim.Firewalls()) + len(w.sim.ACLItems())
+				}
 				refuseOne := func() {
-					command := map[string]string{isolated: "deleteFirewallRule", vpcTier: "deleteNetworkACL"}[name]
+					command := map[string]string{isolated: "deleteFirewallRule", vpcTier: "deleteNetworkACL", unfiltered: "deleteLoadBalancerRule"}[name]
 					w.sim.FailJobs(cloudstacksim.Failure{Command: command, Code: 530, Text: "the router is down"})
 				}
 				refuseOne()
@@ -264,16 +276,19 @@ func TestEachFormerPortIsClosed(t *testing.T) {
 				w.ensure(s)
 				assert.Equal(t, 1, opened())
 				assert.Len(t, w.sim.Rules(), 1)
-				if name != vpcTier {
+				if name == isolated {
 					return
 				}
 				w.alter(s, func(s *v1.Service) { s.Spec.Ports = ports[:2] })
 				w.ensure(s)
-				w.sim.RemoveRules()
+				if name == vpcTier {
+					w.sim.RemoveRules()
+				}
 				time.Sleep(2 * observedMaxAge)
 				refuseOne()
 				require.ErrorContains(t, w.Remove(w.loadBalancers, "", s), "the router is down")
-				assert.Equal(t, 1, opened(), "one of the items without a rule goes")
+				assert.Equal(t, 1, opened(), "one of the items without a rule goes, or of the rules")
+				assert.Len(t, w.takenAddresses(), 1, "it is released last")
 			})
 		})
 	}

@@ -162,23 +162,34 @@ func TestItemInAFormerList(t *testing.T) {
 
 // TestEachPortOfAnOrphanIsClosed: a port that cannot be closed keeps no other open, and the orphan is found until all are.
 func TestEachPortOfAnOrphanIsClosed(t *testing.T) {
-	inCluster(t, aTier, func(w *cluster) {
-		t := w.T
-		s := w.requireServed(w.serve("web", port("http", 80, 30080), port("https", 443, 30443)))
-		w.Withdraw(s)
-		require.NoError(t, w.Kube.CoreV1().Services(s.Namespace).Delete(t.Context(), s.Name, metav1.DeleteOptions{}))
-		for _, left := range []int{1, 0} {
-			found, err := w.Orphans(t.Context(), nil)
-			require.NoError(t, err)
-			require.Len(t, found, 1)
-			if left == 1 {
-				w.sim.FailJobs(cloudstacksim.Failure{Command: "deleteNetworkACL", Code: 530, Text: "the router is down"})
-				require.ErrorContains(t, w.DeleteOrphan(t.Context(), found[0]), "the router is down")
-			} else {
-				require.NoError(t, w.DeleteOrphan(t.Context(), found[0]))
-			}
-			assert.Len(t, w.sim.ACLItems(), left)
-		}
-		assert.Empty(t, w.sim.Rules())
-	})
+	for command, prepare := range map[string]func(*cloudstacksim.Sim) string{
+		"deleteNetworkACL": aTier, "deleteLoadBalancerRule": func(s *cloudstacksim.Sim) string { removeFirewall(s); return "" },
+	} {
+		t.Run(command, func(t *testing.T) {
+			inCluster(t, prepare, func(w *cluster) {
+				t := w.T
+				s := w.requireServed(w.serve("web", port("http", 80, 30080), port("https", 443, 30443)))
+				w.Withdraw(s)
+				require.NoError(t, w.Kube.CoreV1().Services(s.Namespace).Delete(t.Context(), s.Name, metav1.DeleteOptions{}))
+				for _, left := range []int{1, 0} {
+					found, err := w.Orphans(t.Context(), nil)
+					require.NoError(t, err)
+					require.Len(t, found, 1)
+					if left == 1 {
+						w.sim.FailJobs(cloudstacksim.Failure{Command: command, Code: 530, Text: "the router is down"})
+						require.ErrorContains(t, w.DeleteOrphan(t.Context(), found[0]), "the router is down")
+					} else {
+						require.NoError(t, w.DeleteOrphan(t.Context(), found[0]))
+					}
+					if command == "deleteNetworkACL" {
+						assert.Len(t, w.sim.ACLItems(), left)
+					} else {
+						assert.Len(t, w.sim.Rules(), left, "rules that still let clients in")
+					}
+				}
+				assert.Empty(t, w.sim.Rules())
+				assert.Empty(t, w.takenTexts())
+			})
+		})
+	}
 }

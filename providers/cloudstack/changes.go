@@ -34,8 +34,7 @@ func withCompare(c lbChange, before, after any) lbChange {
 // machineFields returns a rule's machines as the API names them.
 func machineFields(ids []string) map[string]any { return map[string]any{"virtualmachineids": ids} }
 
-// Changes implements services.Reconciler. Additions come before deletions, and each closing is tried before a rule goes: what it closes is
-// found by the rule.
+// Changes implements services.Reconciler. Additions come before deletions.
 func (r *reconciler) Changes(q services.Request, lb *loadBalancer, d spec) ([]lbChange, error) {
 	var list []lbChange
 	addressID := ""
@@ -52,16 +51,28 @@ func (r *reconciler) Changes(q services.Request, lb *loadBalancer, d spec) ([]lb
 		list = append(list, r.ruleChanges(lb, d, w, serving)...)
 		list = append(list, r.accessOpening(lb, d, w)...)
 	}
+	return append(list, r.ruleRemovals(lb, obsolete, d.rules)...), nil
+}
+
+// ruleRemovals returns the changes that close the ports of obsolete rules, unless others need these ports, and delete the rules. Each
+// closing is tried before a rule is deleted by which it is found. A rule without closings lets clients in itself, so its deletion is one.
+func (r *reconciler) ruleRemovals(lb *loadBalancer, obsolete []rule, others []wantedRule) []lbChange {
 	var closings, deletions []lbChange
 	for _, o := range obsolete {
-		if !slices.ContainsFunc(d.rules, func(w wantedRule) bool {
-			return w.Port == o.port() && transport(w.Protocol) == o.transport() && o.AddressID == addressID
+		var closing []lbChange
+		if !slices.ContainsFunc(others, func(w wantedRule) bool {
+			return w.Port == o.port() && transport(w.Protocol) == o.transport() && lb.address != nil && o.AddressID == lb.address.ID
 		}) {
-			closings = append(closings, r.accessClosing(lb, o)...)
+			closing = r.accessClosing(lb, o)
 		}
+		if len(closing) == 0 {
+			closings = append(closings, r.ruleDeletion(lb, o))
+			continue
+		}
+		closings = append(closings, closing...)
 		deletions = append(deletions, r.ruleDeletion(lb, o))
 	}
-	return slices.Concat(list, services.EachTried(closings), deletions), nil
+	return slices.Concat(services.EachTried(closings), deletions)
 }
 
 // ruleChanges returns the changes of one port's rule and of its machines.
@@ -72,7 +83,9 @@ func (r *reconciler) ruleChanges(lb *loadBalancer, d spec, w wantedRule, serving
 	}
 	differs, again := found.fits(w, d.inPlace)
 	if again {
-		list := []lbChange{r.ruleDeletion(lb, found), r.ruleCreation(d, w), r.memberAssignment(w, d.backends.members)}
+		list := []lbChange{
+			failPortOnly(w.Port, r.ruleDeletion(lb, found)), r.ruleCreation(d, w), r.memberAssignment(w, d.backends.members),
+		}
 		return append(list, r.policyChanges(lb, d, w, "")...)
 	}
 	var list []lbChange
@@ -83,6 +96,20 @@ func (r *reconciler) ruleChanges(lb *loadBalancer, d spec, w wantedRule, serving
 	return append(list, r.policyChanges(lb, d, w, found.ID)...)
 }
 
+// failPortOnly makes a failed change the failure of its port, so that the networks of other ports change nevertheless.
+func failPortOnly(port int, c lbChange) lbChange {
+	do := c.Make
+	c.Make = func(ctx context.Context, q *services.Request, lb *loadBalancer) (*loadBalancer, error) {
+		lb, err := do(ctx, q, lb)
+		if err == nil || ctx.Err() != nil {
+			return lb, err
+		}
+		lb.failures[port] = err
+		return lb, nil
+	}
+	return c
+}
+
 // isPortRefused reports whether CloudStack permanently refused something about one port. Other ports are still served.
 func isPortRefused(err error) bool {
 	return errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrConflict)
@@ -91,6 +118,9 @@ func isPortRefused(err error) bool {
 // ruleCreation creates a rule. A refused port is reported at the end.
 func (r *reconciler) ruleCreation(d spec, w wantedRule) lbChange {
 	c := newChange(contract.PlanCreate, "load balancer rule "+w.Name, "", func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
+		if lb.isRefused(w.Port) {
+			return nil // its former rule is still there
+		}
 		made, err := r.createRule(ctx, lb, d, w)
 		if err != nil {
 			r.rules.Invalidate("") // it may have been created
@@ -310,12 +340,7 @@ func (r *reconciler) Deletions(ctx context.Context, q services.Request, lb *load
 		}
 		return append(list, r.addressRelease(*a)), nil, nil
 	}
-	for _, found := range lb.rules {
-		list = append(list, services.EachTried(r.accessClosing(lb, found))...)
-	}
-	for _, found := range lb.rules {
-		list = append(list, r.ruleDeletion(lb, found))
-	}
+	list = append(list, r.ruleRemovals(lb, lb.rules, nil)...)
 	if r.isAcquiredFor(q.Service, s, lb.rules, *lb.address) {
 		return append(list, r.addressRelease(*lb.address)), nil, nil
 	}

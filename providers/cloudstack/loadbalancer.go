@@ -109,7 +109,7 @@ type loadBalancer struct {
 	noPolicies bool
 	// problems are refused settings other than ports.
 	problems []error
-	// failures holds errors of refused ports.
+	// failures holds the errors of ports that are left as they are.
 	failures map[int]error
 }
 
@@ -117,7 +117,7 @@ func newLoadBalancer(name string) *loadBalancer {
 	return &loadBalancer{name: name, members: map[string][]string{}, policies: map[string]policies{}, failures: map[int]error{}}
 }
 
-// isRefused reports whether CloudStack has refused the port.
+// isRefused reports whether a change of the port has failed.
 func (lb *loadBalancer) isRefused(port int) bool { return lb.failures[port] != nil }
 
 var (

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
@@ -94,6 +95,28 @@ func TestRulesAreNarrowed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestEachRuleIsMadeAgainForItsNetworks: before 4.22 a change of the networks makes rules again, and a port whose
+// rule cannot be deleted keeps no former clients in at another one.
+func TestEachRuleIsMadeAgainForItsNetworks(t *testing.T) {
+	inWorld(t, func(s *cloudstacksim.Sim) { s.SetVersion(cloudstacksim.V420) }, func(w *world) {
+		s := service("web", map[string]string{annotationSourceCIDRs: "10.0.0.0/8"}, port("http", 80, 30080), port("https", 443, 30443))
+		w.Apply(s)
+		w.ensure(s)
+		w.alter(s, func(s *v1.Service) { s.Annotations[annotationSourceCIDRs] = "10.1.0.0/16" })
+		w.sim.FailJobs(cloudstacksim.Failure{Command: "deleteLoadBalancerRule", Code: 530, Text: "the router is down"})
+		_, err := w.try(s)
+		require.ErrorContains(w.T, err, "the router is down")
+		assert.Equal(w.T, "10.1.0.0/16", w.rule(nameOf(s, "-tcp-443")).CIDRs)
+		time.Sleep(time.Minute)
+		w.ensure(s)
+		for _, r := range w.sim.Rules() {
+			assert.Equal(w.T, "10.1.0.0/16", r.CIDRs)
+			assert.Len(w.T, r.Members, 2)
+		}
+		w.requireNoWrites(s)
+	})
 }
 
 // TestProcessThatEndsBeforeItLetsBackIn: a firewall rule goes before another one for a part of its networks can be made. Where the process

@@ -84,32 +84,22 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err := r.readDetails(ctx, q, lb); err != nil {
 		return err
 	}
-	closings, err := r.leftoverItems(ctx, lb)
+	changes, err := r.leftoverItems(ctx, lb)
 	if err != nil {
 		return err
 	}
-	for _, gone := range rules {
-		closings = append(closings, r.accessClosing(lb, gone)...)
-	}
-	var refused []error // each closing is tried; the rules stay to find what is open
-	for _, closing := range closings {
-		_, err := closing.Make(ctx, &q, lb)
-		refused = append(refused, err)
-	}
-	if err := errors.Join(refused...); err != nil {
-		return err
-	}
-	var changes []lbChange
-	for _, gone := range rules {
-		changes = append(changes, r.ruleDeletion(lb, gone))
-	}
+	changes = append(services.EachTried(changes), r.ruleRemovals(lb, rules, nil)...)
 	if lb.address != nil && isAcquiredFor(q.Service, settings{}, record{}, rules, *lb.address, 0) {
 		changes = append(changes, r.addressRelease(*lb.address))
 	}
-	for _, step := range changes {
-		if lb, err = step.Make(ctx, &q, lb); err != nil {
-			return err
+	var failed []error
+	for _, c := range changes {
+		if len(failed) > 0 && c.Phase == services.PhaseOpen { // the rules stay to find what is open
+			break
+		}
+		if lb, err = c.Make(ctx, &q, lb); err != nil {
+			failed = append(failed, err)
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
