@@ -58,7 +58,7 @@ func (i *instances) checkAbsence(ctx context.Context, id string, all []vm) error
 	if i.listsNodeOf(cluster, all) || (len(cluster) == 0 && len(all) > 0) {
 		return nil
 	}
-	shown, err := i.witness(ctx)
+	shown, err := i.findClusterObjects(ctx)
 	if err != nil {
 		return fmt.Errorf("no node of the cluster is listed, and its load balancers cannot be: %w", err)
 	}
@@ -158,8 +158,8 @@ type clusterObjects struct {
 const maxWitnesses = 3
 
 // findClusterObjects looks for objects of the cluster's Services: a rule with a Service's UID in its name, or a recorded address.
-func (r *reconciler) findClusterObjects(ctx context.Context) (t clusterObjects, err error) {
-	services, err := r.cluster.Services(ctx)
+func (i *instances) findClusterObjects(ctx context.Context) (t clusterObjects, err error) {
+	services, err := i.cluster.Services(ctx)
 	if err != nil {
 		return t, err
 	}
@@ -169,21 +169,21 @@ func (r *reconciler) findClusterObjects(ctx context.Context) (t clusterObjects, 
 			continue
 		}
 		names[loadBalancerName("", s)] = true
-		if known := recordOf(s.Annotations[annotationRecord]); known.id != "" {
+		if known := recordOf(s); known.id != "" {
 			recorded[known.id], t.expected = true, true
 		}
 	}
 	if len(names) == 0 {
 		return t, nil
 	}
-	rules, err := r.rules.All(ctx, inventory.Query{MaxAge: proofMaxAge})
+	rules, err := i.objects.rules.All(ctx, inventory.Query{MaxAge: proofMaxAge})
 	if err != nil {
 		return t, err
 	}
 	rules = slices.DeleteFunc(rules, func(found rule) bool { return !names[found.owner()] })
 	slices.SortFunc(rules, func(a, b rule) int { return strings.Compare(a.ID, b.ID) })
 	for _, found := range rules[:min(len(rules), maxWitnesses)] {
-		m, err := r.members.Get(ctx, found.ID, inventory.Query{MaxAge: proofMaxAge})
+		m, err := i.objects.members.Get(ctx, found.ID, inventory.Query{MaxAge: proofMaxAge})
 		if err != nil {
 			return t, err
 		}
@@ -196,7 +196,7 @@ func (r *reconciler) findClusterObjects(ctx context.Context) (t clusterObjects, 
 	if t.found || !t.expected {
 		return t, nil
 	}
-	addresses, err := r.addresses.All(ctx, inventory.Query{MaxAge: proofMaxAge})
+	addresses, err := i.objects.addresses.All(ctx, inventory.Query{MaxAge: proofMaxAge})
 	t.found = slices.ContainsFunc(addresses, func(a address) bool { return recorded[a.ID] && !a.isFree() })
 	return t, err
 }

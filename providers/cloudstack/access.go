@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,200 +17,213 @@ import (
 
 // This file opens and closes ports, in the firewall of an address or in the ACL list of a tier.
 
-// accessOpening returns the changes that admit exactly the allowed clients to a port.
-func (r *reconciler) accessOpening(lb *loadBalancer, d spec, w wantedRule) []lbChange {
-	protocol := transport(w.Protocol)
+// access opens and closes ports.
+type access struct{ *inventories }
+
+// readFilter reads the firewall rules or the ACL list.
+func (a *access) readFilter(ctx context.Context, lb *observed) (err error) {
+	query := inventory.Query{MaxAge: observedMaxAge}
 	switch lb.network.filter() {
 	case byFirewall:
-		if lb.address == nil {
-			return []lbChange{r.firewallRuleCreation(d, protocol, w.Port)}
-		}
-		missing, surplus := firewallOf(lb.firewall, lb.address.ID, protocol, w.Port, d.sources)
-		both := sharedNetworks(surplus, missing)
-		missing = slices.DeleteFunc(missing, func(c string) bool { return slices.Contains(both, c) })
-		var list []lbChange
-		if d.sources = missing; len(missing) > 0 {
-			list = append(list, r.firewallRuleCreation(d, protocol, w.Port))
-		}
-		for _, f := range surplus {
-			list = append(list, r.firewallRuleDeletion(lb.network, f))
-		}
-		if d.sources = both; len(both) > 0 {
-			list = append(list, r.firewallRuleReturn(d, protocol, w.Port, surplus))
-		}
-		return list
+		lb.firewall, err = a.firewall.All(ctx, query)
+		return err
 	case byACL:
-		if lb.acl.shared {
-			return nil
+		if lb.acl, err = a.aclOfNetwork(ctx, lb.network, query); err != nil {
+			return err
 		}
-		v := aclOf(lb.acl.items, d.name, protocol, w.Port, d.sources)
-		var list []lbChange
-		if v.missing {
-			list = append(list, r.aclItemCreation(d, protocol, w.Port))
-		}
-		for _, i := range v.surplus {
-			list = append(list, r.aclItemDeletion(lb.network, i))
-		}
-		return list
+		lb.others, err = a.rulesOfSameACL(ctx, lb, query)
+		return err
 	case open:
 	}
 	return nil
 }
 
-// accessClosing returns the changes that close the port of a rule to be deleted.
-func (r *reconciler) accessClosing(lb *loadBalancer, gone rule) (list []lbChange) {
+// portOpening returns the changes that admit exactly the allowed clients to a port.
+func (a *access) portOpening(lb *observed, sources []string, protocol string, port int) (list []lbChange) {
 	switch lb.network.filter() {
 	case byFirewall:
-		_, all := firewallOf(lb.firewall, gone.AddressID, gone.transport(), gone.port(), nil)
-		for _, f := range all {
-			list = append(list, r.firewallRuleDeletion(lb.network, f))
+		if lb.address == nil {
+			return []lbChange{a.firewallRuleCreation(sources, protocol, port)}
+		}
+		missing, surplus := firewallOf(lb.firewall, lb.address.ID, protocol, port, sources)
+		both := sharedNetworks(surplus, missing)
+		missing = slices.DeleteFunc(missing, func(c string) bool { return slices.Contains(both, c) })
+		if len(missing) > 0 {
+			list = append(list, a.firewallRuleCreation(missing, protocol, port))
+		}
+		for _, f := range surplus {
+			list = append(list, a.firewallRuleDeletion(f))
+		}
+		if len(both) > 0 {
+			list = append(list, a.firewallRuleReturn(both, protocol, port, surplus))
 		}
 	case byACL:
 		if lb.acl.shared {
 			return nil
 		}
-		for _, i := range itemsToDelete(lb.acl.items, lb.name, gone, lb.others) {
-			list = append(list, r.aclItemDeletion(lb.network, i))
+		v := aclOf(lb.acl.items, lb.name, protocol, port, sources)
+		if v.missing {
+			list = append(list, a.aclItemCreation(sources, protocol, port))
+		}
+		for _, i := range v.surplus {
+			list = append(list, a.aclItemDeletion(lb.network, i))
 		}
 	case open:
 	}
 	return list
 }
 
+// portClosing returns the changes that close the port of a rule to be deleted.
+func (a *access) portClosing(lb *observed, gone rule) (list []lbChange) {
+	switch lb.network.filter() {
+	case byFirewall:
+		_, all := firewallOf(lb.firewall, gone.AddressID, gone.transport(), gone.port(), nil)
+		for _, f := range all {
+			list = append(list, a.firewallRuleDeletion(f))
+		}
+	case byACL:
+		if lb.acl.shared {
+			return nil
+		}
+		for _, i := range itemsToDelete(lb.acl.items, lb.name, gone, lb.others) {
+			list = append(list, a.aclItemDeletion(lb.network, i))
+		}
+	case open:
+	}
+	return list
+}
+
+// ruleFields are the fields of a new firewall rule or ACL item.
+func ruleFields(sources []string, protocol string, port int) map[string]any {
+	return map[string]any{"protocol": protocol, "startport": port, "endport": port, "cidrlist": sources}
+}
+
+// ruleParams are the parameters of a new firewall rule or ACL item.
+func ruleParams(sources []string, protocol string, port int) params {
+	return params{"protocol": protocol, "startport": strconv.Itoa(port), "endport": strconv.Itoa(port), "cidrlist": strings.Join(sources, ",")}
+}
+
 // firewallRuleCreation creates a firewall rule.
-func (r *reconciler) firewallRuleCreation(d spec, protocol string, port int) lbChange {
+func (a *access) firewallRuleCreation(sources []string, protocol string, port int) lbChange {
 	what := fmt.Sprintf("firewall rule for %s port %d", protocol, port)
-	sources := strings.Join(d.sources, ", ")
-	c := newChange(contract.PlanCreate, what, sources, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+	create := func(ctx context.Context, _ *services.Request, lb *observed) error {
 		if lb.isRefused(port) {
 			return nil // its rule was refused
 		}
 		var made firewallRule
-		c := change{
-			network: d.network.key(), owner: d.name, what: "creating the " + what, command: "createFirewallRule", key: "firewallrule", out: &made, params: params{
-				"ipaddressid": lb.address.ID, "protocol": protocol, "startport": strconv.Itoa(port), "endport": strconv.Itoa(port),
-				"cidrlist": strings.Join(d.sources, ","),
-			},
-		}
-		err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
+		c := lb.command("creating the "+what, "createFirewallRule", ruleParams(sources, protocol, port))
+		c.params["ipaddressid"], c.key, c.out = lb.address.ID, "firewallrule", &made
+		err := a.api.jobs.run(ctx, c)
 		if err == nil && (made.ID == "" || !made.opens(protocol, port)) {
 			err = cloudapi.Unclear(c.what, "the answer is about another rule")
 		}
 		if err != nil {
-			r.firewall.InvalidateAll() // it may have been created
+			a.firewall.InvalidateAll() // it may have been created
 			return err
 		}
-		r.firewall.Put(made)
+		a.firewall.Put(made)
 		lb.firewall = append(lb.firewall, made)
 		return nil
-	})
+	}
+	c := newChange(contract.PlanCreate, what, strings.Join(sources, ", "), nil, ruleFields(sources, protocol, port), create)
 	c.Creates, c.Opens = true, what
-	return withCompare(c, nil, map[string]any{"protocol": protocol, "startport": port, "endport": port, "cidrlist": d.sources})
+	return c
 }
 
 // firewallRuleReturn creates a rule with networks of rules deleted before, because two rules may not share a network. After a temporary
 // failure the first of these is created again.
-func (r *reconciler) firewallRuleReturn(d spec, protocol string, port int, former []firewallRule) lbChange {
-	c := r.firewallRuleCreation(d, protocol, port)
+func (a *access) firewallRuleReturn(sources []string, protocol string, port int, former []firewallRule) lbChange {
+	c := a.firewallRuleCreation(sources, protocol, port)
 	c.Opens, c.Closes = "", c.Opens // it waits like the deletions
 	open := c.Make
-	c.Make = func(ctx context.Context, q *services.Request, lb *loadBalancer) (*loadBalancer, error) {
-		lb, err := open(ctx, q, lb)
+	c.Make = func(ctx context.Context, req *services.Request, lb *observed) (*observed, error) {
+		lb, err := open(ctx, req, lb)
 		if err == nil || !services.MayPass(err) {
 			return lb, err
 		}
-		d.sources = cidrs(former[0].CIDRs)
-		lb, failed := r.firewallRuleCreation(d, protocol, port).Make(context.WithoutCancel(ctx), q, lb)
+		lb, failed := a.firewallRuleCreation(cidrs(former[0].CIDRs), protocol, port).Make(context.WithoutCancel(ctx), req, lb)
 		return lb, errors.Join(err, failed)
 	}
 	return c
 }
 
 // firewallRuleDeletion deletes a firewall rule.
-func (r *reconciler) firewallRuleDeletion(n network, f firewallRule) lbChange {
+func (a *access) firewallRuleDeletion(f firewallRule) lbChange {
 	what := fmt.Sprintf("firewall rule for %s port %d", f.Protocol, f.Start)
-	c := newChange(contract.PlanDelete, what, f.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
-		c := change{network: n.key(), owner: lb.name, what: "deleting the " + what, command: "deleteFirewallRule", params: params{"id": f.ID}}
-		err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
+	c := newChange(contract.PlanDelete, what, f.CIDRs, f, nil, func(ctx context.Context, _ *services.Request, lb *observed) error {
+		err := a.api.jobs.run(ctx, lb.command("deleting the "+what, "deleteFirewallRule", params{"id": f.ID}))
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
-			r.firewall.InvalidateAll()
+			a.firewall.InvalidateAll()
 			return err
 		}
-		r.firewall.Forget(f.ID)
+		a.firewall.Forget(f.ID)
 		lb.firewall = slices.DeleteFunc(slices.Clone(lb.firewall), func(o firewallRule) bool { return o.ID == f.ID })
 		return nil
 	})
 	c.Closes = what
-	return withCompare(c, f, nil)
+	return c
 }
 
 // aclItemCreation creates an item of an ACL list, with the reason that CloudStack's own controller will use in its next version.
-func (r *reconciler) aclItemCreation(d spec, protocol string, port int) lbChange {
+func (a *access) aclItemCreation(sources []string, protocol string, port int) lbChange {
 	what := fmt.Sprintf("network ACL item for %s port %d", protocol, port)
-	sources := strings.Join(d.sources, ", ")
-	c := newChange(contract.PlanCreate, what, sources, func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
+	create := func(ctx context.Context, req *services.Request, lb *observed) error {
 		if lb.isRefused(port) {
 			return nil
 		}
 		var made aclItem
-		c := change{
-			network: d.network.key(), owner: d.name, what: "creating the " + what, command: "createNetworkACL", key: "networkacl", out: &made, params: params{
-				"aclid": lb.acl.id, "protocol": protocol, "startport": strconv.Itoa(port), "endport": strconv.Itoa(port),
-				"cidrlist": strings.Join(d.sources, ","), "action": "Allow", "traffictype": "Ingress", "reason": reasonPrefix + d.name,
-			},
-		}
-		err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
-		r.acls.Invalidate(lb.acl.id)
+		c := lb.command("creating the "+what, "createNetworkACL", ruleParams(sources, protocol, port))
+		maps.Copy(c.params, params{"aclid": lb.acl.id, "action": "Allow", "traffictype": "Ingress", "reason": reasonPrefix + lb.name})
+		c.key, c.out = "networkacl", &made
+		err := a.api.jobs.run(ctx, c)
+		a.acls.Invalidate(lb.acl.id)
 		switch {
 		case codeOf(err) == codeForbidden:
-			q.Report(services.Warning(eventBlocked, "port %d is closed: %v", port, err))
+			req.Report(services.Warning(eventBlocked, "port %d is closed: %v", port, err))
 			return err
 		case err != nil:
 			return err
 		case made.ID == "":
 			return cloudapi.Unclear(c.what, "the answer names no item")
 		}
-		known := *lb.acl
-		known.items = append(slices.Clone(known.items), made)
-		lb.acl = &known
+		lb.acl.items = append(slices.Clone(lb.acl.items), made)
 		return nil
-	})
+	}
+	c := newChange(contract.PlanCreate, what, strings.Join(sources, ", "), nil, ruleFields(sources, protocol, port), create)
 	c.Creates, c.Opens = true, what
-	return withCompare(c, nil, map[string]any{"protocol": protocol, "startport": port, "endport": port, "cidrlist": d.sources})
+	return c
 }
 
 // aclItemDeletion deletes an item of an ACL list.
-func (r *reconciler) aclItemDeletion(n network, i aclItem) lbChange {
+func (a *access) aclItemDeletion(n network, i aclItem) lbChange {
 	what := fmt.Sprintf("network ACL item for %s port %s", strings.ToLower(i.Protocol), i.Start)
-	c := newChange(contract.PlanDelete, what, i.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
-		return r.api.jobs.runInNetwork(ctx, n.key(), func() error { return r.deleteACLItem(ctx, n, lb, i) })
+	c := newChange(contract.PlanDelete, what, i.CIDRs, i, nil, func(ctx context.Context, _ *services.Request, lb *observed) error {
+		return a.api.jobs.runInNetwork(ctx, n.key(), func() error { return a.deleteACLItem(ctx, n, lb, i) })
 	})
 	c.Closes = what
-	return withCompare(c, i, nil)
+	return c
 }
 
 // deleteACLItem deletes an item of an ACL list. The caller holds the network's lock.
-func (r *reconciler) deleteACLItem(ctx context.Context, n network, lb *loadBalancer, i aclItem) error {
+func (a *access) deleteACLItem(ctx context.Context, n network, lb *observed, i aclItem) error {
 	what := fmt.Sprintf("deleting the network ACL item for %s port %s", strings.ToLower(i.Protocol), i.Start)
-	err := r.api.jobs.run(ctx, change{
+	err := a.api.jobs.runLocked(ctx, change{
 		network: n.key(), owner: lb.name, what: what, command: "deleteNetworkACL", params: params{"id": i.ID},
 	})
-	r.acls.Invalidate(i.List)
+	a.acls.Invalidate(i.List)
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		return err
 	}
 	if lb.acl == nil {
 		return nil
 	}
-	known := *lb.acl
-	known.items = slices.DeleteFunc(slices.Clone(known.items), func(o aclItem) bool { return o.ID == i.ID })
-	lb.acl = &known
+	lb.acl.items = slices.DeleteFunc(slices.Clone(lb.acl.items), func(o aclItem) bool { return o.ID == i.ID })
 	return nil
 }
 
 // deleteUnneededItems deletes items that other rules needed at planning time but no longer do: Services deleted at the same time see each
 // other's rules. The caller holds the network's lock, so that the last one notices.
-func (r *reconciler) deleteUnneededItems(ctx context.Context, lb *loadBalancer, gone rule) error {
+func (a *access) deleteUnneededItems(ctx context.Context, lb *observed, gone rule) error {
 	if lb.acl == nil || lb.acl.shared {
 		return nil
 	}
@@ -217,12 +231,12 @@ func (r *reconciler) deleteUnneededItems(ctx context.Context, lb *loadBalancer, 
 	if len(last) == len(itemsToDelete(lb.acl.items, lb.name, gone, lb.others)) {
 		return nil
 	}
-	others, err := r.rulesOfSameACL(ctx, lb, inventory.Query{})
+	others, err := a.rulesOfSameACL(ctx, lb, inventory.Query{})
 	if err != nil {
 		return err
 	}
 	for _, i := range itemsToDelete(lb.acl.items, lb.name, gone, others) {
-		if err := r.deleteACLItem(ctx, lb.network, lb, i); err != nil {
+		if err := a.deleteACLItem(ctx, lb.network, lb, i); err != nil {
 			return err
 		}
 	}
@@ -230,12 +244,12 @@ func (r *reconciler) deleteUnneededItems(ctx context.Context, lb *loadBalancer, 
 }
 
 // rulesOfSameACL returns other load balancers' rules in networks with the same ACL list.
-func (r *reconciler) rulesOfSameACL(ctx context.Context, lb *loadBalancer, query inventory.Query) ([]rule, error) {
-	all, err := r.rules.All(ctx, query)
+func (a *access) rulesOfSameACL(ctx context.Context, lb *observed, query inventory.Query) ([]rule, error) {
+	all, err := a.rules.All(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	networks, err := r.networks.All(ctx, inventory.Query{MaxAge: networkMaxAge})
+	networks, err := a.networks.All(ctx, inventory.Query{MaxAge: networkMaxAge})
 	if err != nil {
 		return nil, err
 	}

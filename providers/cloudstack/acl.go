@@ -162,8 +162,8 @@ func (a *api) readACL(ctx context.Context, id string) (*acl, error) {
 }
 
 // aclOfNetwork returns a tier's list, which Services share.
-func (r *reconciler) aclOfNetwork(ctx context.Context, n network, q inventory.Query) (*acl, error) {
-	found, err := r.acls.Get(ctx, n.ACL, q)
+func (a *access) aclOfNetwork(ctx context.Context, n network, query inventory.Query) (*acl, error) {
+	found, err := a.acls.Get(ctx, n.ACL, query)
 	if err != nil {
 		return nil, err
 	}
@@ -177,11 +177,11 @@ func (r *reconciler) aclOfNetwork(ctx context.Context, n network, q inventory.Qu
 
 // leftoverItems returns items created for the load balancer in lists other than its tier's: the tier got another list, or a lost creation
 // took effect late.
-func (r *reconciler) leftoverItems(ctx context.Context, lb *loadBalancer) (list []lbChange, err error) {
+func (a *access) leftoverItems(ctx context.Context, lb *observed) (list []lbChange, err error) {
 	if len(lb.rules) > 0 && lb.acl == nil {
 		return nil, nil // in no tier
 	}
-	networks, err := r.networks.All(ctx, inventory.Query{MaxAge: networkMaxAge})
+	networks, err := a.networks.All(ctx, inventory.Query{MaxAge: networkMaxAge})
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (r *reconciler) leftoverItems(ctx context.Context, lb *loadBalancer) (list 
 	if len(tiers) == 0 {
 		return nil, nil
 	}
-	items, err := r.api.aclItems(ctx, "listing the items of all network ACL lists", nil)
+	items, err := a.api.aclItems(ctx, "listing the items of all network ACL lists", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -197,12 +197,12 @@ func (r *reconciler) leftoverItems(ctx context.Context, lb *loadBalancer) (list 
 		if i.Reason != reasonPrefix+lb.name || i.State == stateDeleting || lb.acl != nil && lb.acl.id == i.List {
 			continue
 		}
-		found, err := r.acls.Get(ctx, i.List, inventory.Query{MaxAge: observedMaxAge})
+		found, err := a.acls.Get(ctx, i.List, inventory.Query{MaxAge: observedMaxAge})
 		if err != nil {
 			return nil, err
 		}
 		if !found.shared {
-			list = append(list, r.aclItemDeletion(tiers[max(0, slices.IndexFunc(tiers, func(n network) bool { return n.ACL == i.List }))], i))
+			list = append(list, a.aclItemDeletion(tiers[max(0, slices.IndexFunc(tiers, func(n network) bool { return n.ACL == i.List }))], i))
 		}
 	}
 	return list, nil

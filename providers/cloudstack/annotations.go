@@ -1,6 +1,7 @@
 package cloudstack
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -42,13 +43,17 @@ type settings struct {
 	ProxyProtocol bool
 	Hostname      string
 	SourceCIDRs   []string
-	Address       string
-	KeepIP        bool
-	Associated    bool
-	Record        string
+	// Address is the requested one, by annotation or spec.loadBalancerIP.
+	Address    string
+	KeepIP     bool
+	Associated bool
+	// Record is only checked here: recordOf reads what was written since.
+	Record string
 
 	Stickiness, StickinessParams string
-	Sticky                       bool
+	// sticky holds the request of these two, by port.
+	sticky map[int]stickiness
+	Sticky bool
 }
 
 const oneAddress = `^\s*` + schema.IPv4Pattern + `\s*$`
@@ -118,7 +123,7 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationRecord, Changes: schema.Written, Spec: schema.Spec{
 			MaxLength: 96, Help: "ID of the address that was taken for this Service, or when one was asked for, with a seal that only this program can make. Ours.",
 			ID: schema.NewIDForm("the ID of an address", "123e4567-e89b-42d3-a456-426614174000",
-				`(?:(?:given@)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|asked@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)(?:/[0-9a-f]{32})?`),
+				recordForm),
 		},
 	}),
 }
@@ -135,14 +140,6 @@ func checkCIDRs(v string) error {
 	return nil
 }
 
-// requestedAddress returns the address that a Service requests, or "" for any.
-func (s settings) requestedAddress(service *v1.Service) string {
-	if s.Address != "" {
-		return strings.TrimSpace(s.Address)
-	}
-	return strings.TrimSpace(service.Spec.LoadBalancerIP)
-}
-
 // parseSettings reads and validates a Service's annotations, without calls.
 func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
@@ -150,9 +147,11 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 		keep, illegal := strconv.ParseBool(text)
 		s.KeepIP = keep || illegal != nil // an invalid value releases nothing
 	}
+	s.Address = strings.TrimSpace(cmp.Or(s.Address, service.Spec.LoadBalancerIP))
 	warned, refused := unsupportedSettings(service)
-	_, sticky := stickinessOf(service, s)
-	return s, errors.Join(warnings, warned), errors.Join(err, refused, sticky)
+	var problem error
+	s.sticky, problem = stickinessOf(service, s)
+	return s, errors.Join(warnings, warned), errors.Join(err, refused, problem)
 }
 
 // unsupportedSettings reports settings of a Service that CloudStack does not support.
@@ -183,9 +182,5 @@ func checkService(_ registry.Inputs, service *v1.Service) (warnings, err error) 
 
 // allowedNetworks returns the networks that the firewall admits.
 func allowedNetworks(service *v1.Service) []string {
-	var list []string
-	for _, r := range service.Spec.LoadBalancerSourceRanges {
-		list = append(list, strings.TrimSpace(r))
-	}
-	return cidrs(strings.Join(list, ","))
+	return cidrs(strings.Join(service.Spec.LoadBalancerSourceRanges, ","))
 }

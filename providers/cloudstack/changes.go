@@ -13,33 +13,30 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-type lbChange = services.Change[*loadBalancer]
+type lbChange = services.Change[*observed]
 
-// newChange returns a change that is complete when do returns nil.
-func newChange(action, what, detail string, do func(ctx context.Context, q *services.Request, lb *loadBalancer) error) lbChange {
+// newChange returns a change that is complete when do returns nil. before and after are the object, for plan.
+func newChange(
+	action, what, detail string, before, after any, do func(ctx context.Context, req *services.Request, lb *observed) error,
+) lbChange {
 	return lbChange{
 		Planned: contract.Planned{Action: action, Object: what, Detail: detail},
-		Make: func(ctx context.Context, q *services.Request, lb *loadBalancer) (*loadBalancer, error) {
-			return lb, do(ctx, q, lb)
+		Compare: func() (any, any) { return before, after },
+		Make: func(ctx context.Context, req *services.Request, lb *observed) (*observed, error) {
+			return lb, do(ctx, req, lb)
 		},
 	}
-}
-
-// withCompare adds the object before and after the change, for plan.
-func withCompare(c lbChange, before, after any) lbChange {
-	c.Compare = func() (any, any) { return before, after }
-	return c
 }
 
 // machineFields returns a rule's machines as the API names them.
 func machineFields(ids []string) map[string]any { return map[string]any{"virtualmachineids": ids} }
 
 // Changes implements services.Reconciler. Additions come before deletions.
-func (r *reconciler) Changes(q services.Request, lb *loadBalancer, d spec) ([]lbChange, error) {
+func (r *reconciler) Changes(req services.Request, lb *observed, d desired) ([]lbChange, error) {
 	var list []lbChange
 	addressID := ""
 	if lb.address == nil {
-		list = append(list, r.addressAcquisition(q, d))
+		list = append(list, r.ips.acquisition(lb.network, lb.settings.Address))
 	} else {
 		addressID = lb.address.ID
 	}
@@ -49,21 +46,21 @@ func (r *reconciler) Changes(q services.Request, lb *loadBalancer, d spec) ([]lb
 			continue
 		}
 		list = append(list, r.ruleChanges(lb, d, w, serving)...)
-		list = append(list, r.accessOpening(lb, d, w)...)
+		list = append(list, r.access.portOpening(lb, d.sources, transport(w.Protocol), w.Port)...)
 	}
 	return append(list, r.ruleRemovals(lb, obsolete, d.rules)...), nil
 }
 
 // ruleRemovals returns the changes that close the ports of obsolete rules, unless others need these ports, and delete the rules. Each
 // closing is tried before a rule is deleted by which it is found. A rule without closings lets clients in itself, so its deletion is one.
-func (r *reconciler) ruleRemovals(lb *loadBalancer, obsolete []rule, others []wantedRule) []lbChange {
+func (r *reconciler) ruleRemovals(lb *observed, obsolete []rule, others []wantedRule) []lbChange {
 	var closings, deletions []lbChange
 	for _, o := range obsolete {
 		var closing []lbChange
 		if !slices.ContainsFunc(others, func(w wantedRule) bool {
 			return w.Port == o.port() && transport(w.Protocol) == o.transport() && lb.address != nil && o.AddressID == lb.address.ID
 		}) {
-			closing = r.accessClosing(lb, o)
+			closing = r.access.portClosing(lb, o)
 		}
 		if len(closing) == 0 {
 			closings = append(closings, r.ruleDeletion(lb, o))
@@ -76,31 +73,32 @@ func (r *reconciler) ruleRemovals(lb *loadBalancer, obsolete []rule, others []wa
 }
 
 // ruleChanges returns the changes of one port's rule and of its machines.
-func (r *reconciler) ruleChanges(lb *loadBalancer, d spec, w wantedRule, serving map[int]rule) []lbChange {
+func (r *reconciler) ruleChanges(lb *observed, d desired, w wantedRule, serving map[int]rule) []lbChange {
 	found, there := serving[w.Port]
-	if !there {
-		return append([]lbChange{r.ruleCreation(d, w), r.memberAssignment(w, d.backends.members)}, r.policyChanges(lb, d, w, "")...)
-	}
 	differs, again := found.fits(w, d.inPlace)
-	if again {
-		list := []lbChange{
-			failPortOnly(w.Port, r.ruleDeletion(lb, found)), r.ruleCreation(d, w), r.memberAssignment(w, d.backends.members),
+	if there && !again {
+		var list []lbChange
+		if len(differs) > 0 {
+			list = append(list, r.ruleUpdate(d.inPlace, found, w, strings.Join(differs, ", ")))
 		}
-		return append(list, r.policyChanges(lb, d, w, "")...)
+		list = append(list, r.memberChanges(lb, found, d.backends)...)
+		return append(list, r.stickiness.policyChanges(lb, w, found.ID)...)
 	}
-	var list []lbChange
-	if len(differs) > 0 {
-		list = append(list, r.ruleUpdate(d, found, w, strings.Join(differs, ", ")))
+	list := []lbChange{r.ruleCreation(d, w)}
+	if there {
+		list = []lbChange{failPortOnly(w.Port, r.ruleDeletion(lb, found)), list[0]}
 	}
-	list = append(list, r.memberChanges(lb, found, d.backends)...)
-	return append(list, r.policyChanges(lb, d, w, found.ID)...)
+	if len(d.backends.members) > 0 {
+		list = append(list, r.memberAssignment(w, d.backends.members))
+	}
+	return append(list, r.stickiness.policyChanges(lb, w, "")...)
 }
 
 // failPortOnly makes a failed change the failure of its port, so that the networks of other ports change nevertheless.
 func failPortOnly(port int, c lbChange) lbChange {
 	do := c.Make
-	c.Make = func(ctx context.Context, q *services.Request, lb *loadBalancer) (*loadBalancer, error) {
-		lb, err := do(ctx, q, lb)
+	c.Make = func(ctx context.Context, req *services.Request, lb *observed) (*observed, error) {
+		lb, err := do(ctx, req, lb)
 		if err == nil || ctx.Err() != nil {
 			return lb, err
 		}
@@ -116,43 +114,39 @@ func isPortRefused(err error) bool {
 }
 
 // ruleCreation creates a rule. A refused port is reported at the end.
-func (r *reconciler) ruleCreation(d spec, w wantedRule) lbChange {
-	c := newChange(contract.PlanCreate, "load balancer rule "+w.Name, "", func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
+func (r *reconciler) ruleCreation(d desired, w wantedRule) lbChange {
+	c := newChange(contract.PlanCreate, "load balancer rule "+w.Name, "", nil, w, func(ctx context.Context, req *services.Request, lb *observed) error {
 		if lb.isRefused(w.Port) {
 			return nil // its former rule is still there
 		}
 		made, err := r.createRule(ctx, lb, d, w)
-		if err != nil {
-			r.rules.Invalidate("") // it may have been created
-			if isPortRefused(err) {
-				q.Report(services.Warning(eventRefused, "port %d: %v", w.Port, err))
-				lb.failures[w.Port] = err
-				return nil
-			}
-			return err
+		switch {
+		case err == nil:
+			lb.rules = append(lb.rules, made)
+			lb.members[made.ID] = nil
+			return nil
+		case isPortRefused(err):
+			req.Report(services.Warning(eventRefused, "port %d: %v", w.Port, err))
+			lb.failures[w.Port], err = err, nil
 		}
-		lb.rules = append(lb.rules, made)
-		lb.members[made.ID] = nil
-		return nil
+		r.rules.Invalidate("") // it may have been created
+		return err
 	})
 	c.Creates = true
-	c.Compare = func() (before, after any) { return nil, w }
 	return c
 }
 
-func (r *reconciler) createRule(ctx context.Context, lb *loadBalancer, d spec, w wantedRule) (made rule, err error) {
+func (r *reconciler) createRule(ctx context.Context, lb *observed, d desired, w wantedRule) (made rule, err error) {
 	if lb.address == nil {
 		return made, errors.New("there is no address yet")
 	}
-	c := change{
-		network: d.network.key(), owner: d.name, what: "creating load balancer rule " + w.Name, command: "createLoadBalancerRule", key: "loadbalancer", out: &made,
-		params: params{
-			"name": w.Name, "description": d.description, "algorithm": w.Algorithm, "protocol": w.Protocol, "publicipid": lb.address.ID,
-			"networkid": d.network.ID, "publicport": strconv.Itoa(w.Port), "privateport": strconv.Itoa(w.NodePort), "cidrlist": strings.Join(w.CIDRs, ","),
-			"openfirewall": "false",
-		},
-	}
-	if err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) }); err != nil {
+	c := lb.command("creating load balancer rule "+w.Name, "createLoadBalancerRule", params{
+		"name": w.Name, "description": d.description, "algorithm": w.Algorithm, "protocol": w.Protocol, "publicipid": lb.address.ID,
+		"networkid": lb.network.ID, "publicport": strconv.Itoa(w.Port), "privateport": strconv.Itoa(w.NodePort), "cidrlist": strings.Join(w.CIDRs, ","),
+		"openfirewall": "false",
+	})
+	c.key, c.out = "loadbalancer", &made
+	if err := r.api.jobs.run(ctx, c); err != nil {
 		return made, err
 	}
 	if made.ID == "" || made.Name != w.Name {
@@ -163,84 +157,59 @@ func (r *reconciler) createRule(ctx context.Context, lb *loadBalancer, d spec, w
 	return made, nil
 }
 
-func (r *reconciler) ruleUpdate(d spec, found rule, w wantedRule, detail string) lbChange {
-	c := newChange(contract.PlanChange, "load balancer rule "+found.Name, detail, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+// ruleUpdate changes a rule in place: its networks too if the API can do that.
+func (r *reconciler) ruleUpdate(inPlace bool, found rule, w wantedRule, detail string) lbChange {
+	before := wantedRule{
+		Name: found.Name, Protocol: found.Protocol, Algorithm: found.Algorithm, Port: w.Port, NodePort: w.NodePort, CIDRs: cidrs(found.CIDRs),
+	}
+	what := "load balancer rule " + found.Name
+	return newChange(contract.PlanChange, what, detail, before, w, func(ctx context.Context, _ *services.Request, lb *observed) error {
 		p := params{"id": found.ID, "name": w.Name, "algorithm": w.Algorithm, "protocol": w.Protocol}
-		if !slices.Equal(cidrs(found.CIDRs), w.CIDRs) {
+		if !slices.Equal(before.CIDRs, w.CIDRs) {
 			p["cidrlist"] = strings.Join(w.CIDRs, ",")
 		}
 		var after rule
-		c := change{
-			network: d.network.key(), owner: d.name, what: "changing load balancer rule " + found.Name,
-			command: "updateLoadBalancerRule", key: "loadbalancer", params: p, out: &after,
-		}
-		if err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) }); err != nil {
+		c := lb.command("changing "+what, "updateLoadBalancerRule", p)
+		c.key, c.out = "loadbalancer", &after
+		if err := r.api.jobs.run(ctx, c); err != nil {
 			return r.forgetMissing(found.ID, err)
 		}
 		if after.ID != found.ID {
 			r.rules.Invalidate(found.ID)
 			return cloudapi.Unclear(c.what, "the answer is about another rule")
 		}
-		if differs, again := after.fits(w, d.inPlace); len(differs) > 0 || again {
+		if differs, again := after.fits(w, inPlace); len(differs) > 0 || again {
 			r.rules.Invalidate(found.ID)
 			return cloudapi.Unclear(c.what, "%s did not change", strings.Join(differs, ", "))
 		}
 		r.rules.Put(after)
-		lb.replaceRule(after)
+		lb.rules[slices.IndexFunc(lb.rules, func(o rule) bool { return o.ID == after.ID })] = after
 		return nil
 	})
-	c.Compare = func() (before, after any) {
-		return wantedRule{
-			Name: found.Name, Protocol: found.Protocol, Algorithm: found.Algorithm, Port: w.Port,
-			NodePort: w.NodePort, CIDRs: cidrs(found.CIDRs),
-		}, w
-	}
-	return c
-}
-
-// forgetMissing handles a failed change of a rule. If the rule is missing, everything is observed again.
-func (r *reconciler) forgetMissing(id string, err error) error {
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		r.rules.Forget(id)
-		r.members.Forget(id)
-		return services.ErrGone
-	}
-	r.rules.Invalidate(id)
-	r.members.Invalidate(id)
-	return err
 }
 
 // memberAssignment adds machines to a new rule.
 func (r *reconciler) memberAssignment(w wantedRule, ids []string) lbChange {
-	if len(ids) == 0 {
-		none := func(context.Context, *services.Request, *loadBalancer) error { return nil }
-		c := newChange(contract.PlanChange, "load balancer rule "+w.Name, "no virtual machines", none)
-		c.Wait = true
-		return c
-	}
-	c := newChange(contract.PlanChange, "load balancer rule "+w.Name, fmt.Sprintf("%d virtual machines behind it", len(ids)),
-		func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
-			at := slices.IndexFunc(lb.rules, func(found rule) bool {
-				return found.Name == w.Name && lb.address != nil && found.AddressID == lb.address.ID
-			})
-			if lb.isRefused(w.Port) || at < 0 {
+	return newChange(contract.PlanChange, "load balancer rule "+w.Name, fmt.Sprintf("%d virtual machines behind it", len(ids)),
+		machineFields(nil), machineFields(ids), func(ctx context.Context, _ *services.Request, lb *observed) error {
+			made, there := lb.findRule(w)
+			if !there {
 				return nil // its creation was refused
 			}
-			return r.moveMembers(ctx, lb, lb.rules[at], "assignToLoadBalancerRule", ids)
+			return r.moveMembers(ctx, lb, made, "assignToLoadBalancerRule", ids)
 		})
-	return withCompare(c, machineFields(nil), machineFields(ids))
 }
 
 // memberChanges updates the machines of a rule: additions come before removals.
-func (r *reconciler) memberChanges(lb *loadBalancer, found rule, b backends) (list []lbChange) {
+func (r *reconciler) memberChanges(lb *observed, found rule, b backends) (list []lbChange) {
 	missing, surplus := b.memberDifference(lb.members[found.ID])
 	for _, part := range []struct {
 		command, detail string
 		ids             []string
 	}{{"assignToLoadBalancerRule", "%d virtual machines join", missing}, {"removeFromLoadBalancerRule", "%d virtual machines leave", surplus}} {
 		if len(part.ids) > 0 {
-			list = append(list, newChange(contract.PlanChange, "load balancer rule "+found.Name, fmt.Sprintf(part.detail, len(part.ids)),
-				func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+			list = append(list, newChange(contract.PlanChange, "load balancer rule "+found.Name, fmt.Sprintf(part.detail, len(part.ids)), nil, nil,
+				func(ctx context.Context, _ *services.Request, lb *observed) error {
 					return r.moveMembers(ctx, lb, found, part.command, part.ids)
 				}))
 		}
@@ -250,12 +219,11 @@ func (r *reconciler) memberChanges(lb *loadBalancer, found rule, b backends) (li
 
 // moveMembers adds machines to a rule or removes them. CloudStack refuses a whole batch because of one machine without naming it, so after
 // a failure the machines are read again.
-func (r *reconciler) moveMembers(ctx context.Context, lb *loadBalancer, found rule, command string, ids []string) error {
-	c := change{
-		network: lb.network.key(), owner: lb.name, what: "changing the virtual machines behind load balancer rule " + found.Name, command: command,
-		params: params{"id": found.ID, "virtualmachineids": strings.Join(ids, ",")},
-	}
-	if err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) }); err != nil {
+func (r *reconciler) moveMembers(ctx context.Context, lb *observed, found rule, command string, ids []string) error {
+	c := lb.command("changing the virtual machines behind load balancer rule "+found.Name, command, params{
+		"id": found.ID, "virtualmachineids": strings.Join(ids, ","),
+	})
+	if err := r.api.jobs.run(ctx, c); err != nil {
 		r.instances.inventory.InvalidateAll()
 		return r.forgetMissing(found.ID, err)
 	}
@@ -269,20 +237,18 @@ func (r *reconciler) moveMembers(ctx context.Context, lb *loadBalancer, found ru
 }
 
 // ruleDeletion deletes a rule. The address is recorded before, because later no rule refers to it.
-func (r *reconciler) ruleDeletion(lb *loadBalancer, found rule) lbChange {
-	c := newChange(contract.PlanDelete, "load balancer rule "+found.Name, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
-		if err := r.noteAddress(ctx, q, lb, found); err != nil {
+func (r *reconciler) ruleDeletion(lb *observed, found rule) lbChange {
+	what := "load balancer rule " + found.Name
+	return newChange(contract.PlanDelete, what, "", found, nil, func(ctx context.Context, req *services.Request, _ *observed) error {
+		if err := r.records.noteBeforeDeletion(ctx, req, lb, found); err != nil {
 			return err
 		}
-		c := change{
-			network: lb.network.key(), owner: lb.name, what: "deleting load balancer rule " + found.Name,
-			command: "deleteLoadBalancerRule", params: params{"id": found.ID},
-		}
+		c := lb.command("deleting "+what, "deleteLoadBalancerRule", params{"id": found.ID})
 		err := r.api.jobs.runInNetwork(ctx, c.network, func() error {
-			if err := r.deleteUnneededItems(ctx, lb, found); err != nil {
+			if err := r.access.deleteUnneededItems(ctx, lb, found); err != nil {
 				return err
 			}
-			return r.api.jobs.run(ctx, c)
+			return r.api.jobs.runLocked(ctx, c)
 		})
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 			r.rules.Invalidate(found.ID)
@@ -293,23 +259,14 @@ func (r *reconciler) ruleDeletion(lb *loadBalancer, found rule) lbChange {
 		lb.rules = slices.DeleteFunc(lb.rules, func(o rule) bool { return o.ID == found.ID })
 		return nil
 	})
-	return withCompare(c, found, nil)
-}
-
-func (lb *loadBalancer) replaceRule(after rule) {
-	for n := range lb.rules {
-		if lb.rules[n].ID == after.ID {
-			lb.rules[n] = after
-		}
-	}
 }
 
 // NodeChanges implements services.Reconciler.
-func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, lb *loadBalancer) ([]lbChange, []services.Finding, error) {
+func (r *reconciler) NodeChanges(ctx context.Context, req services.Request, lb *observed) ([]lbChange, []services.Finding, error) {
 	if len(lb.rules) == 0 {
 		return nil, nil, nil
 	}
-	machines, unknown, err := r.instances.machinesOf(ctx, q.Nodes)
+	machines, unknown, err := r.instances.machinesOf(ctx, req.Nodes)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -323,28 +280,27 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, lb *lo
 
 // Deletions implements services.Reconciler: ACL items and firewall rules, then the rules, then the address if it was acquired for the
 // Service.
-func (r *reconciler) Deletions(ctx context.Context, q services.Request, lb *loadBalancer) ([]lbChange, []services.Finding, error) {
-	s, _, _ := parseSettings(q.Service) // an invalid annotation must not prevent the deletion
+func (r *reconciler) Deletions(ctx context.Context, req services.Request, lb *observed) ([]lbChange, []services.Finding, error) {
 	if lb.foreign {
 		return nil, nil, nil
 	}
-	list, err := r.leftoverItems(ctx, lb)
+	list, err := r.access.leftoverItems(ctx, lb)
 	if err != nil {
 		return nil, nil, err
 	}
 	list = services.EachTried(list)
 	if len(lb.rules) == 0 {
-		a, err := r.unusedAddress(ctx, q.Service, s)
+		a, err := r.ips.unusedAddress(ctx, req.Service, lb.settings)
 		if err != nil || a == nil {
 			return list, nil, err
 		}
-		return append(list, r.addressRelease(*a)), nil, nil
+		return append(list, r.ips.release(*a)), nil, nil
 	}
 	list = append(list, r.ruleRemovals(lb, lb.rules, nil)...)
-	if r.isAcquiredFor(q.Service, s, lb.rules, *lb.address) {
-		return append(list, r.addressRelease(*lb.address)), nil, nil
+	if r.records.isAcquiredFor(req.Service, lb.settings, lb.rules, *lb.address) {
+		return append(list, r.ips.release(*lb.address)), nil, nil
 	}
-	if why := claimOf(q.Service, s, lb.rules, *lb.address); why != "" {
+	if why := claimOf(req.Service, lb.settings, lb.rules, *lb.address); why != "" {
 		return list, []services.Finding{services.Notice(eventAddressKept, "address %s stays: %s", lb.address.IP, why)}, nil
 	}
 	return list, nil, nil

@@ -81,6 +81,6 @@ func TestExamples(t *testing.T) {
 	for _, s := range conformance.Examples(t, examples, checkService) {
 		set, _, err := parseSettings(s)
 		require.NoError(t, err)
-		assert.Len(t, desire(s, set), len(s.Spec.Ports))
+		assert.Len(t, wantedRules(s, set), len(s.Spec.Ports))
 	}
 }

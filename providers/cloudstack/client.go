@@ -71,23 +71,12 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	return a, nil
 }
 
-// commands lists the commands in use.
-func commands() []string {
-	return []string{
-		"listCapabilities", "listProjects", "listVirtualMachines", "listNetworks", "listPublicIpAddresses", "associateIpAddress", "disassociateIpAddress",
-		"listLoadBalancerRules", "createLoadBalancerRule", "updateLoadBalancerRule", "deleteLoadBalancerRule", "assignToLoadBalancerRule",
-		"removeFromLoadBalancerRule", "listLoadBalancerRuleInstances", "listFirewallRules", "createFirewallRule", "deleteFirewallRule",
-		"listLBStickinessPolicies", "createLBStickinessPolicy", "deleteLBStickinessPolicy",
-		"listNetworkACLs", "listNetworkACLLists", "listPortForwardingRules", "createNetworkACL", "deleteNetworkACL", "queryAsyncJobResult",
-	}
-}
-
 // commandKey is the context key of a request's command, which may be in its body.
 type commandKey struct{}
 
 func operation(r *http.Request) string {
 	command, _ := r.Context().Value(commandKey{}).(string)
-	if slices.Contains(commands(), command) {
+	if slices.ContainsFunc(permissions(), func(p registry.Permission) bool { return slices.Contains(p.Needs, command) }) {
 		return command
 	}
 	return cloudapi.OtherOperation

@@ -13,6 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
@@ -30,11 +31,13 @@ type instances struct {
 	*nodes.Instances[string, vm]
 	api       *api
 	inventory *inventory.Inventory[string, vm]
-	networks  *inventory.Inventory[string, network]
 	nodes     *nodecount.Counter
 
-	// witness looks for objects of the cluster's Services.
-	witness func(ctx context.Context) (clusterObjects, error)
+	// objects and cluster show load balancers of the cluster, which prove that the user sees what it saw.
+	objects *inventories
+	cluster *ownership.Cluster
+	// networks are those of listings alone: objects also has what was read by ID, which would vouch for an empty listing.
+	networks *inventory.Inventory[string, network]
 
 	mu sync.Mutex
 	// homes holds networks in which nodes of the cluster were seen.
@@ -46,12 +49,10 @@ type instances struct {
 
 func newInstances(a *api) *instances {
 	i := &instances{
-		api: a, nodes: &nodecount.Counter{}, homes: map[string]bool{}, absent: map[string]time.Time{},
-		witness: func(context.Context) (clusterObjects, error) { return clusterObjects{}, nil },
+		api: a, nodes: &nodecount.Counter{}, objects: newInventories(a), cluster: &ownership.Cluster{},
+		homes: map[string]bool{}, absent: map[string]time.Time{},
 	}
-	i.networks = inventory.New(inventory.Source[string, network]{
-		Kind: "network", ID: func(n network) string { return n.ID }, List: a.networks, Get: a.network,
-	})
+	i.networks = inventory.New(networkSource(a))
 	i.inventory = inventory.New(inventory.Source[string, vm]{
 		Kind: "virtual machine", ID: func(v vm) string { return v.ID }, List: i.list, Get: i.read,
 		Indexes: map[string]func(vm) []string{indexName: names},

@@ -72,8 +72,13 @@ type change struct {
 	out any
 }
 
-// run starts a job and waits for its end. The caller holds the network's lock: see runInNetwork.
+// run makes a change while holding the network's lock.
 func (j *jobs) run(ctx context.Context, c change) error {
+	return j.runInNetwork(ctx, c.network, func() error { return j.runLocked(ctx, c) })
+}
+
+// runLocked starts a job and waits for its end. The caller holds the network's lock: see runInNetwork.
+func (j *jobs) runLocked(ctx context.Context, c change) error {
 	if former := j.pendingOf(c.network); former.id != "" {
 		if _, err := j.wait(ctx, c.network, former, c.what); err != nil {
 			return err

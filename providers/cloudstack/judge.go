@@ -12,7 +12,7 @@ import (
 
 // judge checks a Service against its network. Unsupported parts are left out or refused, and reported. A load balancer that would admit
 // too many clients is not created.
-func judge(d *spec, lb *loadBalancer) (findings []services.Finding, err error) {
+func judge(d *desired, lb *observed) (findings []services.Finding, err error) {
 	fresh := len(lb.rules) == 0
 	if fresh && !lb.network.offers(serviceLB) {
 		err := fmt.Errorf("network %s (%s), which the nodes are in, offers no load balancing; give it an offering with the service Lb", lb.network.Name, lb.network.ID)
@@ -22,7 +22,7 @@ func judge(d *spec, lb *loadBalancer) (findings []services.Finding, err error) {
 	if err != nil {
 		return findings, err
 	}
-	sticky, err := judgeStickiness(d, lb)
+	sticky, err := judgeStickiness(lb)
 	if findings = append(findings, sticky...); err != nil {
 		return findings, err
 	}
@@ -39,7 +39,7 @@ func judge(d *spec, lb *loadBalancer) (findings []services.Finding, err error) {
 }
 
 // removeUDP removes UDP ports that virtual routers refuse.
-func (d *spec) removeUDP(lb *loadBalancer) ([]services.Finding, error) {
+func (d *desired) removeUDP(lb *observed) ([]services.Finding, error) {
 	if !lb.network.refusesUDP() {
 		return nil, nil
 	}
@@ -63,7 +63,7 @@ func (d *spec) removeUDP(lb *loadBalancer) ([]services.Finding, error) {
 }
 
 // filterFindings reports how the network's filter differs from the request. tooOpen is set if it admits more than the source ranges.
-func (d *spec) filterFindings(lb *loadBalancer) (findings []services.Finding, tooOpen string) {
+func (d *desired) filterFindings(lb *observed) (findings []services.Finding, tooOpen string) {
 	restricted := !slices.Equal(d.sources, []string{everybody})
 	switch lb.network.filter() {
 	case byFirewall:
@@ -82,7 +82,7 @@ func (d *spec) filterFindings(lb *loadBalancer) (findings []services.Finding, to
 		return nil, tooOpen
 	}
 	for _, w := range d.rules {
-		v := aclOf(lb.acl.items, d.name, transport(w.Protocol), w.Port, d.sources)
+		v := aclOf(lb.acl.items, lb.name, transport(w.Protocol), w.Port, d.sources)
 		switch {
 		case v.hand != nil && v.hand.allowsEverybody() && restricted:
 			tooOpen = fmt.Sprintf("network ACL item %s lets everybody in; remove it, or use %s", v.hand.ID, annotationSourceCIDRs)

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -38,61 +38,35 @@ const (
 	lookAgain = 5 * time.Second
 	// patience bounds how long one reconciliation waits for CloudStack.
 	patience = 5 * time.Minute
-
-	indexOwner   = "owner"
-	indexAddress = "address"
 )
 
+// reconciler makes the rules of load balancers. Its parts make what else belongs to these.
 type reconciler struct {
-	api       *api
+	*inventories
 	adopt     registry.Adoption
-	cluster   ownership.Cluster
-	kube      kubernetes.Interface
+	cluster   *ownership.Cluster
 	instances *instances
-	questions requestRecords
 
-	rules     *inventory.Inventory[string, rule]
-	members   *inventory.Inventory[string, members]
-	firewall  *inventory.Inventory[string, firewallRule]
-	addresses *inventory.Inventory[string, address]
-	networks  *inventory.Inventory[string, network]
-	acls      *inventory.Inventory[string, *acl]
-	policies  *inventory.Inventory[string, policies]
+	records    *records
+	ips        *publicIPs
+	access     *access
+	stickiness *stickyPolicies
 }
 
-func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
+func newReconciler(i *instances, adopt registry.Adoption) *reconciler {
+	rec := &records{api: i.api, requests: map[types.UID]string{}}
 	return &reconciler{
-		api: a, instances: i, adopt: adopt, questions: requestRecords{records: map[types.UID]string{}},
-		rules: inventory.New(inventory.Source[string, rule]{
-			Kind: "load balancer rule", ID: func(r rule) string { return r.ID }, List: a.rules, Get: a.rule,
-			Indexes: map[string]func(rule) []string{
-				indexOwner: func(r rule) []string { return []string{r.owner()} }, indexAddress: func(r rule) []string { return []string{r.AddressID} },
-			},
-		}),
-		members: inventory.New(inventory.Source[string, members]{
-			Kind: "rule's virtual machines", ID: func(m members) string { return m.RuleID }, Get: a.members,
-		}),
-		firewall: inventory.New(inventory.Source[string, firewallRule]{
-			Kind: "firewall rule", ID: func(f firewallRule) string { return f.ID }, List: a.firewallRules,
-			Indexes: map[string]func(firewallRule) []string{indexAddress: func(f firewallRule) []string { return []string{f.AddressID} }},
-		}),
-		addresses: inventory.New(inventory.Source[string, address]{
-			Kind: "public address", ID: func(a address) string { return a.ID }, List: a.addresses, Get: a.address,
-		}),
-		networks: inventory.New(inventory.Source[string, network]{
-			Kind: "network", ID: func(n network) string { return n.ID }, List: a.networks, Get: a.network,
-		}),
-		policies: inventory.New(inventory.Source[string, policies]{
-			Kind: "rule's stickiness policies", ID: func(p policies) string { return p.RuleID }, Get: a.policiesOf,
-		}),
-		acls: inventory.New(inventory.Source[string, *acl]{Kind: "network ACL list", ID: func(a *acl) string { return a.id }, Get: a.readACL}),
+		inventories: i.objects, adopt: adopt, cluster: i.cluster, instances: i, records: rec,
+		ips: &publicIPs{inventories: i.objects, cluster: i.cluster, instances: i, records: rec}, access: &access{i.objects},
+		stickiness: &stickyPolicies{inventories: i.objects, records: rec},
 	}
 }
 
-// loadBalancer holds a Service's rules: those of one name at an address.
-type loadBalancer struct {
-	name  string
-	rules []rule
+// observed holds a Service's rules: those of one name at an address.
+type observed struct {
+	name     string
+	settings settings
+	rules    []rule
 	// foreign is set where rules of this name are somebody else's, and so all that bears the name.
 	foreign bool
 	// address is that of the rules, or the one that was taken for the Service and has none yet; nil where there is none.
@@ -113,40 +87,55 @@ type loadBalancer struct {
 	failures map[int]error
 }
 
-func newLoadBalancer(name string) *loadBalancer {
-	return &loadBalancer{name: name, members: map[string][]string{}, policies: map[string]policies{}, failures: map[int]error{}}
+func newObserved(name string) *observed {
+	return &observed{name: name, members: map[string][]string{}, policies: map[string]policies{}, failures: map[int]error{}}
+}
+
+// command returns a change in the network, for the load balancer.
+func (lb *observed) command(what, command string, p params) change {
+	return change{network: lb.network.key(), owner: lb.name, what: what, command: command, params: p}
+}
+
+// findRule returns the rule that was made for a port, unless that was refused.
+func (lb *observed) findRule(w wantedRule) (found rule, there bool) {
+	at := slices.IndexFunc(lb.rules, func(o rule) bool { return o.Name == w.Name && lb.address != nil && o.AddressID == lb.address.ID })
+	if at < 0 || lb.isRefused(w.Port) {
+		return rule{}, false
+	}
+	return lb.rules[at], true
 }
 
 // isRefused reports whether a change of the port has failed.
-func (lb *loadBalancer) isRefused(port int) bool { return lb.failures[port] != nil }
+func (lb *observed) isRefused(port int) bool { return lb.failures[port] != nil }
 
 var (
-	_ services.Reconciler[*loadBalancer, spec] = (*reconciler)(nil)
-	_ services.Asynchronous[*loadBalancer]     = (*reconciler)(nil)
+	_ services.Reconciler[*observed, desired] = (*reconciler)(nil)
+	_ services.Asynchronous[*observed]        = (*reconciler)(nil)
 )
 
 // newLoadBalancers waits for creations of unknown outcome, because ACL items may exist twice. Addresses are found again, and rules are
 // unique for each port.
-func newLoadBalancers(r *reconciler) *services.LoadBalancer[*loadBalancer, spec] {
-	return &services.LoadBalancer[*loadBalancer, spec]{
+func newLoadBalancers(r *reconciler) *services.LoadBalancer[*observed, desired] {
+	return &services.LoadBalancer[*observed, desired]{
 		Reconciler: r, Name: loadBalancerName, Creations: services.Creations{Shows: creationShows}, Patience: patience,
 		Identify: r.instances.Identify,
 	}
 }
 
-func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
-	_, warnings, err := parseSettings(q.Service)
+func (*reconciler) Validate(req services.Request) ([]services.Finding, error) {
+	warnings, err := checkService(registry.Inputs{}, req.Service)
 	return services.Judged(warnings, err), err
 }
 
 // Observe implements services.Reconciler. It finds rules by name, which contains the Service's UID, in the shared listing.
-func (r *reconciler) Observe(ctx context.Context, q services.Request) (*loadBalancer, error) {
-	r.questions.noteFirst(q.Service)
-	lb := newLoadBalancer(loadBalancerName(q.Cluster, q.Service))
-	if q.Purpose != services.Plan && q.Purpose != services.Lookup {
+func (r *reconciler) Observe(ctx context.Context, req services.Request) (*observed, error) {
+	r.records.noteFirst(req.Service)
+	lb := newObserved(loadBalancerName(req.Cluster, req.Service))
+	lb.settings, _, _ = parseSettings(req.Service) // Validate tells of faults; they hinder neither a deletion nor nodes
+	if req.Purpose != services.Plan && req.Purpose != services.Lookup {
 		waited, err := r.api.jobs.waitForPending(ctx, lb.name)
 		if waited {
-			r.forgetAll()
+			r.invalidateAll()
 		}
 		if err != nil {
 			return lb, err
@@ -156,16 +145,6 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (*loadBala
 	lb.rules, err = r.rules.Find(ctx, indexOwner, lb.name, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
 	slices.SortFunc(lb.rules, byPort)
 	return lb, err
-}
-
-// forgetAll invalidates everything that an earlier job may have changed.
-func (r *reconciler) forgetAll() {
-	r.rules.InvalidateAll()
-	r.members.InvalidateAll()
-	r.firewall.InvalidateAll()
-	r.addresses.InvalidateAll()
-	r.acls.InvalidateAll()
-	r.policies.InvalidateAll()
 }
 
 func (r *reconciler) ownership() ownership.Rules {
@@ -183,31 +162,31 @@ func objectOf(name string, rules []rule) ownership.Object {
 }
 
 // CheckOwner implements services.Reconciler, and reads the objects that belong to the rules.
-func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, lb *loadBalancer) (*loadBalancer, []services.Finding, error) {
+func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, lb *observed) (*observed, []services.Finding, error) {
 	if len(lb.rules) > 0 {
-		decision, err := r.cluster.Judge(ctx, q.Service, objectOf(lb.name, lb.rules), r.ownership(), nil)
+		decision, err := r.cluster.Judge(ctx, req.Service, objectOf(lb.name, lb.rules), r.ownership(), nil)
 		if err != nil {
 			return lb, nil, err
 		}
 		if refusal := decision.Err(); refusal != nil {
-			if q.Purpose == services.Ensure || q.Purpose == services.Plan {
+			if req.Purpose == services.Ensure || req.Purpose == services.Plan {
 				return lb, []services.Finding{services.Warning(ownership.EventNotOurs, "%v", refusal)}, refusal
 			}
 			lb.rules, lb.foreign = nil, true
 		}
 	}
-	if q.Purpose == services.Lookup {
+	if req.Purpose == services.Lookup {
 		return lb, nil, nil
 	}
-	return lb, nil, r.readDetails(ctx, q, lb)
+	return lb, nil, r.readDetails(ctx, req, lb)
 }
 
 // readDetails reads the rules' address, network, filter and machines.
-func (r *reconciler) readDetails(ctx context.Context, q services.Request, lb *loadBalancer) (err error) {
+func (r *reconciler) readDetails(ctx context.Context, req services.Request, lb *observed) (err error) {
 	if len(lb.rules) == 0 {
 		return nil
 	}
-	if q.Purpose != services.Narrow {
+	if req.Purpose != services.Narrow {
 		for _, found := range lb.rules {
 			m, err := r.members.Get(ctx, found.ID, inventory.Query{MaxAge: membersMaxAge})
 			if err != nil {
@@ -219,7 +198,7 @@ func (r *reconciler) readDetails(ctx context.Context, q services.Request, lb *lo
 	if lb.network, err = r.networks.Get(ctx, lb.rules[0].NetworkID, inventory.Query{MaxAge: networkMaxAge}); err != nil {
 		return fmt.Errorf("reading network %s: %w", lb.rules[0].NetworkID, err)
 	}
-	if q.Purpose == services.UpdateNodes {
+	if req.Purpose == services.UpdateNodes {
 		return nil
 	}
 	id, _ := addressOf(lb.rules)
@@ -228,37 +207,19 @@ func (r *reconciler) readDetails(ctx context.Context, q services.Request, lb *lo
 		return cloudapi.NotAbsence(err)
 	}
 	lb.address = &a
-	if q.Purpose != services.Narrow {
-		if err := r.readPolicies(ctx, q, lb); err != nil {
+	if req.Purpose != services.Narrow {
+		if err := r.stickiness.readPolicies(ctx, req, lb); err != nil {
 			return err
 		}
 	}
-	return r.readFilter(ctx, lb)
-}
-
-// readFilter reads the firewall rules or the ACL list.
-func (r *reconciler) readFilter(ctx context.Context, lb *loadBalancer) (err error) {
-	query := inventory.Query{MaxAge: observedMaxAge}
-	switch lb.network.filter() {
-	case byFirewall:
-		lb.firewall, err = r.firewall.All(ctx, query)
-		return err
-	case byACL:
-		if lb.acl, err = r.aclOfNetwork(ctx, lb.network, query); err != nil {
-			return err
-		}
-		lb.others, err = r.rulesOfSameACL(ctx, lb, query)
-		return err
-	case open:
-	}
-	return nil
+	return r.access.readFilter(ctx, lb)
 }
 
 // Key implements services.Asynchronous. It serializes work on a Service; jobs serializes work on a network.
-func (*reconciler) Key(_ services.Request, lb *loadBalancer) string { return lb.name }
+func (*reconciler) Key(_ services.Request, lb *observed) string { return lb.name }
 
 // Settle implements services.Asynchronous: it waits for rules and addresses that are being created or deleted.
-func (r *reconciler) Settle(_ context.Context, _ *services.Request, lb *loadBalancer) (*loadBalancer, error) {
+func (r *reconciler) Settle(_ context.Context, _ *services.Request, lb *observed) (*observed, error) {
 	for _, found := range lb.rules {
 		if found.State == stateDeleting {
 			r.rules.Invalidate(found.ID)
@@ -276,26 +237,20 @@ func (r *reconciler) Settle(_ context.Context, _ *services.Request, lb *loadBala
 var errNoNodes = errors.New("no node of the cluster tells in which network the load balancer is to be; it is made once there is one")
 
 // Desire implements services.Reconciler.
-func (r *reconciler) Desire(ctx context.Context, q services.Request, lb *loadBalancer) (spec, []services.Finding, error) {
-	s, _, err := parseSettings(q.Service) // validated before
-	if err != nil {
-		return spec{}, nil, err
-	}
-	d := spec{name: lb.name, rules: desire(q.Service, s), sources: allowedNetworks(q.Service), wanted: s.requestedAddress(q.Service)}
-	machines, unknown, err := r.instances.machinesOf(ctx, q.Nodes)
+func (r *reconciler) Desire(ctx context.Context, req services.Request, lb *observed) (desired, []services.Finding, error) {
+	d := desired{rules: wantedRules(req.Service, lb.settings), sources: allowedNetworks(req.Service)}
+	machines, unknown, err := r.instances.machinesOf(ctx, req.Nodes)
 	if err != nil {
 		return d, nil, err
 	}
 	if len(lb.rules) == 0 {
-		if err := r.chooseNetwork(ctx, q, lb, machines); err != nil {
+		if err := r.chooseNetwork(ctx, req, lb, machines); err != nil {
 			return d, nil, err
 		}
 	}
-	d.network = lb.network
-	d.sticky, _ = stickinessOf(q.Service, s) // validated by parseSettings
 	var findings []services.Finding
 	d.backends, findings = backendsOf(machines, unknown, lb.network.ID)
-	if d.description, err = r.description(ctx, q.Service, lb.rules, lb.address); err != nil {
+	if d.description, err = r.description(ctx, req.Service, lb); err != nil {
 		return d, findings, err
 	}
 	if d.inPlace, err = r.api.changesNetworks(ctx); err != nil {
@@ -306,90 +261,80 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, lb *loadBal
 }
 
 // Fixed implements services.Fixer.
-func (*reconciler) Fixed(_ context.Context, q services.Request, lb *loadBalancer, d spec) ([]services.Fixed, error) {
+func (*reconciler) Fixed(_ context.Context, req services.Request, lb *observed, _ desired) ([]services.Fixed, error) {
 	if lb.address == nil {
 		return nil, nil
 	}
 	place := annotationAddress
-	if q.Service.Annotations[place] == "" {
+	if req.Service.Annotations[place] == "" {
 		place = portable.FieldLoadBalancerIP
 	}
-	return []services.Fixed{services.Single(place, d.wanted, lb.address.IP)}, nil
+	return []services.Fixed{services.Single(place, lb.settings.Address, lb.address.IP)}, nil
 }
 
 // chooseNetwork selects the network of a new load balancer, and finds its recorded address.
-func (r *reconciler) chooseNetwork(ctx context.Context, q services.Request, lb *loadBalancer, machines []machine) (err error) {
+func (r *reconciler) chooseNetwork(ctx context.Context, req services.Request, lb *observed, machines []machine) (err error) {
 	if len(machines) == 0 { // nodes that are not ready show the network too
 		if machines, _, err = r.instances.machinesOf(ctx, r.instances.nodes.Nodes()); err != nil {
 			return err
 		}
 	}
-	var all []vm
-	for _, m := range machines {
-		all = append(all, m.vm)
-	}
-	id := networkOf(all)
+	id := networkOf(machines)
 	if id == "" {
 		return cloudproviderapi.NewRetryError(errNoNodes.Error(), 6*lookAgain)
 	}
 	if lb.network, err = r.networks.Get(ctx, id, inventory.Query{MaxAge: networkMaxAge}); err != nil {
 		return fmt.Errorf("reading network %s: %w", id, cloudapi.NotAbsence(err))
 	}
-	s, _, _ := parseSettings(q.Service)
-	if lb.address == nil && recordOf(s.Record).id != "" { // one of unknown ID is found when an address is acquired
-		if lb.address, err = r.recordedAddress(ctx, &q, lb.network); err != nil {
+	if lb.address == nil && recordOf(req.Service).id != "" { // one of unknown ID is found when an address is acquired
+		if lb.address, err = r.ips.recordedAddress(ctx, &req, lb.network, lb.settings.Address); err != nil {
 			return err
 		}
 	}
-	return r.readFilter(ctx, lb)
+	return r.access.readFilter(ctx, lb)
 }
 
 // description returns the description that marks a new rule. CloudStack's own controller searches descriptions for names of load balancers
 // too; no mark contains one.
-func (r *reconciler) description(ctx context.Context, service *v1.Service, rules []rule, taken *address) (string, error) {
+func (r *reconciler) description(ctx context.Context, service *v1.Service, lb *observed) (string, error) {
 	mark, err := r.cluster.Mark(ctx)
 	if err != nil {
 		return "", err
 	}
 	marks := append([]string{mark}, ownership.ServiceMarks(service)...)
-	s, _, _ := parseSettings(service)
+	s := lb.settings
 	s.KeepIP = false // keeping it does not affect whether it was acquired
-	if taken != nil && r.isAcquiredFor(service, s, rules, *taken) {
-		marks = append(marks, addressMark(taken.ID))
+	if lb.address != nil && r.records.isAcquiredFor(service, s, lb.rules, *lb.address) {
+		marks = append(marks, addressMark(lb.address.ID))
 	}
 	return strings.Join(slices.DeleteFunc(marks, func(m string) bool { return m == "" }), " "), nil
 }
 
 // Complete implements services.Reconciler: refusals of single ports become the error.
-func (r *reconciler) Complete(ctx context.Context, q *services.Request, lb *loadBalancer, d spec) (*loadBalancer, error) {
-	problems := append(slices.Clone(lb.problems), r.removeStickyAnnotation(ctx, q, lb, d))
-	for _, err := range lb.failures {
-		problems = append(problems, err)
-	}
-	return lb, errors.Join(problems...)
+func (r *reconciler) Complete(ctx context.Context, req *services.Request, lb *observed, _ desired) (*observed, error) {
+	problems := append(slices.Clone(lb.problems), r.stickiness.removeAnnotation(ctx, req, lb))
+	return lb, errors.Join(slices.AppendSeq(problems, maps.Values(lb.failures))...)
 }
 
 // Status implements services.Reconciler.
-func (*reconciler) Status(q services.Request, lb *loadBalancer, _ spec) (*v1.LoadBalancerStatus, error) {
-	s, _, _ := parseSettings(q.Service) // validated before
-	return statusOf(lb.address.IP, s), nil
+func (*reconciler) Status(_ services.Request, lb *observed, _ desired) (*v1.LoadBalancerStatus, error) {
+	return statusOf(lb.address.IP, lb.settings), nil
 }
 
 // Exists implements services.Reconciler. An acquired address without rules counts too.
-func (r *reconciler) Exists(ctx context.Context, q services.Request, lb *loadBalancer) (*v1.LoadBalancerStatus, bool, error) {
-	s, _, _ := parseSettings(q.Service) // an invalid annotation must not hide it
+func (r *reconciler) Exists(ctx context.Context, req services.Request, lb *observed) (*v1.LoadBalancerStatus, bool, error) {
 	if len(lb.rules) > 0 {
 		_, ip := addressOf(lb.rules)
-		return statusOf(ip, s), true, nil
+		return statusOf(ip, lb.settings), true, nil
 	}
 	if lb.foreign {
 		return nil, false, nil
 	}
-	items, err := r.leftoverItems(ctx, lb)
+	items, err := r.access.leftoverItems(ctx, lb)
 	if err != nil {
 		return nil, false, err
 	}
-	left, err := r.unusedAddress(ctx, q.Service, s)
+	left, err := r.ips.unusedAddress(ctx, req.Service, lb.settings)
 	if err != nil || (left == nil && len(items) == 0) {
 		return nil, false, err
 	}

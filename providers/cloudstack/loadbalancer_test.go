@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -58,8 +59,7 @@ func (w *world) restart() {
 	}
 	c, err := maker().New(in)
 	require.NoError(w.T, err)
-	c.reconciler.kube, c.loadBalancers.Events = w.Kube, w.Recorder
-	c.reconciler.cluster.SetClient(w.Kube)
+	c.begin(cloudbase.Begun{Kube: w.Kube, Events: w.Recorder, Stop: w.T.Context().Done()})
 	c.reconciler.cluster.SetServices(w.Services())
 	c.instances.nodes.SetLister(w.Nodes())
 	w.cloud = c

@@ -56,13 +56,10 @@ func (v vm) isDestroyed() bool {
 func (v vm) nics() []nic {
 	list := slices.Clone(v.NICs)
 	slices.SortStableFunc(list, func(a, b nic) int {
-		switch {
-		case a.Default == b.Default:
-			return strings.Compare(a.NetworkID+a.IP, b.NetworkID+b.IP)
-		case a.Default:
-			return -1
+		if a.Default != b.Default {
+			return map[bool]int{true: -1, false: 1}[a.Default]
 		}
-		return 1
+		return strings.Compare(a.NetworkID+a.IP, b.NetworkID+b.IP)
 	})
 	return list
 }
@@ -100,14 +97,6 @@ func instanceType(offering string) string {
 	return t[:min(len(t), validation.LabelValueMaxLength)]
 }
 
-// label converts a name to a label value, if necessary.
-func label(name string) string {
-	if len(validation.IsValidLabelValue(name)) == 0 {
-		return name
-	}
-	return nodes.LabelValue(name)
-}
-
 func (i *instances) describe(_ context.Context, node *v1.Node, v vm, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
 	var ips []netip.Addr
 	for _, n := range v.nics() {
@@ -122,7 +111,7 @@ func (i *instances) describe(_ context.Context, node *v1.Node, v vm, _ inventory
 	case lacks.IsValid():
 		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("kubelet was started with --node-ip=%s, which virtual machine %s does not have; it has %s", lacks, v.ID, ips)}
 	}
-	m := &cloudprovider.InstanceMetadata{InstanceType: instanceType(v.Offering), Zone: label(v.Zone), Region: i.api.config.Region}
+	m := &cloudprovider.InstanceMetadata{InstanceType: instanceType(v.Offering), Zone: nodes.LabelValue(v.Zone), Region: i.api.config.Region}
 	if m.Region == "" {
 		m.Region = m.Zone
 	}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
@@ -81,7 +82,7 @@ func loadBalancerName(_ string, service *v1.Service) string {
 
 // cidrs parses a list of networks, separated by blanks or commas, and clears host bits. An empty list means all networks.
 func cidrs(text string) []string {
-	list := strings.FieldsFunc(text, func(c rune) bool { return c == ' ' || c == ',' })
+	list := strings.FieldsFunc(text, func(c rune) bool { return c == ',' || unicode.IsSpace(c) })
 	if len(list) == 0 {
 		list = []string{everybody}
 	}
@@ -101,22 +102,18 @@ type wantedRule struct {
 	CIDRs                     []string
 }
 
-type spec struct {
-	name    string
-	network network
-	rules   []wantedRule
+type desired struct {
+	rules []wantedRule
 	// sources are the networks that the firewall admits.
-	sources []string
-	// wanted is the requested address, or "" for any.
-	wanted      string
+	sources     []string
 	description string
 	backends    backends
 	// inPlace is set if the networks of a rule can be changed.
 	inPlace bool
-	sticky  map[int]stickiness
 }
 
-func desire(service *v1.Service, s settings) []wantedRule {
+// wantedRules returns the rules of a Service.
+func wantedRules(service *v1.Service, s settings) []wantedRule {
 	algorithm := algorithmRoundRobin
 	if service.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
 		algorithm = algorithmSource
@@ -159,20 +156,14 @@ func (r rule) fits(w wantedRule, inPlace bool) (differs []string, again bool) {
 // matchRules divides the rules into those that serve a wanted port at the address, by public port, and obsolete ones.
 func matchRules(rules []rule, addressID string, wanted []wantedRule) (serving map[int]rule, obsolete []rule) {
 	serving = map[int]rule{}
-	sorted := slices.Clone(rules)
-	// Rules with the right name come first; the order is stable.
-	exact := func(r rule) bool {
-		return slices.ContainsFunc(wanted, func(w wantedRule) bool { return w.Name == r.Name && w.Port == r.port() })
-	}
-	slices.SortFunc(sorted, func(a, b rule) int {
-		if exact(a) != exact(b) {
-			if exact(a) {
-				return -1
-			}
-			return 1
+	// rank puts rules with the right name first.
+	rank := func(r rule) int {
+		if slices.ContainsFunc(wanted, func(w wantedRule) bool { return w.Name == r.Name && w.Port == r.port() }) {
+			return 0
 		}
-		return strings.Compare(a.ID, b.ID)
-	})
+		return 1
+	}
+	sorted := slices.SortedFunc(slices.Values(rules), func(a, b rule) int { return cmp.Or(rank(a)-rank(b), strings.Compare(a.ID, b.ID)) })
 	for _, r := range sorted {
 		_, taken := serving[r.port()]
 		asked := slices.ContainsFunc(wanted, func(w wantedRule) bool { return w.Port == r.port() })
@@ -350,10 +341,10 @@ func (b backends) memberDifference(members []string) (missing, surplus []string)
 }
 
 // networkOf selects the network with most of the virtual machines, and among equals the one with most default interfaces.
-func networkOf(machines []vm) string {
+func networkOf(machines []machine) string {
 	in, byDefault := map[string]int{}, map[string]int{}
-	for _, v := range machines {
-		for i, n := range v.nics() {
+	for _, m := range machines {
+		for i, n := range m.vm.nics() {
 			if n.NetworkID == "" {
 				continue
 			}
@@ -441,16 +432,23 @@ type record struct {
 	text, seal string
 }
 
-func recordOf(text string) (r record) {
+// recordForm has the address or the time of a request, and the seal.
+const recordForm = `(?:(?:given@)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|asked@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)(?:/[0-9a-f]{32})?`
+
+var recordPattern = regexp.MustCompile("^" + recordForm + "$")
+
+// recordOf returns a Service's record, or an empty one.
+func recordOf(service *v1.Service) (r record) {
+	text := strings.TrimSpace(service.Annotations[annotationRecord])
+	if !recordPattern.MatchString(text) {
+		return record{}
+	}
 	r.text, r.seal, _ = strings.Cut(text, sealMark)
 	if when, ok := strings.CutPrefix(r.text, askedPrefix); ok {
 		r.asked, _ = time.Parse(time.RFC3339, when)
 		return r
 	}
-	id, given := strings.CutPrefix(r.text, givenPrefix)
-	if uuidForm.MatchString(id) {
-		r.id, r.given = id, given
-	}
+	r.id, r.given = strings.CutPrefix(r.text, givenPrefix)
 	return r
 }
 
@@ -496,7 +494,7 @@ func isAcquiredFor(service *v1.Service, s settings, sealed record, rules []rule,
 		return !sealed.given
 	case slices.ContainsFunc(rules, func(r rule) bool { return slices.Contains(r.marks(), addressMark(a.ID)) }):
 		return true
-	case s.requestedAddress(service) != "":
+	case s.Address != "":
 		return false // only an annotation says that it was acquired
 	case !a.isAcquiredSince(created.Add(-clockDoubt)) || a.isAcquiredSince(created.Add(takenWith)):
 		return false
@@ -512,11 +510,11 @@ func claimOf(service *v1.Service, s settings, rules []rule, a address) string {
 	switch {
 	case s.KeepIP, a.ID == "":
 		return ""
-	case recordOf(s.Record).id == a.ID && !recordOf(s.Record).given:
+	case recordOf(service).id == a.ID && !recordOf(service).given:
 		return "annotation " + annotationRecord + " " + notOurs
-	case s.Associated && s.requestedAddress(service) == a.IP:
+	case s.Associated && s.Address == a.IP:
 		return "nothing but annotation " + annotationAssociated + " says that it was taken for this Service"
-	case s.requestedAddress(service) == "" &&
+	case s.Address == "" &&
 		slices.ContainsFunc(rules, func(r rule) bool { return r.AddressID == a.ID && len(r.marks()) == 0 }):
 		return "it was given to the account at another time than that of this Service's creation, so that it may be somebody else's"
 	}

@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 )
 
 const otherID = "3a5c5b0e-0000-4a5b-8000-000000000002"
@@ -100,8 +102,8 @@ func TestTook(t *testing.T) {
 		"it is to be kept":                             {settings{KeepIP: true}, recorded, "", ours, 0, 0, false},
 		"it is to be kept, of the official controller": {settings{KeepIP: true}, record{}, "", theirs, time.Minute, 0, false},
 	} {
-		s := &v1.Service{Spec: v1.ServiceSpec{LoadBalancerIP: c.wanted}}
-		s.CreationTimestamp = metav1.NewTime(created)
+		s := &v1.Service{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(created)}}
+		c.s.Address = c.wanted
 		assert.Equal(t, c.want, isAcquiredFor(s, c.s, c.sealed, c.rules, address{ID: someID, IP: "192.0.2.1", Allocated: at(c.age)}, c.ahead), name)
 	}
 }
@@ -119,7 +121,10 @@ func TestSeals(t *testing.T) {
 		return s
 	}
 	mine := serviceOf("mine", "")
-	sealed := func(key, text string, a address) record { return recordOf(text + sealMark + seal(key, mine, text, a)) }
+	written := func(text string) record {
+		return recordOf(&v1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotationRecord: text}}})
+	}
+	sealed := func(key, text string, a address) record { return written(text + sealMark + seal(key, mine, text, a)) }
 	for name, c := range map[string]struct {
 		r       record
 		service *v1.Service
@@ -129,14 +134,14 @@ func TestSeals(t *testing.T) {
 		"as it was sealed":                   {sealed("key", someID, given), mine, given, true},
 		"the address is shown by now":        {sealed("key", someID, given), serviceOf("mine", "192.0.2.1"), given, true},
 		"the same time in another zone":      {sealed("key", someID, given), mine, address{ID: someID, Allocated: "2026-01-01T02:00:00+0200"}, true},
-		"without a seal":                     {recordOf(someID), mine, given, false},
+		"without a seal":                     {written(someID), mine, given, false},
 		"with another key":                   {sealed("other", someID, given), mine, given, false},
 		"of another Service":                 {sealed("key", someID, given), serviceOf("other", ""), given, false},
 		"of an address that was given again": {sealed("key", someID, given), mine, address{ID: someID, Allocated: "2026-01-02T00:00:00+0000"}, false},
-		"of an address that was not taken":   {recordOf(someID + sealMark + sealed("key", givenPrefix+someID, given).seal), mine, given, false},
+		"of an address that was not taken":   {written(someID + sealMark + sealed("key", givenPrefix+someID, given).seal), mine, given, false},
 		"asked for":                          {sealed("key", asked, address{}), mine, address{}, true},
 		"asked for, and answered since":      {sealed("key", asked, address{}), serviceOf("mine", "192.0.2.1"), address{}, false},
-		"asked for at another time":          {recordOf(askedPrefix + "2026-01-02T00:00:00Z" + sealMark + sealed("key", asked, address{}).seal), mine, address{}, false},
+		"asked for at another time":          {written(askedPrefix + "2026-01-02T00:00:00Z" + sealMark + sealed("key", asked, address{}).seal), mine, address{}, false},
 	} {
 		assert.Equal(t, c.want, c.r.isSealedBy("key", c.service, c.a), name)
 	}
@@ -207,20 +212,20 @@ func TestInstanceTypes(t *testing.T) {
 	for name, want := range map[string]string{"Small Instance": "SmallInstance", "c2.medium": "c2medium", "été": "t", "": ""} {
 		assert.Equal(t, want, instanceType(name))
 	}
-	assert.Equal(t, "zone-1", label("zone-1"))
-	assert.Equal(t, "zone-1", label("zone 1"))
+	assert.Equal(t, "zone-1", nodes.LabelValue("zone-1"))
+	assert.Equal(t, "zone-1", nodes.LabelValue("zone 1"))
 }
 
 // TestNetworkOf: the network that most nodes are in, and of several the one of their default routes.
 func TestNetworkOf(t *testing.T) {
 	t.Parallel()
-	machine := func(networks ...string) (v vm) {
+	machineIn := func(networks ...string) (m machine) {
 		for i, n := range networks {
-			v.NICs = append(v.NICs, nic{NetworkID: n, Default: i == len(networks)-1})
+			m.vm.NICs = append(m.vm.NICs, nic{NetworkID: n, Default: i == len(networks)-1})
 		}
-		return v
+		return m
 	}
-	assert.Equal(t, "b", networkOf([]vm{machine("a", "b"), machine("a", "b")}))
-	assert.Equal(t, "a", networkOf([]vm{machine("a", "b"), machine("a"), machine("c")}))
-	assert.Empty(t, networkOf([]vm{{}}))
+	assert.Equal(t, "b", networkOf([]machine{machineIn("a", "b"), machineIn("a", "b")}))
+	assert.Equal(t, "a", networkOf([]machine{machineIn("a", "b"), machineIn("a"), machineIn("c")}))
+	assert.Empty(t, networkOf([]machine{{}}))
 }

@@ -14,30 +14,30 @@ import (
 
 // This file shuts out clients that a Service no longer allows, before other changes.
 
-var _ services.Narrower[*loadBalancer] = (*reconciler)(nil)
+var _ services.Narrower[*observed] = (*reconciler)(nil)
 
 // nobody is a documentation network. A rule without networks would admit everybody.
 const nobody = "192.0.2.0/32"
 
 // Narrowing implements services.Narrower: in the firewall or ACL list, and in the rules' own networks.
-func (r *reconciler) Narrowing(ctx context.Context, q services.Request, lb *loadBalancer) (list []lbChange, err error) {
+func (r *reconciler) Narrowing(ctx context.Context, req services.Request, lb *observed) (list []lbChange, err error) {
 	if len(lb.rules) == 0 || lb.foreign || lb.address == nil {
 		return nil, nil
 	}
-	asked, _ := sources.Parse(sources.Field, q.Service.Spec.LoadBalancerSourceRanges)
+	asked, _ := sources.Parse(sources.Field, req.Service.Spec.LoadBalancerSourceRanges)
 	var whole []string // all desired networks, if the Service is valid
-	if q.Purpose != services.Narrow {
-		whole = allowedNetworks(q.Service)
+	if req.Purpose != services.Narrow {
+		whole = allowedNetworks(req.Service)
 	}
 	seen := map[string]bool{}
 	for _, found := range lb.rules {
 		port := found.transport() + found.PublicPort
 		if found.AddressID == lb.address.ID && !seen[port] {
-			list = append(list, r.narrowPort(lb, found, asked.Families(true, false), whole, asksFor(q.Service, found))...)
+			list = append(list, r.access.narrowPort(lb, found, asked.Families(true, false), whole, asksFor(req.Service, found))...)
 		}
 		seen[port] = true
 	}
-	more, err := r.narrowRules(ctx, q, lb)
+	more, err := r.narrowRules(ctx, req, lb)
 	return append(list, more...), err
 }
 
@@ -50,43 +50,41 @@ func asksFor(service *v1.Service, found rule) bool {
 
 // narrowPort narrows the clients that the network's filter admits to a rule's port. A wanted port without firewall rule comes from an
 // interrupted change, and is opened again for allowed clients.
-func (r *reconciler) narrowPort(lb *loadBalancer, found rule, asked sources.Set, whole []string, wanted bool) []lbChange {
-	d := spec{name: lb.name, network: lb.network, sources: whole}
+func (a *access) narrowPort(lb *observed, found rule, asked sources.Set, whole []string, wanted bool) []lbChange {
+	allowed := whole
 	if whole == nil {
-		d.sources = asked.Texts(everybody)
+		allowed = asked.Texts(everybody)
 	}
-	w := wantedRule{Port: found.port(), Protocol: found.Protocol}
+	protocol, port := found.transport(), found.port()
 	behindFirewall := lb.network.filter() == byFirewall
-	have, closing, hasRule := r.listOpenings(lb, found)
-	if behindFirewall && !hasRule && wanted && len(d.sources) > 0 {
-		return r.accessOpening(lb, d, w)
+	have, closing, hasRule := a.listOpenings(lb, found)
+	if behindFirewall && !hasRule && wanted && len(allowed) > 0 {
+		return a.portOpening(lb, allowed, protocol, port)
 	}
 	texts, narrower := narrow(asked, have, whole)
 	switch {
 	case !narrower:
 		return nil
-	case len(texts) == 0 && behindFirewall:
-		d.sources = []string{nobody} // shows that the port stays closed
-		c := r.firewallRuleCreation(d, found.transport(), found.port())
+	case len(texts) > 0:
+		return a.portOpening(lb, texts, protocol, port)
+	case behindFirewall:
+		c := a.firewallRuleCreation([]string{nobody}, protocol, port) // shows that the port stays closed
 		c.Opens = ""
 		return append(closing, c)
-	case len(texts) == 0:
-		return closing
 	}
-	d.sources = texts
-	return r.accessOpening(lb, d, w)
+	return closing
 }
 
 // listOpenings returns the clients that the filter admits to a rule's port, the changes that close it, and whether the firewall has a rule
 // for it.
-func (r *reconciler) listOpenings(lb *loadBalancer, found rule) (have []string, closing []lbChange, hasRule bool) {
+func (a *access) listOpenings(lb *observed, found rule) (have []string, closing []lbChange, hasRule bool) {
 	switch lb.network.filter() {
 	case byFirewall:
 		_, all := firewallOf(lb.firewall, found.AddressID, found.transport(), found.port(), nil)
 		for _, f := range all {
 			if f.CIDRs != nobody {
 				have = append(have, cidrs(f.CIDRs)...)
-				closing = append(closing, r.firewallRuleDeletion(lb.network, f))
+				closing = append(closing, a.firewallRuleDeletion(f))
 			}
 		}
 		hasRule = len(all) > 0
@@ -98,7 +96,7 @@ func (r *reconciler) listOpenings(lb *loadBalancer, found rule) (have []string, 
 		for _, i := range v.surplus {
 			if i.allows() {
 				have = append(have, cidrs(i.CIDRs)...)
-				closing = append(closing, r.aclItemDeletion(lb.network, i))
+				closing = append(closing, a.aclItemDeletion(lb.network, i))
 			}
 		}
 	case open:
@@ -107,11 +105,11 @@ func (r *reconciler) listOpenings(lb *loadBalancer, found rule) (have []string, 
 }
 
 // narrowRules narrows the networks of rules, if CloudStack can change them.
-func (r *reconciler) narrowRules(ctx context.Context, q services.Request, lb *loadBalancer) (list []lbChange, err error) {
-	asked, _ := sources.ParseList(q.Service.Annotations[annotationSourceCIDRs])
+func (r *reconciler) narrowRules(ctx context.Context, req services.Request, lb *observed) (list []lbChange, err error) {
+	asked, _ := sources.ParseList(req.Service.Annotations[annotationSourceCIDRs])
 	var whole []string
-	if s, _, err := parseSettings(q.Service); err == nil && q.Purpose != services.Narrow {
-		whole = cidrs(strings.Join(s.SourceCIDRs, ","))
+	if req.Purpose != services.Narrow {
+		whole = cidrs(strings.Join(lb.settings.SourceCIDRs, ","))
 	}
 	for _, found := range lb.rules {
 		have := cidrs(found.CIDRs)
@@ -130,7 +128,7 @@ func (r *reconciler) narrowRules(ctx context.Context, q services.Request, lb *lo
 		w := wantedRule{
 			Name: found.Name, Protocol: found.Protocol, Algorithm: found.Algorithm, Port: found.port(), NodePort: nodePort, CIDRs: texts,
 		}
-		list = append(list, r.ruleUpdate(spec{name: lb.name, network: lb.network, inPlace: true}, found, w, "networks that may reach it"))
+		list = append(list, r.ruleUpdate(true, found, w, "networks that may reach it"))
 	}
 	return list, nil
 }

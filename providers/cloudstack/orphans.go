@@ -77,27 +77,23 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if !orphaned {
 		return fmt.Errorf("load balancer %s is no orphan any more", o.ID)
 	}
-	q := services.Request{Purpose: services.Delete, Service: &v1.Service{}}
-	lb := newLoadBalancer(o.ID)
+	req := services.Request{Purpose: services.Delete, Service: &v1.Service{}}
+	lb := newObserved(o.ID)
 	slices.SortFunc(rules, byPort)
 	lb.rules = rules
-	if err := r.readDetails(ctx, q, lb); err != nil {
+	if err := r.readDetails(ctx, req, lb); err != nil {
 		return err
 	}
-	changes, err := r.leftoverItems(ctx, lb)
+	changes, _, err := r.Deletions(ctx, req, lb)
 	if err != nil {
 		return err
-	}
-	changes = append(services.EachTried(changes), r.ruleRemovals(lb, rules, nil)...)
-	if lb.address != nil && isAcquiredFor(q.Service, settings{}, record{}, rules, *lb.address, 0) {
-		changes = append(changes, r.addressRelease(*lb.address))
 	}
 	var failed []error
 	for _, c := range changes {
 		if len(failed) > 0 && c.Phase == services.PhaseOpen { // the rules stay to find what is open
 			break
 		}
-		if lb, err = c.Make(ctx, &q, lb); err != nil {
+		if lb, err = c.Make(ctx, &req, lb); err != nil {
 			failed = append(failed, err)
 		}
 	}

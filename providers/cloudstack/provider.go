@@ -55,13 +55,12 @@ type cloud struct {
 	api           *api
 	instances     *instances
 	reconciler    *reconciler
-	loadBalancers *services.LoadBalancer[*loadBalancer, spec]
+	loadBalancers *services.LoadBalancer[*observed, desired]
 }
 
 func buildCloud(_ Config, a *api, in registry.Inputs) (*cloud, error) {
 	c := &cloud{api: a, instances: newInstances(a)}
-	c.reconciler = newReconciler(a, c.instances, in.Adopt)
-	c.instances.witness = c.reconciler.findClusterObjects
+	c.reconciler = newReconciler(c.instances, in.Adopt)
 	c.loadBalancers = newLoadBalancers(c.reconciler)
 	c.Name, c.HTTP, c.NodeAPI, c.ServiceAPI = Name, a.http, c.instances, c.loadBalancers
 	c.Begin, c.Inform = c.begin, c.inform
@@ -76,7 +75,7 @@ func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAP
 
 // begin passes the clients to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
-	c.reconciler.kube, c.loadBalancers.Events = b.Kube, b.Events
+	c.reconciler.records.kube, c.loadBalancers.Events = b.Kube, b.Events
 	c.reconciler.cluster.SetClient(b.Kube)
 }
 

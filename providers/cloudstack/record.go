@@ -12,134 +12,130 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// key seals records with the user's secret key, which authors of Services do not have.
-func (r *reconciler) key() string { return r.api.config.SecretKey.Reveal() }
+// records are the annotations that tell which addresses were acquired for Services.
+type records struct {
+	api  *api
+	kube kubernetes.Interface
 
-// sealedRecord returns the Service's record if this program wrote it for the Service and this address; otherwise an empty one. Requests
+	mu sync.Mutex
+	// requests holds the records that count while they are requests, by Service UID: what this process last wrote or first found. Users
+	// could restore an older one.
+	requests map[types.UID]string
+}
+
+// key seals records with the user's secret key, which authors of Services do not have.
+func (r *records) key() string { return r.api.config.SecretKey.Reveal() }
+
+// findSealed returns the Service's record if this program wrote it for the Service and this address; otherwise an empty one. Requests
 // match any address.
-func (r *reconciler) sealedRecord(service *v1.Service, a address) record {
-	s, _, _ := parseSettings(service)
-	if known := recordOf(s.Record); (known.id == "" || known.id == a.ID) && known.isSealedBy(r.key(), service, a) {
+func (r *records) findSealed(service *v1.Service, a address) record {
+	if known := recordOf(service); (known.id == "" || known.id == a.ID) && known.isSealedBy(r.key(), service, a) {
 		return known
 	}
 	return record{}
 }
 
-func (r *reconciler) isAcquiredFor(service *v1.Service, s settings, rules []rule, a address) bool {
-	return isAcquiredFor(service, s, r.sealedRecord(service, a), rules, a, r.api.clockOffset())
+func (r *records) isAcquiredFor(service *v1.Service, s settings, rules []rule, a address) bool {
+	return isAcquiredFor(service, s, r.findSealed(service, a), rules, a, r.api.clockOffset())
 }
 
-// note records the acquired address. named also sets the annotation of CloudStack's own controller, for a requested address.
-func (r *reconciler) note(ctx context.Context, q *services.Request, a address, named bool) error {
-	if known := r.sealedRecord(q.Service, a); known.given {
+// noteAcquired records an acquired address. requested also sets the annotation of CloudStack's own controller.
+func (r *records) noteAcquired(ctx context.Context, req *services.Request, a address, requested bool) error {
+	if r.findSealed(req.Service, a).given {
 		return nil
 	}
-	return r.noteText(ctx, q, r.withSeal(q.Service, a.ID, a), named)
+	return r.note(ctx, req, a.ID, a, requested)
 }
 
-// withSeal adds the seal to a record.
-func (r *reconciler) withSeal(service *v1.Service, text string, a address) string {
-	return text + sealMark + seal(r.key(), service, text, a)
-}
-
-// noteAddress records the address before a rule is deleted: as acquired if only this rule shows it, or as given before the last rule.
-func (r *reconciler) noteAddress(ctx context.Context, q *services.Request, lb *loadBalancer, gone rule) error {
-	if lb.address == nil {
-		return nil
-	}
-	s, _, _ := parseSettings(q.Service)
+// noteBeforeDeletion records the address before a rule is deleted: as acquired if only this rule shows it, or as given before the last
+// rule.
+func (r *records) noteBeforeDeletion(ctx context.Context, req *services.Request, lb *observed, gone rule) error {
 	rest := slices.DeleteFunc(slices.Clone(lb.rules), func(o rule) bool { return o.ID == gone.ID })
 	text := givenPrefix + lb.address.ID
 	switch {
-	case r.sealedRecord(q.Service, *lb.address).id != "", r.isAcquiredFor(q.Service, s, rest, *lb.address):
+	case r.findSealed(req.Service, *lb.address).id != "", r.isAcquiredFor(req.Service, lb.settings, rest, *lb.address):
 		return nil
-	case r.isAcquiredFor(q.Service, s, lb.rules, *lb.address):
+	case r.isAcquiredFor(req.Service, lb.settings, lb.rules, *lb.address):
 		text = lb.address.ID
 	case len(rest) > 0:
 		return nil
-	case q.Purpose == services.Delete:
+	case req.Purpose == services.Delete:
 		return nil // it stays, and nobody asks for it any more
 	}
-	return r.noteText(ctx, q, r.withSeal(q.Service, text, *lb.address), false)
-}
-
-// requestRecords holds the requests that count, by Service UID: what this process last wrote or first found. Users could restore an older
-// record.
-type requestRecords struct {
-	mu      sync.Mutex
-	records map[types.UID]string
+	return r.note(ctx, req, text, *lb.address, false)
 }
 
 // noteFirst remembers the record that this process finds first.
-func (q *requestRecords) noteFirst(service *v1.Service) {
-	s, _, _ := parseSettings(service)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if _, known := q.records[service.UID]; !known {
-		q.records[service.UID] = s.Record
+func (r *records) noteFirst(service *v1.Service) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.requests[service.UID]; !known {
+		r.requests[service.UID] = service.Annotations[annotationRecord]
 	}
 }
 
-// note remembers the record that this process writes.
-func (q *requestRecords) note(uid types.UID, text string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.records[uid] = text
-}
-
 // isAnsweredRequest reports whether a Service's record is an old request that was already answered.
-func (r *reconciler) isAnsweredRequest(service *v1.Service) bool {
-	s, _, _ := parseSettings(service)
-	r.questions.mu.Lock()
-	defer r.questions.mu.Unlock()
-	return !r.sealedRecord(service, address{}).asked.IsZero() && r.questions.records[service.UID] != s.Record
+func (r *records) isAnsweredRequest(service *v1.Service) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.findSealed(service, address{}).asked.IsZero() && r.requests[service.UID] != service.Annotations[annotationRecord]
 }
 
 // wasAnswered is the reason for not releasing such an address.
 const wasAnswered = "annotation " + annotationRecord + " is a former one, so that the address may be somebody else's"
 
-// noteText writes the record; "" removes it. named adds the annotation of CloudStack's own controller.
-func (r *reconciler) noteText(ctx context.Context, q *services.Request, text string, named bool) error {
-	changes := map[string]any{annotationRecord: text}
-	if text == "" {
-		changes[annotationRecord] = nil
+// note writes a record with its seal; "" removes it. requested adds the annotation of CloudStack's own controller.
+func (r *records) note(ctx context.Context, req *services.Request, text string, a address, requested bool) error {
+	changes := map[string]any{annotationRecord: nil}
+	if text != "" {
+		text += sealMark + seal(r.key(), req.Service, text, a)
+		changes[annotationRecord] = text
 	}
-	if named {
+	if requested {
 		changes[annotationAssociated] = "true"
 	}
-	err := r.annotate(ctx, q, changes)
-	if apierrors.IsNotFound(err) && (text == "" || q.Purpose == services.Delete) {
+	err := r.annotate(ctx, req, changes)
+	if apierrors.IsNotFound(err) && (text == "" || req.Purpose == services.Delete) {
 		err = nil // the Service is gone
 	}
 	if err == nil {
-		r.questions.note(q.Service.UID, text)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.requests[req.Service.UID] = text
 	}
 	return err
 }
 
+// remove removes the record.
+func (r *records) remove(ctx context.Context, req *services.Request) error {
+	return r.note(ctx, req, "", address{}, false)
+}
+
 // annotate writes changed annotations; nil removes one.
-func (r *reconciler) annotate(ctx context.Context, q *services.Request, changes map[string]any) error {
+func (r *records) annotate(ctx context.Context, req *services.Request, changes map[string]any) error {
 	maps.DeleteFunc(changes, func(key string, value any) bool {
-		has, there := q.Service.Annotations[key]
+		has, there := req.Service.Annotations[key]
 		return (value == nil && !there) || (there && value == has)
 	})
-	if len(changes) == 0 || r.kube == nil || q.Service.UID == "" { // an orphan has no Service
+	if len(changes) == 0 || r.kube == nil || req.Service.UID == "" { // an orphan has no Service
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": q.Service.UID, "annotations": changes}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": req.Service.UID, "annotations": changes}})
 	if err != nil {
 		return fmt.Errorf("recording on the Service what was made for it: %w", err)
 	}
-	stored, err := r.kube.CoreV1().Services(q.Service.Namespace).Patch(ctx, q.Service.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	client := r.kube.CoreV1().Services(req.Service.Namespace)
+	stored, err := client.Patch(ctx, req.Service.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("recording on the Service what was made for it: %w", err)
 	}
 	// The stored Service lacks annotations translated from portable ones.
-	updated := q.Service.DeepCopy()
+	updated := req.Service.DeepCopy()
 	updated.ResourceVersion = stored.ResourceVersion
 	if updated.Annotations == nil {
 		updated.Annotations = map[string]string{}
@@ -151,6 +147,6 @@ func (r *reconciler) annotate(ctx context.Context, q *services.Request, changes 
 			delete(updated.Annotations, key)
 		}
 	}
-	q.Service = updated
+	req.Service = updated
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,39 +58,26 @@ func (p policies) selectBy(ours bool) (list []policy) {
 	return list
 }
 
-type kind int
+// parameter is a parameter of a method: the form of its values, and what is wrong with others.
+type parameter struct {
+	form    *regexp.Regexp
+	problem string
+}
 
-const (
-	anyText kind = iota
-	flag
-	mode
-	size
-	duration
+var (
+	anyText  = parameter{regexp.MustCompile(""), ""}
+	flag     = parameter{regexp.MustCompile("^true$"), "is a flag; write it alone"}
+	mode     = parameter{regexp.MustCompile("^(insert|rewrite|prefix)$"), "has to be insert, rewrite or prefix"}
+	size     = parameter{regexp.MustCompile("^[0-9]+[kmg]?$"), `has to be a number with k, m, g or nothing behind it, such as "200k"`}
+	duration = parameter{regexp.MustCompile("^[0-9]+(us|ms|[smhd])?$"), `has to be a time such as "30m"`}
 )
 
 // parametersOf returns the parameters of a method.
-func parametersOf(method string) map[string]kind {
+func parametersOf(method string) map[string]parameter {
 	if method == methodCookie {
-		return map[string]kind{"cookie-name": anyText, "mode": mode, "domain": anyText, "nocache": flag, "indirect": flag, "postonly": flag}
+		return map[string]parameter{"cookie-name": anyText, "mode": mode, "domain": anyText, "nocache": flag, "indirect": flag, "postonly": flag}
 	}
-	return map[string]kind{"tablesize": size, "expire": duration}
-}
-
-// problemWith returns what is wrong with a value, or "".
-func (k kind) problemWith(value string) string {
-	unit := strings.TrimLeft(value, "0123456789")
-	number := len(unit) < len(value)
-	switch {
-	case k == flag && value != "true":
-		return "is a flag; write it alone"
-	case k == mode && !slices.Contains([]string{"insert", "rewrite", "prefix"}, value):
-		return "has to be insert, rewrite or prefix"
-	case k == size && (!number || !slices.Contains([]string{"", "k", "m", "g"}, unit)):
-		return `has to be a number with k, m, g or nothing behind it, such as "200k"`
-	case k == duration && (!number || !slices.Contains([]string{"", "us", "ms", "s", "m", "h", "d"}, unit)):
-		return `has to be a time such as "30m"`
-	}
-	return ""
+	return map[string]parameter{"tablesize": size, "expire": duration}
 }
 
 func parseParameters(method, text string) (map[string]string, error) {
@@ -100,8 +88,8 @@ func parseParameters(method, text string) (map[string]string, error) {
 	known := parametersOf(method)
 	for item := range strings.SplitSeq(text, ",") {
 		name, value, given := strings.Cut(strings.TrimSpace(item), "=")
-		k, legal := known[name]
-		if !given && k == flag {
+		p, legal := known[name]
+		if !given && p == flag {
 			value = "true"
 		}
 		switch {
@@ -111,8 +99,8 @@ func parseParameters(method, text string) (map[string]string, error) {
 			return nil, fmt.Errorf("holds %q without a value; write %s=value", name, name)
 		case strings.ContainsAny(value, " \t=&\"'\\#"):
 			return nil, fmt.Errorf("holds %q, in whose value blanks and = & \" ' \\ # are not allowed", name)
-		case k.problemWith(value) != "":
-			return nil, fmt.Errorf("holds %q, which %s", name, k.problemWith(value))
+		case !p.form.MatchString(value):
+			return nil, fmt.Errorf("holds %q, which %s", name, p.problem)
 		}
 		if _, twice := found[name]; twice {
 			return nil, fmt.Errorf("holds %q twice", name)
@@ -188,9 +176,9 @@ func (n network) methods() (list []string, known bool) {
 }
 
 // judgeStickiness checks the requested stickiness against the network and policies created by hand.
-func judgeStickiness(d *spec, lb *loadBalancer) (findings []services.Finding, err error) {
+func judgeStickiness(lb *observed) (findings []services.Finding, err error) {
 	methods, known := lb.network.methods()
-	for port, want := range d.sticky {
+	for port, want := range lb.settings.sticky {
 		if known && !slices.ContainsFunc(methods, func(m string) bool { return strings.EqualFold(m, want.Method) }) {
 			problem := &schema.Problem{Place: "annotation " + annotationStickiness, Value: want.Method, Reason: fmt.Sprintf(
 				"is not supported on network %s, whose load balancer has %s", lb.network.Name, strings.Join(methods, ", "))}
@@ -212,18 +200,23 @@ func judgeStickiness(d *spec, lb *loadBalancer) (findings []services.Finding, er
 	return findings, nil
 }
 
+// stickyPolicies makes the policies of rules.
+type stickyPolicies struct {
+	*inventories
+	records *records
+}
+
 // readPolicies reads the rules' policies if the Service requests any or may have had some.
-func (r *reconciler) readPolicies(ctx context.Context, q services.Request, lb *loadBalancer) error {
-	s, _, _ := parseSettings(q.Service)
-	wanted := s.Stickiness != "" || s.Sticky || slices.ContainsFunc(lb.rules, func(found rule) bool {
-		seen, _ := r.policies.Peek(found.ID)
+func (s *stickyPolicies) readPolicies(ctx context.Context, req services.Request, lb *observed) error {
+	wanted := lb.settings.Stickiness != "" || lb.settings.Sticky || slices.ContainsFunc(lb.rules, func(found rule) bool {
+		seen, _ := s.policies.Peek(found.ID)
 		return len(seen.selectBy(true)) > 0
 	})
-	if !wanted || (q.Purpose != services.Ensure && q.Purpose != services.Plan) {
+	if !wanted || (req.Purpose != services.Ensure && req.Purpose != services.Plan) {
 		return nil
 	}
 	for _, found := range lb.rules {
-		p, err := r.policies.Get(ctx, found.ID, inventory.Query{MaxAge: observedMaxAge})
+		p, err := s.policies.Get(ctx, found.ID, inventory.Query{MaxAge: observedMaxAge})
 		if isDenied(err) {
 			lb.noPolicies = true
 			return nil
@@ -237,8 +230,8 @@ func (r *reconciler) readPolicies(ctx context.Context, q services.Request, lb *l
 }
 
 // policyChanges returns the changes of a rule's policies. Policies created by hand stay, and none are added to them.
-func (r *reconciler) policyChanges(lb *loadBalancer, d spec, w wantedRule, ruleID string) (list []lbChange) {
-	want, asked := d.sticky[w.Port]
+func (s *stickyPolicies) policyChanges(lb *observed, w wantedRule, ruleID string) (list []lbChange) {
+	want, asked := lb.settings.sticky[w.Port]
 	found := lb.policies[ruleID]
 	if lb.noPolicies || (asked && len(found.selectBy(false)) > 0) {
 		return nil
@@ -248,72 +241,67 @@ func (r *reconciler) policyChanges(lb *loadBalancer, d spec, w wantedRule, ruleI
 			asked = false // duplicates are deleted
 			continue
 		}
-		list = append(list, r.policyDeletion(d, ruleID, p))
+		list = append(list, s.policyDeletion(ruleID, p))
 	}
 	if asked {
-		list = append(list, r.policyCreation(d, w, want))
+		list = append(list, s.policyCreation(w, want))
 	}
 	return list
 }
 
 // policyCreation creates a policy. Its rule may be new.
-func (r *reconciler) policyCreation(d spec, w wantedRule, want stickiness) lbChange {
+func (s *stickyPolicies) policyCreation(w wantedRule, want stickiness) lbChange {
 	what := "stickiness policy of load balancer rule " + w.Name
-	c := newChange(contract.PlanCreate, what, want.Method, func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
-		at := slices.IndexFunc(lb.rules, func(found rule) bool {
-			return found.port() == w.Port && lb.address != nil && found.AddressID == lb.address.ID
-		})
-		if lb.isRefused(w.Port) || at < 0 {
+	c := newChange(contract.PlanCreate, what, want.Method, nil, want, func(ctx context.Context, req *services.Request, lb *observed) error {
+		found, there := lb.findRule(w)
+		if !there {
 			return nil // its rule was refused
 		}
-		if err := r.annotate(ctx, q, map[string]any{annotationSticky: "true"}); err != nil {
+		if err := s.records.annotate(ctx, req, map[string]any{annotationSticky: "true"}); err != nil {
 			return err
 		}
-		p := params{"lbruleid": lb.rules[at].ID, "name": w.Name, "methodname": want.Method, "description": managedPolicy}
+		p := params{"lbruleid": found.ID, "name": w.Name, "methodname": want.Method, "description": managedPolicy}
 		for n, name := range slices.Sorted(maps.Keys(want.Params)) {
 			number := strconv.Itoa(n)
 			p["param["+number+"].name"], p["param["+number+"].value"] = name, want.Params[name]
 		}
-		c := change{network: d.network.key(), owner: d.name, what: "creating the " + what, command: "createLBStickinessPolicy", params: p}
-		err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
-		r.policies.Invalidate(lb.rules[at].ID)
-		if isDenied(err) {
-			q.Report(services.Warning(eventIgnored, "annotation %s has no effect at port %d: %v", annotationStickiness, w.Port, err))
+		err := s.api.jobs.run(ctx, lb.command("creating the "+what, "createLBStickinessPolicy", p))
+		s.policies.Invalidate(found.ID)
+		switch {
+		case isDenied(err):
+			req.Report(services.Warning(eventIgnored, "annotation %s has no effect at port %d: %v", annotationStickiness, w.Port, err))
 			return nil
-		}
-		if isPortRefused(err) {
-			q.Report(services.Warning(eventRefused, "port %d has no stickiness: %v", w.Port, err))
+		case isPortRefused(err):
+			req.Report(services.Warning(eventRefused, "port %d has no stickiness: %v", w.Port, err))
 			lb.problems = append(lb.problems, err)
 			return nil
 		}
 		return err
 	})
 	c.Creates = true
-	return withCompare(c, nil, want)
+	return c
 }
 
 // policyDeletion deletes a policy.
-func (r *reconciler) policyDeletion(d spec, ruleID string, p policy) lbChange {
+func (s *stickyPolicies) policyDeletion(ruleID string, p policy) lbChange {
 	what := "stickiness policy " + p.Name
-	c := newChange(contract.PlanDelete, what, p.Method, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
-		c := change{network: d.network.key(), owner: d.name, what: "deleting the " + what, command: "deleteLBStickinessPolicy", params: params{"id": p.ID}}
-		err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
-		r.policies.Invalidate(ruleID)
-		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
-			return err
-		}
-		left := lb.policies[ruleID]
-		left.All = slices.DeleteFunc(slices.Clone(left.All), func(o policy) bool { return o.ID == p.ID })
-		lb.policies[ruleID] = left
-		return nil
-	})
-	return withCompare(c, p.stickiness, nil)
+	return newChange(contract.PlanDelete, what, p.Method, p.stickiness, nil,
+		func(ctx context.Context, _ *services.Request, lb *observed) error {
+			err := s.api.jobs.run(ctx, lb.command("deleting the "+what, "deleteLBStickinessPolicy", params{"id": p.ID}))
+			s.policies.Invalidate(ruleID)
+			if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+				return err
+			}
+			left := lb.policies[ruleID]
+			left.All = slices.DeleteFunc(slices.Clone(left.All), func(o policy) bool { return o.ID == p.ID })
+			lb.policies[ruleID] = left
+			return nil
+		})
 }
 
-// removeStickyAnnotation removes the annotation from a Service whose rules have no more policies of ours.
-func (r *reconciler) removeStickyAnnotation(ctx context.Context, q *services.Request, lb *loadBalancer, d spec) error {
-	s, _, _ := parseSettings(q.Service)
-	if q.Purpose != services.Ensure || !s.Sticky || len(d.sticky) > 0 || lb.noPolicies {
+// removeAnnotation removes the annotation from a Service whose rules have no more policies of ours.
+func (s *stickyPolicies) removeAnnotation(ctx context.Context, req *services.Request, lb *observed) error {
+	if req.Purpose != services.Ensure || !lb.settings.Sticky || len(lb.settings.sticky) > 0 || lb.noPolicies {
 		return nil
 	}
 	for _, p := range lb.policies {
@@ -321,7 +309,7 @@ func (r *reconciler) removeStickyAnnotation(ctx context.Context, q *services.Req
 			return nil
 		}
 	}
-	return r.annotate(ctx, q, map[string]any{annotationSticky: nil})
+	return s.records.annotate(ctx, req, map[string]any{annotationSticky: nil})
 }
 
 func (a *api) policiesOf(ctx context.Context, ruleID string) (policies, error) {

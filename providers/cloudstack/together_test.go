@@ -16,7 +16,7 @@ import (
 // together is a deletion that was planned before another one had begun.
 type together struct {
 	request services.Request
-	lb      *loadBalancer
+	lb      *observed
 	changes []lbChange
 }
 

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 )
 
 // TestUglyNames: types are those of CloudStack's own controller, cut where it writes a label that Kubernetes refuses, as are zones.
@@ -16,9 +17,9 @@ func TestUglyNames(t *testing.T) {
 	for _, ugly := range conformance.UglyNames(63) {
 		want := strings.NewReplacer("-", "", ".", "", "_", "").Replace(ugly)
 		assert.Equal(t, want[:min(len(want), 63)], instanceType(ugly))
-		assert.Empty(t, validation.IsValidLabelValue(label(ugly)), ugly)
+		assert.Empty(t, validation.IsValidLabelValue(nodes.LabelValue(ugly)), ugly)
 		if len(validation.IsValidLabelValue(ugly)) == 0 {
-			assert.Equal(t, ugly, label(ugly))
+			assert.Equal(t, ugly, nodes.LabelValue(ugly))
 		}
 	}
 }
