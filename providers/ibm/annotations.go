@@ -1,6 +1,7 @@
 package ibm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -195,7 +196,7 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.Record }, schema.AnnotationRow{
 		Key: annotationRecord, Changes: schema.Written, Spec: schema.Spec{
 			Help:  "What annotations and source ranges set in the cloud, so that it is taken back when they are removed, and the load balancer of a chosen name. Ours.",
-			Check: matches(regexp.MustCompile(`^[a-z-]+(=[0-9A-Za-z_.~+%/-]+)?(,[a-z-]+(=[0-9A-Za-z_.~+%/-]+)?)*$`), "is no list of what was set"),
+			Check: matches(recordForm, "is no list of what was set"),
 		},
 	}),
 }
@@ -258,12 +259,14 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	if _, _, bad := s.selector(); bad != nil {
 		warned = append(warned, bad)
 	}
-	w, p := s.judge(service)
-	return s, errors.Join(append(warned, w...)...), errors.Join(append(problems, p...)...)
+	told, refused := serviceFields.Judge(service, map[string]string{annotationFeatures: strings.Join(s.features(), ",")})
+	problems = append(problems, s.judge()...)
+	problems = append(problems, s.judgeService(service)...)
+	return s, errors.Join(append(warned, schema.Problems(told)...)...), errors.Join(append(problems, refused)...)
 }
 
-// judge is about what settings and the Service mean together.
-func (s settings) judge(service *v1.Service) (warned, problems []error) {
+// judge is about what settings mean together.
+func (s settings) judge() (problems []error) {
 	if s.hasProxy() && s.isNetwork() {
 		problems = append(problems, refuseFor(annotationFeatures, s.Features, "a network load balancer sends no header of the PROXY protocol"))
 	}
@@ -286,33 +289,22 @@ func (s settings) judge(service *v1.Service) (warned, problems []error) {
 	if s.isNetwork() && len(words(s.Subnets)) > 1 {
 		problems = append(problems, refuseFor(annotationSubnets, s.Subnets, "a network load balancer is in one subnet"))
 	}
-	w, p := s.judgeService(service)
-	return append(warned, w...), append(problems, p...)
+	return problems
 }
 
-func problemOf(place, value, reason string) error {
-	return &schema.Problem{Place: place, Value: value, Reason: reason}
-}
-
-// judgeService is about the fields of the Service.
-func (s settings) judgeService(service *v1.Service) (warned, problems []error) {
-	field := func(place, value, format string, args ...any) error {
-		return problemOf(place, value, fmt.Sprintf(format, args...))
-	}
+// judgeService is about the ports and the source ranges of the Service.
+func (s settings) judgeService(service *v1.Service) (problems []error) {
 	for _, p := range service.Spec.Ports {
 		if p.Protocol == v1.ProtocolUDP && s.isNetwork() && s.CheckUDP == 0 && !isLocal(service) {
 			problems = append(problems, refuseFor(annotationCheckUDP, "", "is required with UDP and externalTrafficPolicy Cluster: name a port that answers TCP or HTTP"))
 		}
 	}
 	if err := ibmlimits.Listeners.CheckNumber(len(service.Spec.Ports)); err != nil {
-		problems = append(problems, field("spec.ports", strconv.Itoa(len(service.Spec.Ports)), "%v", err))
+		problems = append(problems, &schema.Problem{Place: "spec.ports", Value: strconv.Itoa(len(service.Spec.Ports)), Reason: err.Error()})
 	}
 	problems = append(problems, s.judgeAccess(service)...)
-	if _, err := s.ranges(service); err != nil {
-		problems = append(problems, err)
-	}
-	told, refused := serviceFields.Judge(service, map[string]string{annotationFeatures: strings.Join(s.features(), ",")})
-	return schema.Problems(told), append(problems, refused)
+	_, err := s.ranges(service)
+	return append(problems, err)
 }
 
 // checkService implements registry.Provider.CheckService.
@@ -321,16 +313,9 @@ func checkService(_ registry.Inputs, service *v1.Service) (warnings, err error) 
 	return warnings, err
 }
 
-func orDefault(value, usual int) int {
-	if value == 0 {
-		return usual
-	}
-	return value
-}
-
-func (s settings) delay() int   { return orDefault(s.Delay, usualDelay) }
-func (s settings) timeout() int { return orDefault(s.Timeout, usualTimeout) }
-func (s settings) retries() int { return orDefault(s.Retries, usualRetries) }
+func (s settings) delay() int   { return cmp.Or(s.Delay, usualDelay) }
+func (s settings) timeout() int { return cmp.Or(s.Timeout, usualTimeout) }
+func (s settings) retries() int { return cmp.Or(s.Retries, usualRetries) }
 
 // quota is how many nodes of each zone receive traffic; 0 means all.
 func (s settings) quota() int {

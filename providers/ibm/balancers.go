@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
@@ -60,14 +62,6 @@ type profile struct {
 }
 
 func (lb *loadBalancer) isNetwork() bool { return lb.Profile.Family == familyNetwork }
-
-// subnets returns the load balancer's subnets, by ID.
-func (lb *loadBalancer) subnets() (ids []string) {
-	for _, n := range lb.Subnets {
-		ids = append(ids, n.ID)
-	}
-	return ids
-}
 
 // isBusy reports whether the cloud is working on it, and refuses other changes.
 func (lb *loadBalancer) isBusy() bool {
@@ -178,57 +172,51 @@ func (d *details) copyTo(lb *loadBalancer) {
 
 // clone returns a copy that shares no mutable parts.
 func (d *details) clone() *details {
+	if d == nil {
+		return nil
+	}
 	return &details{id: d.id, listeners: slices.Clone(d.listeners), pools: slices.Clone(d.pools)}
 }
 
 // shownParts summarizes the listeners and pools named in the load balancer itself; it changes when one is added, removed or renamed.
 func (lb *loadBalancer) shownParts() string {
-	set := map[string]bool{}
+	var parts []string
 	for _, l := range lb.Listeners {
-		set["l "+l.ID] = true
+		parts = append(parts, "l "+l.ID)
 	}
 	for _, p := range lb.Pools {
-		set["p "+p.ID+" "+p.Name] = true
+		parts = append(parts, "p "+p.ID+" "+p.Name)
 	}
-	return strings.Join(sortedKeys(set), ",")
+	slices.Sort(parts)
+	return strings.Join(slices.Compact(parts), ",")
 }
 
 // sameAs reports whether two reads of a load balancer show equal mutable fields.
 func (lb *loadBalancer) sameAs(listed *loadBalancer) bool {
-	ids := func(list []reference) []string {
-		var all []string
-		for _, n := range list {
-			all = append(all, n.ID)
-		}
-		return all
-	}
 	return lb.shownParts() == listed.shownParts() &&
-		services.SameSet(lb.subnets(), listed.subnets()) && services.SameSet(ids(lb.Groups), ids(listed.Groups))
+		services.SameSet(idsOf(lb.Subnets), idsOf(listed.Subnets)) && services.SameSet(idsOf(lb.Groups), idsOf(listed.Groups))
 }
 
 // balancers reads the load balancers of the account and region, and their parts.
 type balancers struct {
-	api   *api
+	api *api
+	// instances tell whether the credential still sees the cluster's VPC: if not, missing objects may exist.
+	instances *instances
+
 	known *inventory.Inventory[string, *loadBalancer]
 	parts *inventory.Inventory[string, *details]
 	// groups reads the security groups of the VPC.
 	groups *inventory.Inventory[string, securityGroup]
-	// seen are the IDs of groups whose rules this process has written or read alone; released is since when a deletion waits for a group
-	// that still shows a detached load balancer.
-	seen, released sync.Map
-	room           *waiting.Room[string, *loadBalancer]
-	// sees returns an error if the credential no longer sees the cluster's VPC, so that missing objects may exist.
-	sees func(ctx context.Context, maxAge time.Duration) error
-
-	groupLock sync.Mutex
-	group     string
+	room   *waiting.Room[string, *loadBalancer]
+	// group is the ID of the resource group.
+	group atomic.Value
 }
 
 // pace is the polling of a load balancer that the cloud works on, which takes about 30 s for each write.
 func pace() waiting.Pace { return waiting.Pace{Least: 3 * time.Second, Most: 10 * time.Second} }
 
-func newBalancers(a *api, sees func(context.Context, time.Duration) error) *balancers {
-	b := &balancers{api: a, sees: sees}
+func newBalancers(a *api, i *instances) *balancers {
+	b := &balancers{api: a, instances: i}
 	b.known = inventory.New(inventory.Source[string, *loadBalancer]{
 		Kind: "load balancer", ID: func(lb *loadBalancer) string { return lb.ID }, List: a.loadBalancers, Get: b.loadBalancer, Wrote: (*loadBalancer).sameAs,
 		Indexes: map[string]func(*loadBalancer) []string{indexName: func(lb *loadBalancer) []string { return []string{lb.Name} }},
@@ -251,16 +239,21 @@ func (a *api) loadBalancers(ctx context.Context) ([]*loadBalancer, int, error) {
 	return list[*loadBalancer](ctx, a, "load_balancers", "/load_balancers", url.Values{})
 }
 
-// loadBalancer reads a load balancer. It counts as gone only if the credential still sees the VPC.
+// read reads an object of the VPC. It counts as gone only if the credential still sees the VPC.
+func (b *balancers) read(ctx context.Context, what, path string, out any) error {
+	err := b.api.call(ctx, request{what: what, method: http.MethodGet, path: path}, out)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		if doubt := b.instances.seesVPC(ctx, proofMaxAge); doubt != nil {
+			return cloudapi.Unclear(what, "it is not found, which does not prove that it is gone: %s", doubt)
+		}
+	}
+	return err
+}
+
+// loadBalancer reads a load balancer.
 func (b *balancers) loadBalancer(ctx context.Context, id string) (*loadBalancer, error) {
 	lb, what := &loadBalancer{}, "reading load balancer "+id
-	err := b.api.call(ctx, request{what: what, method: http.MethodGet, path: "/load_balancers/" + url.PathEscape(id)}, lb)
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		if doubt := b.sees(ctx, proofMaxAge); doubt != nil {
-			return nil, cloudapi.Unclear(what, "it is not found, which does not prove that it is gone: %s", doubt)
-		}
-		return nil, err
-	}
+	err := b.read(ctx, what, "/load_balancers/"+url.PathEscape(id), lb)
 	if err == nil && (lb.ID != id || lb.Provisioning == "") {
 		err = cloudapi.Unclear(what, "the answer is about another load balancer")
 	}
@@ -295,6 +288,32 @@ func (b *balancers) details(ctx context.Context, id string) (*details, error) {
 	return d, waiting.Together(reads...)
 }
 
+// maxDisagreements bounds how often a load balancer and its listings are read again where they do not show the same.
+const maxDisagreements = 2
+
+// partsOf reads listeners, pools and members, unless what is known of them still is what the load balancer shows. Where that shows others
+// even when both are read again, somebody changes it just now, or one of the answers is old: nothing is computed from either.
+func (b *balancers) partsOf(ctx context.Context, lb *loadBalancer) (*loadBalancer, *details, error) {
+	d, err := b.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
+	for try := 0; err == nil && d.summary() != lb.shownParts(); try++ {
+		if try == maxDisagreements {
+			return lb, nil, cloudproviderapi.NewRetryError("the load balancer "+lb.Name+" and its listings show different listeners or pools", lookAgain)
+		}
+		if d, err = b.parts.Get(ctx, lb.ID, inventory.Query{}); err != nil || d.summary() == lb.shownParts() {
+			break
+		}
+		now, readErr := b.known.Get(ctx, lb.ID, inventory.Query{})
+		switch {
+		case errors.Is(readErr, cloudapi.ErrNotFound):
+			return lb, nil, services.ErrGone
+		case readErr != nil:
+			return lb, nil, readErr
+		}
+		lb = now
+	}
+	return lb, d, cloudapi.NotAbsence(err)
+}
+
 // readUnpaged reads a listing without pages.
 func readUnpaged[T any](ctx context.Context, a *api, what, path, key string) ([]T, error) {
 	var raw json.RawMessage
@@ -311,10 +330,7 @@ func (b *balancers) resourceGroup(ctx context.Context) (string, error) {
 	if groupID.MatchString(name) {
 		return name, nil
 	}
-	b.groupLock.Lock()
-	known := b.group
-	b.groupLock.Unlock()
-	if known != "" {
+	if known, is := b.group.Load().(string); is {
 		return known, nil
 	}
 	const what = "looking for the resource group"
@@ -330,8 +346,6 @@ func (b *balancers) resourceGroup(ctx context.Context) (string, error) {
 		return "", &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: what, Message: strconv.Itoa(len(said.Resources)) + " resource groups match name: " + name +
 			"; check g2ResourceGroupName, and whether the credential has the role Viewer on the resource group"}
 	}
-	b.groupLock.Lock()
-	defer b.groupLock.Unlock()
-	b.group = said.Resources[0].ID
-	return b.group, nil
+	b.group.Store(said.Resources[0].ID)
+	return said.Resources[0].ID, nil
 }

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmsim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -131,7 +132,7 @@ func TestAnnotationChecklist(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(c.HTTP.Close)
 			b := conformance.NewBench(t)
-			c.loadBalancers.Events, c.reconciler.kube = b.Recorder, b.Kube
+			c.begin(cloudbase.Begun{Kube: b.Kube, Events: b.Recorder, Stop: t.Context().Done()})
 			node := &v1.Node{}
 			node.Name, node.Spec.ProviderID = "node-1", ibmsim.ProviderID(sim.AddInstance("node-1"))
 			node.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.4"}}
@@ -153,7 +154,7 @@ func TestExamples(t *testing.T) {
 	for _, s := range conformance.Examples(t, examples, checkService) {
 		set, _, err := parseSettings(s)
 		require.NoError(t, err)
-		assert.Len(t, set.ports(s), len(s.Spec.Ports))
+		assert.Len(t, set.ports(s, set.isNetwork()), len(s.Spec.Ports))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,6 +23,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // A load balancer is reached only as its security groups allow. A Service with source ranges has a group of its own, which takes the place
@@ -142,17 +144,18 @@ func outboundRules() (list []rule) {
 
 // judgeAccess is about source ranges and security groups, as far as they are known without a look at the cloud.
 func (s settings) judgeAccess(service *v1.Service) (problems []error) {
-	const field = "spec.loadBalancerSourceRanges"
 	ranges := service.Spec.LoadBalancerSourceRanges
+	refuseRanges := func(value, reason string) {
+		problems = append(problems, &schema.Problem{Place: "spec.loadBalancerSourceRanges", Value: value, Reason: reason})
+	}
 	networks, err := sources(service)
 	switch groups := s.groupNames(); {
 	case err != nil:
-		problems = append(problems, problemOf(field, strings.Join(ranges, ","), err.Error()))
+		refuseRanges(strings.Join(ranges, ","), err.Error())
 	case len(ranges) > 0 && s.Groups != "":
-		problems = append(problems, problemOf(field, strings.Join(ranges, ","), "cannot be enforced beside "+annotationGroups+", whose groups decide; leave one of the two out"))
-	case len(rulesFor(s.ports(service), networks)) > ibmlimits.Rules.Max:
-		problems = append(problems, problemOf(field, strconv.Itoa(len(ranges)), fmt.Sprintf(
-			"a security group takes %d rules, and each network needs one for each port", ibmlimits.Rules.Max)))
+		refuseRanges(strings.Join(ranges, ","), "cannot be enforced beside "+annotationGroups+", whose groups decide; leave one of the two out")
+	case len(rulesFor(s.ports(service, s.isNetwork()), networks)) > ibmlimits.Rules.Max:
+		refuseRanges(strconv.Itoa(len(ranges)), fmt.Sprintf("a security group takes %d rules, and each network needs one for each port", ibmlimits.Rules.Max))
 	case s.Groups != "" && (len(groups) == 0 || slices.Contains(groups, "")):
 		problems = append(problems, refuseFor(annotationGroups, s.Groups, "is no list of names or IDs of security groups"))
 	case len(groups) > ibmlimits.Groups.Max:
@@ -168,87 +171,91 @@ func (a *api) securityGroups(ctx context.Context) ([]securityGroup, int, error) 
 	return list[securityGroup](ctx, a, "security_groups", "/security_groups", url.Values{"vpc.name": {a.config.VPC}})
 }
 
-// securityGroup reads one. It is gone only where the credential still sees the VPC.
+// securityGroup reads one.
 func (b *balancers) securityGroup(ctx context.Context, id string) (g securityGroup, err error) {
 	what := "reading security group " + id
-	err = b.api.call(ctx, request{what: what, method: http.MethodGet, path: "/security_groups/" + url.PathEscape(id)}, &g)
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		if doubt := b.sees(ctx, proofMaxAge); doubt != nil {
-			return g, cloudapi.Unclear(what, "it is not found, which does not prove that it is gone: %s", doubt)
-		}
-		return g, err
-	}
+	err = b.read(ctx, what, "/security_groups/"+url.PathEscape(id), &g)
 	if err == nil && (g.ID != id || g.Rules == nil) {
 		err = cloudapi.Unclear(what, "the answer is about another group, or has no rules")
 	}
 	return g, err
 }
 
-// groupToDelete finds it where the Service goes. A credential that may not look at groups has made none.
-func (r *reconciler) groupToDelete(ctx context.Context, service *v1.Service) (*securityGroup, error) {
-	s, _, _ := parseSettings(service)
-	g, err := r.ownGroup(ctx, service, inventory.Query{MaxAge: unlistedMaxAge})
+// securityGroups are those of load balancers.
+type securityGroups struct {
+	*balancers
+	records *records
+	writer  *writer
+	// seen are the IDs of groups whose rules this process has written or read alone, and of load balancers whose groups it has; released
+	// is since when a deletion waits for a group that still shows a detached load balancer.
+	seen, released sync.Map
+}
+
+// findToDelete finds it where the Service goes. A credential that may not look at groups has made none.
+func (sg *securityGroups) findToDelete(ctx context.Context, service *v1.Service, s settings) (*securityGroup, error) {
+	g, err := sg.findOwn(ctx, service, inventory.Query{MaxAge: unlistedMaxAge})
 	if errors.Is(err, cloudapi.ErrUnauthorized) && !s.ranged && !s.isRecorded(recordRanges) {
 		return nil, nil //nolint:nilnil // nil is a group that does not exist
 	}
 	return g, err
 }
 
-// listedGroup finds the Service's own group; nil is none.
-func (r *reconciler) listedGroup(ctx context.Context, service *v1.Service, q inventory.Query) (*securityGroup, error) {
-	found, err := r.groups.Find(ctx, indexName, groupName(r.config.Cluster, service), q)
+// findListed finds the Service's own group; nil is none.
+func (sg *securityGroups) findListed(ctx context.Context, service *v1.Service, q inventory.Query) (*securityGroup, error) {
+	found, err := sg.groups.Find(ctx, indexName, groupName(sg.api.config.Cluster, service), q)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
 	return &found[0], nil
 }
 
-// ownGroup is the Service's own group, whose rules are to be compared; nil is none. A listing may be behind writes, which does not show
+// findOwn is the Service's own group, whose rules are to be compared; nil is none. A listing may be behind writes, which does not show
 // where this process made none, or does not know what came of one: then the group is read alone, once.
-func (r *reconciler) ownGroup(ctx context.Context, service *v1.Service, q inventory.Query) (*securityGroup, error) {
-	g, err := r.listedGroup(ctx, service, q)
+func (sg *securityGroups) findOwn(ctx context.Context, service *v1.Service, q inventory.Query) (*securityGroup, error) {
+	g, err := sg.findListed(ctx, service, q)
 	if err != nil || g == nil {
 		return nil, err
 	}
-	if _, known := r.seen.Load(g.ID); known {
+	if _, known := sg.seen.Load(g.ID); known {
 		return g, nil
 	}
-	now, err := r.securityGroup(ctx, g.ID)
+	now, err := sg.securityGroup(ctx, g.ID)
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
-		r.forgetGroup(g.ID)
+		sg.forget(g.ID)
 		return nil, nil //nolint:nilnil // nil is a group that does not exist
 	case err != nil:
 		return nil, err
 	}
-	r.noteGroup(now)
+	sg.note(now)
 	return &now, nil
 }
 
-// noteGroup notes a group as it is for sure. Listings that tell otherwise are behind for a while.
-func (r *reconciler) noteGroup(g securityGroup) {
-	r.groups.Put(g)
-	r.seen.Store(g.ID, nil)
+// note notes a group as it is for sure. Listings that tell otherwise are behind for a while.
+func (sg *securityGroups) note(g securityGroup) {
+	sg.groups.Put(g)
+	sg.seen.Store(g.ID, nil)
 }
 
-// invalidateGroup notes that it is not known what a group is like.
-func (r *reconciler) invalidateGroup(id string) {
-	r.groups.Doubt(id)
-	r.seen.Delete(id)
+// invalidate notes that it is not known what a group is like.
+func (sg *securityGroups) invalidate(id string) {
+	sg.groups.Doubt(id)
+	sg.seen.Delete(id)
 }
 
-// forgetGroup notes that a group is gone.
-func (r *reconciler) forgetGroup(id string) {
-	r.groups.Forget(id)
-	r.seen.Delete(id)
-	r.released.Delete(id)
+// forget notes that a group is gone.
+func (sg *securityGroups) forget(id string) {
+	sg.groups.Forget(id)
+	sg.seen.Delete(id)
+	sg.released.Delete(id)
 }
 
 // access computes who may reach the load balancer of a Service. Nothing is read for one that never asked.
-func (r *reconciler) access(
-	ctx context.Context, q services.Request, s settings, o observation,
+func (sg *securityGroups) access(
+	ctx context.Context, req services.Request, o observed, ports []port,
 ) (a access, findings []services.Finding, err error) {
-	holds := s.isRecorded(recordRanges) || o.lb.hasGroup(groupName(r.config.Cluster, q.Service))
+	s := o.settings
+	holds := s.isRecorded(recordRanges) || o.lb.hasGroup(groupName(sg.api.config.Cluster, req.Service))
 	taken := o.lb != nil && s.isRecorded(annotationGroups) // by an annotation that may be gone
 	if !s.ranged && s.Groups == "" && !holds && !taken {
 		return a, nil, nil
@@ -259,61 +266,63 @@ func (r *reconciler) access(
 	query := inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge}
 	var have *securityGroup
 	if s.ranged || holds {
-		have, err = r.groupFor(ctx, q.Service, o.lb, query)
+		have, err = sg.find(ctx, req.Service, s, o.lb, query)
 	}
 	switch {
 	case err != nil:
 	case s.Groups != "":
-		a, findings, err = r.namedGroups(ctx, s, s.ports(q.Service), query)
+		a, findings, err = sg.namedGroups(ctx, s, ports, query)
 	case s.ranged:
-		a, err = r.ownAccess(ctx, q.Service, have, s.ports(q.Service))
+		a, err = sg.ownAccess(ctx, req.Service, have, ports)
 	case o.lb != nil: // nobody asks any more
-		a, err = r.defaultAccess(ctx)
+		a, err = sg.defaultAccess(ctx)
 	}
 	a.have = have
 	if err == nil {
-		a.has, err = r.groupsOf(ctx, o.lb, a.desiredGroups())
+		a.has, err = sg.groupsOf(ctx, o.lb, a.desiredGroups())
 	}
 	return a, findings, err
 }
 
-// groupFor is the Service's own group, whether listings show it or its load balancer alone; nil is none.
-func (r *reconciler) groupFor(ctx context.Context, service *v1.Service, lb *loadBalancer, q inventory.Query) (*securityGroup, error) {
-	g, err := r.ownGroup(ctx, service, q)
+// find is the Service's own group, whether listings show it or its load balancer alone; nil is none.
+func (sg *securityGroups) find(
+	ctx context.Context, service *v1.Service, s settings, lb *loadBalancer, q inventory.Query,
+) (*securityGroup, error) {
+	g, err := sg.findOwn(ctx, service, q)
 	if err != nil || g != nil || lb == nil {
 		return g, err
 	}
-	return r.unlistedGroup(ctx, service, lb)
+	return sg.findUnlisted(ctx, service, s, lb)
 }
 
 // groupsOf are the groups that a load balancer has, if it is to have some. As with a group's rules, listings may be behind: it is read
 // alone once.
-func (r *reconciler) groupsOf(ctx context.Context, lb *loadBalancer, wanted []reference) ([]reference, error) {
+func (sg *securityGroups) groupsOf(ctx context.Context, lb *loadBalancer, wanted []reference) ([]reference, error) {
 	if lb == nil || len(wanted) == 0 {
 		return nil, nil
 	}
-	if _, seen := r.seen.Load(lb.ID); seen {
-		if known, ok := r.known.Peek(lb.ID); ok { // what was observed may be older
+	if _, seen := sg.seen.Load(lb.ID); seen {
+		if known, ok := sg.known.Peek(lb.ID); ok { // what was observed may be older
 			return known.Groups, nil
 		}
 	}
-	now, err := r.loadBalancer(ctx, lb.ID)
+	now, err := sg.loadBalancer(ctx, lb.ID)
 	if err != nil {
 		return nil, err
 	}
-	r.known.Put(now)
-	r.seen.Store(lb.ID, nil)
+	sg.known.Put(now)
+	sg.seen.Store(lb.ID, nil)
 	return now.Groups, nil
 }
 
-// unlistedGroup finds the Service's own group by its load balancer: a listing may not show yet what was made before this process began. nil
+// findUnlisted finds the Service's own group by its load balancer: a listing may not show yet what was made before this process began. nil
 // is none.
-func (r *reconciler) unlistedGroup(ctx context.Context, service *v1.Service, lb *loadBalancer) (*securityGroup, error) {
-	name := groupName(r.config.Cluster, service)
-	if s, _, _ := parseSettings(service); !s.ranged && !s.isRecorded(recordRanges) {
+func (sg *securityGroups) findUnlisted(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer) (*securityGroup, error) {
+	name := groupName(sg.api.config.Cluster, service)
+	if !s.ranged && !s.isRecorded(recordRanges) {
 		return nil, nil //nolint:nilnil // nil is a group that does not exist
 	}
-	groups, err := r.groupsOf(ctx, lb, []reference{{Name: name}})
+	groups, err := sg.groupsOf(ctx, lb, []reference{{Name: name}})
 	at := slices.IndexFunc(groups, func(n reference) bool { return n.Name == name })
 	if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && at < 0) {
 		return nil, nil //nolint:nilnil // nil is a group that does not exist
@@ -321,11 +330,11 @@ func (r *reconciler) unlistedGroup(ctx context.Context, service *v1.Service, lb 
 	if err != nil {
 		return nil, err
 	}
-	g, err := r.securityGroup(ctx, groups[at].ID)
+	g, err := sg.securityGroup(ctx, groups[at].ID)
 	if err != nil {
 		return nil, cloudapi.NotAbsence(err) // the load balancer has it
 	}
-	r.noteGroup(g)
+	sg.note(g)
 	return &g, nil
 }
 
@@ -342,24 +351,12 @@ func (lb *loadBalancer) takesGroups() error {
 	return fmt.Errorf("load balancer %s takes no security groups, so that neither source ranges nor %s can be enforced; make the Service again", lb.Name, annotationGroups)
 }
 
-// vpc is the ID of the cluster's VPC.
-func (r *reconciler) vpc(ctx context.Context) (string, error) {
-	all, err := r.instances.subnets.All(ctx, inventory.Query{MaxAge: subnetsMaxAge})
-	if err == nil && (len(all) == 0 || all[0].VPC.ID == "") {
-		err = cloudapi.Unclear("looking for the VPC", "no subnet says which it is")
-	}
-	if err != nil {
-		return "", err
-	}
-	return all[0].VPC.ID, nil
-}
-
 // ownAccess is that of source ranges. Nothing is attached before the group is there.
-func (r *reconciler) ownAccess(ctx context.Context, service *v1.Service, have *securityGroup, ports []port) (a access, err error) {
+func (sg *securityGroups) ownAccess(ctx context.Context, service *v1.Service, have *securityGroup, ports []port) (a access, err error) {
 	networks, err := sources(service)
 	if err == nil {
-		a = access{name: groupName(r.config.Cluster, service), rules: rulesFor(ports, networks)}
-		a.vpc, err = r.vpc(ctx)
+		a = access{name: groupName(sg.api.config.Cluster, service), rules: rulesFor(ports, networks)}
+		a.vpc, err = sg.instances.vpc(ctx)
 	}
 	if have != nil {
 		a.groups = []reference{{ID: have.ID, Name: a.name}}
@@ -368,14 +365,14 @@ func (r *reconciler) ownAccess(ctx context.Context, service *v1.Service, have *s
 }
 
 // defaultAccess returns the groups of a load balancer without any setting: the default group of the VPC.
-func (r *reconciler) defaultAccess(ctx context.Context) (a access, err error) {
-	vpc, err := r.vpc(ctx)
+func (sg *securityGroups) defaultAccess(ctx context.Context) (a access, err error) {
+	vpc, err := sg.instances.vpc(ctx)
 	if err != nil {
 		return a, err
 	}
 	const what = "reading the default security group of the VPC"
 	var g reference
-	err = r.api.call(ctx, request{what: what, method: http.MethodGet, path: "/vpcs/" + url.PathEscape(vpc) + "/default_security_group"}, &g)
+	err = sg.api.call(ctx, request{what: what, method: http.MethodGet, path: "/vpcs/" + url.PathEscape(vpc) + "/default_security_group"}, &g)
 	if err == nil && g.ID == "" {
 		err = cloudapi.Unclear(what, "the answer has no ID")
 	}
@@ -386,10 +383,10 @@ func (r *reconciler) defaultAccess(ctx context.Context) (a access, err error) {
 var serviceGroup = regexp.MustCompile(`^` + namePrefix + `.*-[0-9a-f]{32}$`)
 
 // namedGroups are those of the annotation. The groups of Services change and go with them, and are nobody else's to use.
-func (r *reconciler) namedGroups(
+func (sg *securityGroups) namedGroups(
 	ctx context.Context, s settings, ports []port, q inventory.Query,
 ) (a access, findings []services.Finding, err error) {
-	all, err := r.groups.All(ctx, q)
+	all, err := sg.groups.All(ctx, q)
 	if err != nil {
 		return a, nil, err
 	}
@@ -422,22 +419,22 @@ func (r *reconciler) namedGroups(
 
 // accessBefore are the changes that come before all others: a group is made, and its rules are set, before the load balancer changes, which
 // takes minutes. What is allowed longer comes first, as far as the group has room for both.
-func (r *reconciler) accessBefore(d spec) []change {
+func (sg *securityGroups) accessBefore(d desired) []change {
 	a := d.access
 	switch {
 	case a.name == "":
 		return nil
 	case a.have == nil:
-		return []change{r.groupCreation(a)}
+		return []change{sg.creation(a)}
 	}
 	var added, removed []change
 	for _, want := range missingRules(a.rules, a.have.Rules) {
-		c := r.ruleCreation(*a.have, want)
+		c := sg.ruleCreation(*a.have, want)
 		c.Opens = want.ports()
 		added = append(added, c)
 	}
 	for _, extra := range missingRules(a.have.Rules, a.rules) {
-		c := r.ruleDeletion(*a.have, extra)
+		c := sg.ruleDeletion(*a.have, extra)
 		c.Closes = extra.ports()
 		removed = append(removed, c)
 	}
@@ -455,7 +452,7 @@ func (a access) desiredGroups() []reference {
 
 // bindings are the changes of the groups that a load balancer has. It never has none, and more than it takes are refused: what it is to
 // lose goes first only where there is no room.
-func (r *reconciler) bindings(d spec) (all []change) {
+func (sg *securityGroups) bindings(d desired) (all []change) {
 	wanted := d.access.desiredGroups() // one that is made first stands behind its creation, and so only tells plan what will follow
 	if len(wanted) == 0 {
 		return nil
@@ -468,18 +465,18 @@ func (r *reconciler) bindings(d spec) (all []change) {
 	missing, extra := without(wanted, d.access.has), without(d.access.has, wanted)
 	for has := len(d.access.has); len(missing)+len(extra) > 0; {
 		if len(missing) > 0 && (has < ibmlimits.Groups.Max || len(extra) == 0) {
-			all, missing, has = append(all, r.groupBinding(http.MethodPut, missing[0])), missing[1:], has+1
+			all, missing, has = append(all, sg.groupBinding(http.MethodPut, missing[0])), missing[1:], has+1
 			continue
 		}
-		all, extra, has = append(all, r.groupBinding(http.MethodDelete, extra[0])), extra[1:], has-1
+		all, extra, has = append(all, sg.groupBinding(http.MethodDelete, extra[0])), extra[1:], has-1
 	}
 	return all
 }
 
 // accessAfter is the change that comes last: the end of a group that nobody asks for any more.
-func (r *reconciler) accessAfter(d spec) []change {
+func (sg *securityGroups) accessAfter(d desired) []change {
 	if a := d.access; a.have != nil && a.name == "" {
-		return []change{r.groupDeletion(*a.have)}
+		return []change{sg.deletion(*a.have)}
 	}
 	return nil
 }
@@ -491,71 +488,69 @@ func missingRules(list, other []rule) []rule {
 	})
 }
 
-func (r *reconciler) groupCreation(a access) change {
-	what := "creating security group " + a.name
+func (sg *securityGroups) creation(a access) change {
+	object := "security group " + a.name
+	what := "creating " + object
 	asked := map[string]any{"name": a.name, "rules": a.rules, "vpc": reference{ID: a.vpc}}
-	return change{
-		Planned: contract.Planned{Action: contract.PlanCreate, Object: "security group " + a.name}, Creates: true, Replan: true,
-		Compare: func() (before, after any) { return nil, asked },
-		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
+	c := newChange(contract.PlanCreate, object, "", nil, asked,
+		func(ctx context.Context, req *services.Request, o observed) (observed, error) {
 			// By the record it is found when nobody asks for it any more.
-			if err := r.noteBefore(ctx, q, o); err != nil {
+			if err := sg.records.noteBefore(ctx, req, o); err != nil {
 				return o, err
 			}
-			group, err := r.resourceGroup(ctx)
+			group, err := sg.resourceGroup(ctx)
 			if err != nil {
 				return o, err
 			}
 			asked["resource_group"] = reference{ID: group}
 			var made securityGroup
-			err = r.api.call(ctx, request{what: what, method: http.MethodPost, path: "/security_groups", in: asked}, &made)
+			err = sg.api.call(ctx, request{what: what, method: http.MethodPost, path: "/security_groups", in: asked}, &made)
 			if err == nil && (made.ID == "" || made.Rules == nil) {
 				err = cloudapi.Unclear(what, "the answer has no ID")
 			}
 			if err != nil {
-				r.groups.InvalidateAll() // it may have been made
+				sg.groups.InvalidateAll() // it may have been made
 				if errors.Is(err, errDuplicate) {
-					q.Asked(errExists)
+					req.Asked(errExists)
 				}
 				return o, cloudapi.NotAbsence(err)
 			}
-			r.noteGroup(made)
+			sg.note(made)
 			return o, nil
-		},
-	}
+		})
+	c.Replan = true
+	return c
 }
 
-// groupUpdate is a write on a rule of a group. What it makes of the group is noted, as listings may be behind it.
-func (r *reconciler) groupUpdate(
+// update is a write on a rule of a group. What it makes of the group is noted, as listings may be behind it.
+func (sg *securityGroups) update(
 	g securityGroup, detail string, before, after any, write request, makes func([]rule, rule) []rule,
 ) change {
-	return change{
-		Planned: contract.Planned{Action: contract.PlanChange, Object: "security group " + g.Name, Detail: detail},
-		Compare: func() (any, any) { return before, after },
-		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
-			write.what = "changing security group " + g.Name
+	object := "security group " + g.Name
+	write.what = "changing " + object
+	return newChange(contract.PlanChange, object, detail, before, after,
+		func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
 			var made rule
 			var answer any
 			if write.method == http.MethodPost {
 				answer = &made
 			}
-			err := r.api.call(ctx, write, answer)
+			err := sg.api.call(ctx, write, answer)
 			if err == nil && answer != nil && made.ID == "" {
 				err = cloudapi.Unclear(write.what, "the answer has no ID")
 			}
-			known, ok := r.groups.Peek(g.ID)
+			known, ok := sg.groups.Peek(g.ID)
 			if err != nil || !ok {
-				r.invalidateGroup(g.ID)
+				sg.invalidate(g.ID)
 			} else {
 				known.Rules = makes(slices.Clone(known.Rules), made)
-				r.groups.PutPartial(known)
+				sg.groups.PutPartial(known)
 			}
 			if errors.Is(err, cloudapi.ErrNotFound) { // somebody else has changed the group, or it is gone
 				return o, services.ErrGone
 			}
 			return o, err
-		},
-	}
+		})
 }
 
 // ports are those that a rule is about, in a few words.
@@ -572,14 +567,14 @@ func (r rule) text() string {
 	return r.ports() + " " + cmp.Or(r.Remote.CIDR, r.Remote.Address, r.Remote.ID)
 }
 
-func (r *reconciler) ruleCreation(g securityGroup, want rule) change {
-	return r.groupUpdate(g, "rule "+want.text(), nil, want,
+func (sg *securityGroups) ruleCreation(g securityGroup, want rule) change {
+	return sg.update(g, "rule "+want.text(), nil, want,
 		request{method: http.MethodPost, path: "/security_groups/" + url.PathEscape(g.ID) + "/rules", in: want},
 		func(rules []rule, made rule) []rule { return append(rules, made) })
 }
 
-func (r *reconciler) ruleDeletion(g securityGroup, extra rule) change {
-	return r.groupUpdate(g, "rule "+extra.text(), extra, nil,
+func (sg *securityGroups) ruleDeletion(g securityGroup, extra rule) change {
+	return sg.update(g, "rule "+extra.text(), extra, nil,
 		request{method: http.MethodDelete, path: "/security_groups/" + url.PathEscape(g.ID) + "/rules/" + url.PathEscape(extra.ID)},
 		func(rules []rule, _ rule) []rule {
 			return slices.DeleteFunc(rules, func(o rule) bool { return o.ID == extra.ID })
@@ -587,77 +582,74 @@ func (r *reconciler) ruleDeletion(g securityGroup, extra rule) change {
 }
 
 // groupBinding adds a load balancer to a group, or takes it away. The cloud works on the load balancer then as after each other write.
-func (r *reconciler) groupBinding(method string, g reference) change {
+func (sg *securityGroups) groupBinding(method string, g reference) change {
 	add := method == http.MethodPut
 	detail := map[bool]string{true: "attached", false: "detached"}[add]
-	return r.change(contract.PlanChange, "security group "+cmp.Or(g.Name, g.ID), detail, func() (any, any) {
-		return map[string]any{"attached": !add}, map[string]any{"attached": add}
-	}, func(ctx context.Context, _ string, o observation) (observation, error) {
-		path := "/security_groups/" + url.PathEscape(g.ID) + "/targets/" + url.PathEscape(o.lb.ID)
-		err := r.api.call(ctx, request{what: "security group " + cmp.Or(g.Name, g.ID) + " of load balancer " + o.lb.Name, method: method, path: path}, nil)
-		if err != nil {
-			r.seen.Delete(o.lb.ID)
-			return o, err
-		}
-		lb := *o.lb
-		lb.Groups = slices.DeleteFunc(slices.Clone(lb.Groups), func(n reference) bool { return n.ID == g.ID })
-		if add {
-			lb.Groups = append(lb.Groups, g)
-		}
-		o.lb = &lb
-		return o, nil
-	})
+	before, after := map[string]any{"attached": !add}, map[string]any{"attached": add}
+	return sg.writer.change(contract.PlanChange, "security group "+cmp.Or(g.Name, g.ID), detail, before, after,
+		func(ctx context.Context, _ string, o observed) (observed, error) {
+			path := "/security_groups/" + url.PathEscape(g.ID) + "/targets/" + url.PathEscape(o.lb.ID)
+			err := sg.api.call(ctx, request{what: "security group " + cmp.Or(g.Name, g.ID) + " of load balancer " + o.lb.Name, method: method, path: path}, nil)
+			if err != nil {
+				sg.seen.Delete(o.lb.ID)
+				return o, err
+			}
+			lb := *o.lb
+			lb.Groups = slices.DeleteFunc(slices.Clone(lb.Groups), func(n reference) bool { return n.ID == g.ID })
+			if add {
+				lb.Groups = append(lb.Groups, g)
+			}
+			o.lb = &lb
+			return o, nil
+		})
 }
 
-// groupDeletion is the end of a Service's own group, once its load balancer has gone.
-func (r *reconciler) groupDeletion(g securityGroup) change {
-	return change{
-		Planned: contract.Planned{Action: contract.PlanDelete, Object: "security group " + g.Name},
-		Compare: func() (before, after any) { return g, nil },
-		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
-			used, err := r.removeGroup(ctx, g.ID, g.Name)
+// deletion is the end of a Service's own group, once its load balancer has gone.
+func (sg *securityGroups) deletion(g securityGroup) change {
+	return newChange(contract.PlanDelete, "security group "+g.Name, "", g, nil,
+		func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+			used, err := sg.remove(ctx, g.ID, g.Name)
 			if used != "" {
-				q.Report(services.Warning(eventLeft, "security group %s stays: %s still has it", g.Name, used))
+				req.Report(services.Warning(eventLeft, "security group %s stays: %s still has it", g.Name, used))
 			}
 			o.group = nil
 			return o, err
-		},
-	}
+		})
 }
 
-// removeGroup deletes a group that nothing has, and else says what has it.
-func (r *reconciler) removeGroup(ctx context.Context, id, name string) (used string, err error) {
-	now, err := r.securityGroup(ctx, id)
+// remove deletes a group that nothing has, and else says what has it.
+func (sg *securityGroups) remove(ctx context.Context, id, name string) (used string, err error) {
+	now, err := sg.securityGroup(ctx, id)
 	if err == nil {
-		used, err = r.userOf(ctx, now)
+		used, err = sg.userOf(ctx, now)
 	}
 	if err == nil && used == "" {
 		path := "/security_groups/" + url.PathEscape(id)
-		err = r.api.call(ctx, request{what: "deleting security group " + name, method: http.MethodDelete, path: path}, nil)
+		err = sg.api.call(ctx, request{what: "deleting security group " + name, method: http.MethodDelete, path: path}, nil)
 	}
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound), err == nil && used == "":
-		r.forgetGroup(id)
+		sg.forget(id)
 		return "", nil
 	case errors.Is(err, cloudapi.ErrConflict):
-		if used, other := r.groupReferrer(ctx, id); used != "" || other != nil {
+		if used, other := sg.findReferrer(ctx, id); used != "" || other != nil {
 			return used, other
 		}
 	}
-	r.invalidateGroup(id)
+	sg.invalidate(id)
 	return used, err
 }
 
 // userOf says what has a group; "" is nothing. A load balancer may show there for a while that has gone, or has the group no longer, which
 // is waited for.
-func (r *reconciler) userOf(ctx context.Context, g securityGroup) (used string, err error) {
+func (sg *securityGroups) userOf(ctx context.Context, g securityGroup) (used string, err error) {
 	still := ""
 	for _, t := range g.Targets {
 		name := cmp.Or(t.Name, t.ID)
 		if t.Type != boundBalancer {
 			return name, nil
 		}
-		lb, err := r.loadBalancer(ctx, t.ID)
+		lb, err := sg.loadBalancer(ctx, t.ID)
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 			return "", err
 		}
@@ -669,16 +661,16 @@ func (r *reconciler) userOf(ctx context.Context, g securityGroup) (used string, 
 	if still == "" {
 		return "", nil
 	}
-	since, _ := r.released.LoadOrStore(g.ID, time.Now())
+	since, _ := sg.released.LoadOrStore(g.ID, time.Now())
 	if time.Since(since.(time.Time)) > busyPatience { //nolint:forcetypeassert // always one
 		return still, nil // or else one that this credential does not see
 	}
 	return "", cloudproviderapi.NewRetryError("security group "+g.Name+" still shows load balancer "+still, lookAgain)
 }
 
-// groupReferrer says whose rule names a group, which cannot be deleted then; "" is nobody's.
-func (r *reconciler) groupReferrer(ctx context.Context, id string) (string, error) {
-	all, err := r.groups.All(ctx, inventory.Query{MaxAge: observedMaxAge})
+// findReferrer says whose rule names a group, which cannot be deleted then; "" is nobody's.
+func (sg *securityGroups) findReferrer(ctx context.Context, id string) (string, error) {
+	all, err := sg.groups.All(ctx, inventory.Query{MaxAge: observedMaxAge})
 	if err != nil {
 		return "", err
 	}

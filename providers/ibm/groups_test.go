@@ -547,7 +547,7 @@ func TestGroupThatARuleNames(t *testing.T) {
 // userGroup makes a security group as a user does.
 func (w *world) userGroup(name string) {
 	w.t.Helper()
-	vpc, err := w.cloud.reconciler.vpc(w.t.Context())
+	vpc, err := w.cloud.instances.vpc(w.t.Context())
 	require.NoError(w.t, err)
 	require.NoError(w.t, w.cloud.api.call(w.t.Context(), request{
 		what: "making a group", method: http.MethodPost, path: "/security_groups", in: map[string]any{

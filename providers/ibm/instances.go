@@ -59,6 +59,20 @@ type reference struct {
 	Name string `json:"name,omitempty"`
 }
 
+func idsOf(list []reference) (ids []string) {
+	for _, n := range list {
+		ids = append(ids, n.ID)
+	}
+	return ids
+}
+
+func references(ids []string) (list []reference) {
+	for _, id := range ids {
+		list = append(list, reference{ID: id})
+	}
+	return list
+}
+
 // instance holds the fields of a virtual server instance that we use.
 type instance struct {
 	ID         string      `json:"id"`
@@ -149,6 +163,34 @@ func (i *instances) checkAbsence(ctx context.Context, id string) error {
 		return nil
 	}
 	return i.seesVPC(ctx, proofMaxAge)
+}
+
+// inVPC reports whether a load balancer is in the VPC of the cluster.
+func (i *instances) inVPC(ctx context.Context, lb *loadBalancer) (bool, error) {
+	for _, age := range []time.Duration{subnetsMaxAge, observedMaxAge} {
+		all, err := i.subnets.All(ctx, inventory.Query{MaxAge: age})
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(lb.Subnets, func(n reference) bool {
+			return slices.ContainsFunc(all, func(s subnet) bool { return s.ID == n.ID })
+		}) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// vpc is the ID of the cluster's VPC.
+func (i *instances) vpc(ctx context.Context) (string, error) {
+	all, err := i.subnets.All(ctx, inventory.Query{MaxAge: subnetsMaxAge})
+	if err == nil && (len(all) == 0 || all[0].VPC.ID == "") {
+		err = cloudapi.Unclear("looking for the VPC", "no subnet says which it is")
+	}
+	if err != nil {
+		return "", err
+	}
+	return all[0].VPC.ID, nil
 }
 
 // seesVPC returns an error if the credential sees nothing of the cluster's VPC, so that missing objects may exist.
@@ -337,12 +379,6 @@ func (i *instances) receivers(ctx context.Context, list []*v1.Node, network bool
 	return all, others, nil
 }
 
-// target returns a node's target from its instance; empty if there is none or it is unknown.
-func (i *instances) target(ctx context.Context, n *v1.Node, network bool, expected int) (target, error) {
-	t, _, err := i.findTarget(ctx, n, network, expected)
-	return t, err
-}
-
 // findTarget returns a node's target from its instance; empty if there is none, with the doubt in why. A node whose provider ID names no
 // instance of this cluster is found by its name, as IBM's own controller finds all nodes.
 func (i *instances) findTarget(ctx context.Context, n *v1.Node, network bool, expected int) (t target, why string, err error) {
@@ -395,15 +431,15 @@ const maxNamed = 5
 
 // removalFindings reports members that are removed although no node left: somebody created them by hand, or IBM's own controller for former
 // nodes.
-func removalFindings(q services.Request, receivers []receiver, network bool, current map[target]bool) []services.Finding {
-	if q.Purpose != services.Ensure {
+func removalFindings(req services.Request, receivers []receiver, network bool, current map[target]bool) []services.Finding {
+	if req.Purpose != services.Ensure {
 		return nil
 	}
 	going := maps.Clone(current)
 	for _, r := range receivers {
 		delete(going, r.target)
 	}
-	for _, n := range q.Nodes {
+	for _, n := range req.Nodes {
 		delete(going, reportedTarget(n, network))
 	}
 	var names []string

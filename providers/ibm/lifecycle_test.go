@@ -17,7 +17,9 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmsim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
@@ -66,10 +68,8 @@ func (w *world) restart() {
 	w.cloud, err = maker().New(w.in)
 	require.NoError(w.t, err)
 	w.events = record.NewFakeRecorder(1000)
-	w.cloud.loadBalancers.Events = w.events
-	w.cloud.reconciler.kube, w.cloud.instances.kube, w.cloud.watcher.events = w.bench.Kube, w.bench.Kube, w.events
-	w.cloud.reconciler.cluster.SetServices(w.bench.Services())
-	w.cloud.reconciler.cluster.SetClient(w.bench.Kube)
+	w.cloud.begin(cloudbase.Begun{Kube: w.bench.Kube, Events: w.events, Stop: w.t.Context().Done()})
+	w.cloud.reconciler.finder.cluster.SetServices(w.bench.Services())
 	w.cloud.instances.nodes.SetLister(w.bench.Nodes())
 }
 
@@ -553,7 +553,7 @@ func TestMemberKinds(t *testing.T) {
 	t.Parallel()
 	var m member
 	require.NoError(t, json.Unmarshal([]byte(`{"id":"x","port":80,"target":{"fqdn":"a.example.com"}}`), &m))
-	assert.False(t, sameMembers([]member{m}, []member{{Port: 80, Target: target{Address: "10.0.0.1"}}}))
+	assert.False(t, services.SameSet([]member{m}, []member{{Port: 80, Target: target{Address: "10.0.0.1"}}}))
 }
 
 // remove deletes the load balancer of a Service.

@@ -13,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmlimits"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
 // This file computes and calls nobody: Service, nodes and settings make what is desired.
@@ -78,8 +77,8 @@ func (l listener) key() key {
 	return key{strings.ToLower(l.Protocol), from, to}
 }
 
-// spec is the desired state of a load balancer.
-type spec struct {
+// desired is the wanted state of a load balancer.
+type desired struct {
 	name     string
 	public   bool
 	network  bool
@@ -93,16 +92,19 @@ type spec struct {
 	create *creation
 }
 
-func (s spec) proxy() string {
-	if s.settings.hasProxy() {
+func (d desired) proxy() string {
+	if d.settings.hasProxy() {
 		return proxyV1
 	}
 	return proxyOff
 }
 
-// ports are those of a Service with their health checks. UDP needs a network load balancer.
-func (s settings) ports(service *v1.Service) []port {
-	ranges, _ := s.ranges(service) // Validate has judged them
+// ports are those of a Service with their health checks. UDP needs a network load balancer, and so do ranges.
+func (s settings) ports(service *v1.Service, network bool) []port {
+	var ranges map[int32]int32
+	if network {
+		ranges, _ = s.ranges(service) // Validate has judged them
+	}
 	var list []port
 	for _, p := range service.Spec.Ports {
 		one := port{
@@ -128,7 +130,7 @@ func (s settings) monitor(service *v1.Service, p port) monitor {
 	case p.protocol == protocolUDP: // whose node port answers no health check
 		m.Type, m.Port = cmp.Or(s.CheckProtocol, protocolTCP), s.CheckUDP
 	case s.CheckProtocol != "":
-		m.Type, m.Port = s.CheckProtocol, orDefault(s.CheckPort, p.nodePort)
+		m.Type, m.Port = s.CheckProtocol, cmp.Or(s.CheckPort, p.nodePort)
 	}
 	if m.Type != protocolTCP {
 		m.Path = cmp.Or(s.CheckPath, rootPath)
@@ -165,62 +167,56 @@ func (s settings) checks(have *monitor, want monitor) (after monitor, differs bo
 }
 
 // listenerOf is the listener of a port as it is asked for.
-func (s spec) listenerOf(p port, pool reference) listener {
+func (d desired) listenerOf(p port, pool reference) listener {
 	l := listener{Pool: &pool, Protocol: p.protocol}
 	if p.max > p.port {
 		l.PortMin, l.PortMax = p.port, p.max
 	} else {
 		l.Port = p.port
 	}
-	if !s.network {
-		l.Limit, l.Idle = connectionLimit, s.settings.Idle
+	if !d.network {
+		l.Limit, l.Idle = connectionLimit, d.settings.Idle
 	}
 	return l
 }
 
 // poolOf is the pool of a port as it is asked for.
-func (s spec) poolOf(p port) pool {
+func (d desired) poolOf(p port) pool {
 	m := p.monitor
-	made := pool{Algorithm: algorithm, Monitor: &m, Members: s.membersOf(p), Name: p.pool(), Protocol: p.protocol}
-	if !s.network {
-		made.Proxy = s.proxy()
+	made := pool{Algorithm: algorithm, Monitor: &m, Members: d.membersOf(p), Name: p.pool(), Protocol: p.protocol}
+	if !d.network {
+		made.Proxy = d.proxy()
 	}
 	return made
 }
 
-func (s spec) membersOf(p port) []member {
-	list := make([]member, len(s.members))
-	for n, t := range s.members {
+func (d desired) membersOf(p port) []member {
+	list := make([]member, len(d.members))
+	for n, t := range d.members {
 		list[n] = member{Port: p.nodePort, Target: t}
 	}
 	return list
 }
 
 // creation is the request for the whole load balancer.
-func (s spec) creation(group string, subnets []string) *creation {
-	c := &creation{Public: s.public, Name: s.name, ResourceGroup: reference{ID: group}}
-	for _, id := range subnets {
-		c.Subnets = append(c.Subnets, reference{ID: id})
+func (d desired) creation(group string, subnets []string) *creation {
+	c := &creation{
+		Public: d.public, Name: d.name, ResourceGroup: reference{ID: group},
+		Subnets: references(subnets), Groups: references(idsOf(d.access.groups)),
 	}
-	for _, p := range s.ports {
-		c.Pools = append(c.Pools, s.poolOf(p))
-		c.Listeners = append(c.Listeners, s.listenerOf(p, reference{Name: p.pool()}))
+	for _, p := range d.ports {
+		c.Pools = append(c.Pools, d.poolOf(p))
+		c.Listeners = append(c.Listeners, d.listenerOf(p, reference{Name: p.pool()}))
 	}
-	for _, g := range s.access.groups {
-		c.Groups = append(c.Groups, reference{ID: g.ID})
-	}
-	if s.network {
+	if d.network {
 		c.Profile = &reference{Name: profileNetwork}
 	}
-	if s.settings.DNSInstance != "" {
-		c.DNS = &dnsRequest{Zone: reference{ID: s.settings.DNSZone}}
-		c.DNS.Instance.CRN = s.settings.DNSInstance
+	if d.settings.DNSInstance != "" {
+		c.DNS = &dnsRequest{Zone: reference{ID: d.settings.DNSZone}}
+		c.DNS.Instance.CRN = d.settings.DNSInstance
 	}
 	return c
 }
-
-// sameMembers reports whether a pool has the members that it should have, in whatever order.
-func sameMembers(have, want []member) bool { return services.SameSet(have, want) }
 
 // zoneOf is the zone of a node, by either label.
 func zoneOf(n *v1.Node) string {
@@ -450,8 +446,6 @@ func (s settings) namedSubnets(all []subnet, names []string) ([]string, error) {
 	}
 	return ids, nil
 }
-
-func sortedKeys(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
 
 // usualIdle is the idle timeout that listeners have where nobody asks for another one.
 const usualIdle = 50

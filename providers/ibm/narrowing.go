@@ -13,72 +13,66 @@ import (
 
 // This file shuts out whom a Service no longer lets in, before anything else of it is read or changed.
 
-var _ services.Narrower[observation] = (*reconciler)(nil)
+var _ services.Narrower[observed] = (*reconciler)(nil)
 
 // Narrowing implements services.Narrower: in the rules of the Service's own security group, or by such a group instead of others that are
 // not asked for.
-func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observation) ([]change, error) {
-	s, _, _ := parseSettings(q.Service) // what else is wrong does not matter here
-	asked, _ := kitsources.Parse(kitsources.Field, q.Service.Spec.LoadBalancerSourceRanges)
-	name := groupName(r.config.Cluster, q.Service)
-	if !asked.Restricts() || !o.lb.filtersByOwnGroup(name, s) {
+func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o observed) ([]change, error) {
+	asked, _ := kitsources.Parse(kitsources.Field, req.Service.Spec.LoadBalancerSourceRanges)
+	if !asked.Restricts() || !o.lb.filtersByOwnGroup(groupName(r.api.config.Cluster, req.Service), o.settings) {
 		return nil, nil
 	}
+	return r.security.narrow(ctx, req, o, asked.Families(true, false))
+}
+
+// narrow returns the changes after which a load balancer lets in only who is asked for and was let in before.
+func (sg *securityGroups) narrow(ctx context.Context, req services.Request, o observed, asked kitsources.Set) ([]change, error) {
+	s, name := o.settings, groupName(sg.api.config.Cluster, req.Service)
 	query := inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge}
-	have, err := r.groupFor(ctx, q.Service, o.lb, query)
+	have, err := sg.find(ctx, req.Service, s, o.lb, query)
 	if err != nil || have == nil && s.Groups != "" {
 		return nil, err
 	}
-	if !o.lb.isNetwork() {
-		s.Ranges = "" // of ports, which application load balancers do not have
+	a := access{name: name, have: have, groups: []reference{{Name: name}}}
+	if have != nil {
+		a.groups[0].ID = have.ID
 	}
-	a, err := r.findAccess(ctx, o.lb, name, have)
-	if err != nil {
+	if a.has, err = sg.groupsOf(ctx, o.lb, a.groups); err != nil {
 		return nil, err
 	}
 	if s.Groups != "" {
 		a.groups = a.has // it has these until it can have those that are asked for
 	}
-	before, err := r.rulesOf(ctx, a.has, have, query)
+	before, err := sg.rulesOf(ctx, a.has, have, query)
 	if err != nil {
 		return nil, err
 	}
 	own := len(a.has) == 1 && have != nil
-	ports := s.ports(q.Service)
+	ports := s.ports(req.Service, o.lb.isNetwork())
+	served := ports
 	if !own {
-		ports = r.addServedPorts(ctx, ports, o.lb, before)
+		served = sg.addServedPorts(ctx, ports, o.lb, before)
 	}
-	rules, narrower := narrowRules(before, ports, asked.Families(true, false), own)
+	rules, narrower := narrowRules(before, served, asked, own)
 	if !narrower {
 		return nil, nil
 	}
 	a.rules = rules
-	if q.Purpose != services.Narrow {
-		a.rules = wholeRules(q, s, a.rules)
+	if req.Purpose != services.Narrow {
+		a.rules = wholeRules(req, ports, a.rules)
 	}
 	if have == nil {
-		if a.vpc, err = r.vpc(ctx); err != nil {
+		if a.vpc, err = sg.instances.vpc(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return r.narrowing(a), nil
-}
-
-// findAccess is by the Service's own group, beside those that the load balancer has.
-func (r *reconciler) findAccess(ctx context.Context, lb *loadBalancer, name string, have *securityGroup) (a access, err error) {
-	a = access{name: name, have: have, groups: []reference{{Name: name}}}
-	if have != nil {
-		a.groups[0].ID = have.ID
-	}
-	a.has, err = r.groupsOf(ctx, lb, a.groups)
-	return a, err
+	return sg.narrowing(a), nil
 }
 
 // wholeRules are all that a Service asks for, or the narrowed ones where those cannot be told, are too many, or are about former ports,
 // too, which are served until they go.
-func wholeRules(q services.Request, s settings, narrowed []rule) []rule {
-	networks, err := sources(q.Service)
-	ports := s.ports(q.Service)
+func wholeRules(req services.Request, ports []port, narrowed []rule) []rule {
+	networks, err := sources(req.Service)
 	former := slices.ContainsFunc(narrowed, func(r rule) bool {
 		return r.Direction == inbound && !slices.ContainsFunc(ports, func(p port) bool {
 			return p.protocol == r.Protocol && p.port <= r.PortMin && r.PortMax <= p.max
@@ -97,13 +91,13 @@ func (lb *loadBalancer) filtersByOwnGroup(name string, s settings) bool {
 }
 
 // rulesOf are those of the groups that a load balancer has.
-func (r *reconciler) rulesOf(ctx context.Context, has []reference, own *securityGroup, q inventory.Query) (list []rule, err error) {
+func (sg *securityGroups) rulesOf(ctx context.Context, has []reference, own *securityGroup, q inventory.Query) (list []rule, err error) {
 	for _, n := range has {
 		if own != nil && own.ID == n.ID {
 			list = append(list, own.Rules...)
 			continue
 		}
-		g, err := r.groups.Get(ctx, n.ID, q)
+		g, err := sg.groups.Get(ctx, n.ID, q)
 		if err != nil {
 			return nil, err
 		}
@@ -113,9 +107,9 @@ func (r *reconciler) rulesOf(ctx context.Context, has []reference, own *security
 }
 
 // addServedPorts adds to ports those that a load balancer still serves, or, where they cannot be read, those that rules are about.
-func (r *reconciler) addServedPorts(ctx context.Context, ports []port, lb *loadBalancer, rules []rule) []port {
+func (sg *securityGroups) addServedPorts(ctx context.Context, ports []port, lb *loadBalancer, rules []rule) []port {
 	var served []key
-	if _, parts, err := r.partsOf(ctx, lb); err == nil {
+	if _, parts, err := sg.partsOf(ctx, lb); err == nil {
 		for _, l := range parts.listeners {
 			served = append(served, l.key())
 		}
@@ -194,11 +188,11 @@ func rulesOn(ports []port, networks []netip.Prefix) (list []rule) {
 }
 
 // narrowing are the changes after which a load balancer has a group of its own with these rules, and no other one.
-func (r *reconciler) narrowing(a access) []change {
-	d := spec{access: a}
-	list := r.accessBefore(d)
+func (sg *securityGroups) narrowing(a access) []change {
+	d := desired{access: a}
+	list := sg.accessBefore(d)
 	if a.have != nil {
-		if bindings := r.bindings(d); len(bindings) > 0 {
+		if bindings := sg.bindings(d); len(bindings) > 0 {
 			list = append(list, bindings...)
 			return []change{sequence(list[0], list[1:])} // without its rules the group would let nobody in
 		}
@@ -207,19 +201,19 @@ func (r *reconciler) narrowing(a access) []change {
 	creation := list[0]
 	create := creation.Make
 	creation.Replan = false
-	creation.Make = func(ctx context.Context, q *services.Request, o observation) (observation, error) {
-		o, err := create(ctx, q, o)
+	creation.Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+		o, err := create(ctx, req, o)
 		if err != nil {
 			return o, err
 		}
-		made, err := r.listedGroup(ctx, q.Service, inventory.Query{MaxAge: observedMaxAge})
+		made, err := sg.findListed(ctx, req.Service, inventory.Query{MaxAge: observedMaxAge})
 		if err != nil || made == nil {
 			return o, err
 		}
 		own := a
 		own.have, own.groups = made, []reference{{ID: made.ID, Name: made.Name}}
-		bindings := r.bindings(spec{access: own})
-		return sequence(bindings[0], bindings[1:]).Make(ctx, q, o)
+		bindings := sg.bindings(desired{access: own})
+		return sequence(bindings[0], bindings[1:]).Make(ctx, req, o)
 	}
 	return []change{creation}
 }
@@ -227,11 +221,11 @@ func (r *reconciler) narrowing(a access) []change {
 // sequence is one change that makes several, each only after the one before it: a load balancer never has no group.
 func sequence(first change, others []change) change {
 	begin := first.Make
-	first.Make = func(ctx context.Context, q *services.Request, o observation) (observation, error) {
-		o, err := begin(ctx, q, o)
+	first.Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+		o, err := begin(ctx, req, o)
 		for _, c := range others {
 			if err == nil {
-				o, err = c.Make(ctx, q, o)
+				o, err = c.Make(ctx, req, o)
 			}
 		}
 		return o, err

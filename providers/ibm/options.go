@@ -59,7 +59,7 @@ func (c *Config) checkPowerVS() error {
 	if (p[0] == "" && p[1] == "") || p[2] == "" || p[3] == "" {
 		return nil
 	}
-	return problem("[provider] "+powerKeys[2], p[2], "nodes on Power Virtual Server are not served yet: only virtual server instances of a VPC are; "+
+	return schema.BlameKey("[provider] "+powerKeys[2], p[2], "nodes on Power Virtual Server are not served yet: only virtual server instances of a VPC are; "+
 		"without these keys, Nodes are described by their labels and load balancers are served")
 }
 
@@ -197,10 +197,6 @@ func checkRegion(v string) error {
 	return nil
 }
 
-func problem(key, value, reason string) error {
-	return schema.BlameKey(key, value, reason)
-}
-
 // parseConfig parses the options and reports all faults at once.
 func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	if len(bytes.TrimSpace(in.File)) == 0 {
@@ -221,10 +217,10 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 func (c *Config) check() error {
 	var problems []error
 	if !slices.Contains([]string{"1.0.0", "1.1.0"}, c.Version) {
-		problems = append(problems, problem(keyVersion, c.Version, "is not one of 1.0.0, 1.1.0"))
+		problems = append(problems, schema.BlameKey(keyVersion, c.Version, "is not one of 1.0.0, 1.1.0"))
 	}
 	if c.Kind != kindVPC {
-		problems = append(problems, problem(keyKind, c.Kind,
+		problems = append(problems, schema.BlameKey(keyKind, c.Kind,
 			"only g2, which is VPC, is served; classic infrastructure has no load balancers outside of IBM"))
 	}
 	for _, required := range []struct{ key, value string }{
@@ -236,11 +232,11 @@ func (c *Config) check() error {
 		{keyVPC, c.VPC},
 	} {
 		if required.value == "" {
-			problems = append(problems, problem(required.key, "", missing))
+			problems = append(problems, schema.BlameKey(required.key, "", missing))
 		}
 	}
 	if len(c.Cluster) > longestCluster {
-		problems = append(problems, problem(keyCluster, c.Cluster, fmt.Sprintf(
+		problems = append(problems, schema.BlameKey(keyCluster, c.Cluster, fmt.Sprintf(
 			"is longer than %d characters, so that the names of load balancers, of 63 at most, could not tell Services apart", longestCluster)))
 	}
 	return errors.Join(append(problems, c.checkPowerVS())...)
@@ -250,10 +246,10 @@ func (c *Config) check() error {
 func (c *Config) readKey() error {
 	if c.WithProfile() {
 		if c.KeyFile != "" || !c.Key.IsZero() {
-			return problem(keyProfileID, "", "stands beside an API key, as does g2InstanceIdentity; leave one of them out")
+			return schema.BlameKey(keyProfileID, "", "stands beside an API key, as does g2InstanceIdentity; leave one of them out")
 		}
 		if c.Identity && c.TokenFile != "" {
-			return problem(keyIdentity, "true", "stands beside g2TrustedProfileTokenFile; leave one of them out")
+			return schema.BlameKey(keyIdentity, "true", "stands beside g2TrustedProfileTokenFile; leave one of them out")
 		}
 		return nil
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
@@ -26,11 +25,11 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 	}
 	orphans := []contract.Orphan{}
 	for _, lb := range all {
-		if !r.made.MatchString(lb.Name) || lb.Provisioning == stateDeleting ||
-			slices.ContainsFunc(list, func(s *v1.Service) bool { return r.holds(s, lb) }) {
+		if !r.finder.made.MatchString(lb.Name) || lb.Provisioning == stateDeleting ||
+			slices.ContainsFunc(list, func(s *v1.Service) bool { return r.finder.holds(s, lb) }) {
 			continue
 		}
-		ours, err := r.inVPC(ctx, lb)
+		ours, err := r.instances.inVPC(ctx, lb)
 		if err != nil {
 			return nil, err
 		}
@@ -46,7 +45,7 @@ const groupKind = "security group"
 // orphanGroups adds the security groups of Services that are gone, which nothing has any more. Where the name of a group does not hold the
 // whole ID of the cluster, it may be another cluster's.
 func (r *reconciler) orphanGroups(ctx context.Context, list []*v1.Service, orphans []contract.Orphan) ([]contract.Orphan, error) {
-	if len(r.config.Cluster) > maxClusterInGroup() {
+	if len(r.api.config.Cluster) > maxClusterInGroup() {
 		return orphans, nil
 	}
 	all, err := r.groups.All(ctx, inventory.Query{})
@@ -54,27 +53,22 @@ func (r *reconciler) orphanGroups(ctx context.Context, list []*v1.Service, orpha
 		return orphans, nil // a credential that may not look at groups has made none
 	}
 	for _, g := range all {
-		if r.made.MatchString(g.Name) && len(g.Targets) == 0 &&
+		if r.finder.made.MatchString(g.Name) && len(g.Targets) == 0 &&
 			!slices.ContainsFunc(all, func(o securityGroup) bool { return o.refersTo(g.ID) }) &&
-			!slices.ContainsFunc(list, func(s *v1.Service) bool { return g.Name == groupName(r.config.Cluster, s) }) {
+			!slices.ContainsFunc(list, func(s *v1.Service) bool { return g.Name == groupName(r.api.config.Cluster, s) }) {
 			orphans = append(orphans, contract.Orphan{Kind: groupKind, ID: g.ID, Name: g.Name})
 		}
 	}
 	return orphans, err
 }
 
-// holds reports whether a Service has a load balancer, or may: whatever its annotations say, the name of one holds its UID.
-func (r *reconciler) holds(s *v1.Service, lb *loadBalancer) bool {
-	return lb.Name == ownName(r.config.Cluster, s) || ownership.Holds(s, objectOf(lb), r.rules(lb))
-}
-
 // DeleteOrphan implements contract.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
-	if err := c.reconciler.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
+	if err := c.reconciler.finder.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
 		return err
 	}
 	if o.Kind == groupKind {
-		used, err := c.reconciler.removeGroup(ctx, o.ID, o.Name)
+		used, err := c.reconciler.security.remove(ctx, o.ID, o.Name)
 		if err == nil && used != "" {
 			err = fmt.Errorf("security group %s is in use by %s", o.Name, used)
 		}

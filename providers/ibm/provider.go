@@ -55,14 +55,14 @@ type cloud struct {
 	instances     *instances
 	reconciler    *reconciler
 	watcher       *watcher
-	loadBalancers *services.LoadBalancer[observation, spec]
+	loadBalancers *services.LoadBalancer[observed, desired]
 }
 
 func buildCloud(_ Config, a *api, in registry.Inputs) (*cloud, error) {
 	c := &cloud{api: a, instances: newInstances(a)}
 	c.Name, c.HTTP, c.Inform, c.EventSource = Name, a.http, c.inform, "ibm-cloud-provider"
 	c.reconciler = newReconciler(a, c.instances, in.Adopt)
-	c.watcher = &watcher{reconciler: c.reconciler}
+	c.watcher = &watcher{finder: c.reconciler.finder}
 	c.loadBalancers = newLoadBalancers(c.reconciler)
 	c.NodeAPI, c.ServiceAPI, c.Begin = c.instances, c.loadBalancers, c.begin
 	return c, nil
@@ -73,8 +73,8 @@ func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAP
 
 // begin makes what the program leads known to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
-	c.reconciler.cluster.SetClient(b.Kube)
-	c.reconciler.kube = b.Kube
+	c.reconciler.finder.cluster.SetClient(b.Kube)
+	c.reconciler.records.kube = b.Kube
 	c.instances.kube = b.Kube
 	c.loadBalancers.Events = b.Events
 	c.watcher.events = b.Events
@@ -83,7 +83,7 @@ func (c *cloud) begin(b cloudbase.Begun) {
 // inform hands the caches to the parts.
 func (c *cloud) inform(in cloudbase.Informers) {
 	c.instances.nodes.SetLister(in.Nodes().Lister())
-	c.reconciler.cluster.SetServices(in.Services().Lister())
+	c.reconciler.finder.cluster.SetServices(in.Services().Lister())
 	in.Run(c.watcher.job(), in.Services().Informer())
 }
 

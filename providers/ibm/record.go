@@ -1,6 +1,7 @@
 package ibm
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -8,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
@@ -51,18 +54,38 @@ func madeRecords(service *v1.Service) (list []madeRecord) {
 	return list
 }
 
+// records name the load balancers of Services, and write what was set for these.
+type records struct {
+	config Config
+	// kube writes records; nil writes none.
+	kube kubernetes.Interface
+}
+
+// name is that of a Service's load balancer.
+func (r *records) name(_ string, service *v1.Service) string {
+	return cmp.Or(r.chosenName(service), ownName(r.config.Cluster, service))
+}
+
+// chosenName is the name that an annotation chooses; "" where the load balancer has the Service's own.
+func (r *records) chosenName(service *v1.Service) string {
+	if name := service.Annotations[annotationName]; nameForm.MatchString(name) && name != ownName(r.config.Cluster, service) {
+		return name
+	}
+	return ""
+}
+
 // creationEntry returns the record's entry for a load balancer that is about to be created for a Service.
-func (r *reconciler) creationEntry(service *v1.Service) []string {
+func (r *records) creationEntry(service *v1.Service) []string {
 	if name := r.chosenName(service); name != "" {
 		return []string{madeRecord{cluster: r.clusterInRecord(), name: name}.text()}
 	}
 	return nil
 }
 
-func (r *reconciler) clusterInRecord() string { return url.QueryEscape(r.config.Cluster) }
+func (r *records) clusterInRecord() string { return url.QueryEscape(r.config.Cluster) }
 
 // madeNames returns the names of the load balancers that this cluster created for a Service, from its record.
-func (r *reconciler) madeNames(service *v1.Service) (names []string) {
+func (r *records) madeNames(service *v1.Service) (names []string) {
 	for _, one := range madeRecords(service) {
 		if one.cluster == r.clusterInRecord() {
 			names = append(names, one.name)
@@ -72,7 +95,7 @@ func (r *reconciler) madeNames(service *v1.Service) (names []string) {
 }
 
 // isCopied reports whether the record says that another cluster, and not this one, created the load balancer with the chosen name.
-func (r *reconciler) isCopied(service *v1.Service) bool {
+func (r *records) isCopied(service *v1.Service) bool {
 	name := r.chosenName(service)
 	return !slices.Contains(r.madeNames(service), name) &&
 		slices.ContainsFunc(madeRecords(service), func(m madeRecord) bool { return m.name == name })
@@ -81,7 +104,7 @@ func (r *reconciler) isCopied(service *v1.Service) bool {
 // proof returns the record's evidence that a load balancer was created for the Service. It needs the API key, so that authors of Services
 // can neither invent it nor copy it to another Service. It is "" without a key; after the key has changed it proves nothing, and ownership
 // is decided by the status or by the load balancer's parts.
-func (r *reconciler) proof(service *v1.Service, lb *loadBalancer) string {
+func (r *records) proof(service *v1.Service, lb *loadBalancer) string {
 	if r.config.Credential.IsZero() {
 		return ""
 	}
@@ -93,7 +116,7 @@ func (r *reconciler) proof(service *v1.Service, lb *loadBalancer) string {
 const proofBytes = 16
 
 // proves reports whether the record of a Service proves that a load balancer was created for it.
-func (r *reconciler) proves(service *v1.Service, lb *loadBalancer) bool {
+func (r *records) proves(service *v1.Service, lb *loadBalancer) bool {
 	proof := r.proof(service, lb)
 	return proof != "" && slices.ContainsFunc(madeRecords(service), func(m madeRecord) bool {
 		return m.cluster == r.clusterInRecord() && m.name == lb.Name && hmac.Equal([]byte(m.proof), []byte(proof))
@@ -101,11 +124,22 @@ func (r *reconciler) proves(service *v1.Service, lb *loadBalancer) bool {
 }
 
 // adoptionEntry returns the record's entry for an observed load balancer that was not created for the Service.
-func (o observation) adoptionEntry() []string {
+func (o observed) adoptionEntry() []string {
 	if o.lb == nil || o.deletable {
 		return nil
 	}
 	return []string{recordAdopted + o.lb.ID}
+}
+
+// recordForm is that of a list of entries.
+var recordForm = regexp.MustCompile(`^[a-z-]+(=[0-9A-Za-z_.~+%/-]+)?(,[a-z-]+(=[0-9A-Za-z_.~+%/-]+)?)*$`)
+
+// entriesOf returns the entries of a Service's record as it was last written.
+func entriesOf(service *v1.Service) []string {
+	if text := service.Annotations[annotationRecord]; recordForm.MatchString(text) {
+		return words(text)
+	}
+	return nil
 }
 
 func recordName(key string) string { return strings.TrimPrefix(key, annotationPrefix) }
@@ -130,46 +164,45 @@ func (s settings) requestedSettings() (list []string) {
 }
 
 // noteBefore adds the requested settings, and more, to the record before any write in the cloud.
-func (r *reconciler) noteBefore(ctx context.Context, q *services.Request, o observation, more ...string) error {
-	s, _, _ := parseSettings(q.Service)
-	list := slices.Concat(words(s.Record), s.requestedSettings(), o.adoptionEntry(), more)
+func (r *records) noteBefore(ctx context.Context, req *services.Request, o observed, more ...string) error {
+	list := slices.Concat(entriesOf(req.Service), o.settings.requestedSettings(), o.adoptionEntry(), more)
 	slices.Sort(list)
-	return r.note(ctx, q, slices.Compact(list))
+	return r.note(ctx, req, slices.Compact(list))
 }
 
 // noteAfter reduces the record to the settings in force, after all changes and before waiting.
-func (r *reconciler) noteAfter(ctx context.Context, q *services.Request, o observation) error {
-	s, _, _ := parseSettings(q.Service)
-	list := slices.Concat(s.requestedSettings(), o.adoptionEntry())
-	if o.lb != nil && o.deletable && slices.Contains(r.madeNames(q.Service), o.lb.Name) {
-		list = append(list, madeRecord{r.clusterInRecord(), o.lb.Name, r.proof(q.Service, o.lb)}.text())
+func (r *records) noteAfter(ctx context.Context, req *services.Request, o observed) error {
+	list := slices.Concat(o.settings.requestedSettings(), o.adoptionEntry())
+	if o.lb != nil && o.deletable && slices.Contains(r.madeNames(req.Service), o.lb.Name) {
+		list = append(list, madeRecord{r.clusterInRecord(), o.lb.Name, r.proof(req.Service, o.lb)}.text())
 	}
 	slices.Sort(list)
-	return r.note(ctx, q, list)
+	return r.note(ctx, req, list)
 }
 
 // note writes the record if it differs; an empty one is removed.
-func (r *reconciler) note(ctx context.Context, q *services.Request, list []string) error {
+func (r *records) note(ctx context.Context, req *services.Request, list []string) error {
 	text := strings.Join(list, ",")
-	if r.kube == nil || q.Service.Annotations[annotationRecord] == text {
+	if r.kube == nil || req.Service.Annotations[annotationRecord] == text {
 		return nil
 	}
 	var value any
 	if text != "" {
 		value = text
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": q.Service.UID, "annotations": map[string]any{annotationRecord: value}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": req.Service.UID, "annotations": map[string]any{annotationRecord: value}}})
 	if err != nil {
 		return fmt.Errorf("recording on the Service what its annotations set: %w", err)
 	}
-	stored, err := r.kube.CoreV1().Services(q.Service.Namespace).Patch(ctx, q.Service.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	client := r.kube.CoreV1().Services(req.Service.Namespace)
+	stored, err := client.Patch(ctx, req.Service.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) && text == "" {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("recording on the Service what its annotations set: %w", err)
 	}
-	updated := q.Service.DeepCopy() // the stored object lacks annotations translated from portable ones
+	updated := req.Service.DeepCopy() // the stored object lacks annotations translated from portable ones
 	updated.ResourceVersion = stored.ResourceVersion
 	delete(updated.Annotations, annotationRecord)
 	if text != "" {
@@ -178,6 +211,6 @@ func (r *reconciler) note(ctx context.Context, q *services.Request, list []strin
 		}
 		updated.Annotations[annotationRecord] = text
 	}
-	q.Service = updated
+	req.Service = updated
 	return nil
 }

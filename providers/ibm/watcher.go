@@ -38,7 +38,7 @@ type lastStatus struct {
 
 // watcher watches the load balancers of all Services, in one goroutine.
 type watcher struct {
-	*reconciler
+	*finder
 
 	events record.EventRecorder
 	seen   map[types.UID]lastStatus
@@ -63,7 +63,7 @@ func (w *watcher) run(ctx context.Context) error {
 		return nil
 	}
 	if _, err = w.known.All(ctx, inventory.Query{MaxAge: time.Minute}); err == nil {
-		err = w.sees(ctx, time.Minute)
+		err = w.instances.seesVPC(ctx, time.Minute)
 	}
 	if err != nil {
 		now = w.seen // nothing was observed
@@ -91,8 +91,8 @@ func (w *watcher) run(ctx context.Context) error {
 
 // find returns the load balancer of a Service; nil is none.
 func (w *watcher) find(ctx context.Context, s *v1.Service) (*loadBalancer, error) {
-	for _, lb := range w.known.PeekIndex(indexName, w.name("", s)) {
-		if ours, err := w.inVPC(ctx, lb); err != nil || ours {
+	for _, lb := range w.known.PeekIndex(indexName, w.records.name("", s)) {
+		if ours, err := w.instances.inVPC(ctx, lb); err != nil || ours {
 			return lb, err
 		}
 	}
@@ -125,5 +125,5 @@ func (w *watcher) writeEvents(s *v1.Service, lb *loadBalancer, before, after las
 	if after.times != due || !after.there || w.events == nil {
 		return
 	}
-	w.events.Event(s, kind, reason, fmt.Sprintf("load balancer %s %s", w.name("", s), text))
+	w.events.Event(s, kind, reason, fmt.Sprintf("load balancer %s %s", w.records.name("", s), text))
 }
