@@ -1,12 +1,10 @@
 package azure
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
-
-// doc is a resource, or a part of one, as raw JSON: what this program does not know of it survives a write.
-type doc = map[string]any
 
 // withoutAdded is a document as plan shows it: what Azure adds does not go when a write leaves it out.
 func withoutAdded(v any) any {
@@ -129,14 +127,19 @@ func setList(d doc, key string, list []doc) { props(d)[key] = anyList(list) }
 
 // tagsOf are the tags of a resource.
 func tagsOf(d doc) map[string]string {
-	tags := map[string]string{}
 	given, _ := d["tags"].(doc)
-	for key, v := range given {
+	return textsOf(given)
+}
+
+// textsOf are the texts of an object.
+func textsOf(object doc) map[string]string {
+	texts := map[string]string{}
+	for key, v := range object {
 		if s, ok := v.(string); ok {
-			tags[key] = s
+			texts[key] = s
 		}
 	}
-	return tags
+	return texts
 }
 
 // tag finds a tag, whose key counts in any case.
@@ -151,8 +154,9 @@ func tag(tags map[string]string, key string) (string, bool) {
 
 // mergeTags sets tags, and with system tags configured removes the others. It reports whether anything changed, and refuses what
 // Azure would refuse then.
-func mergeTags(d doc, wanted map[string]string, system string, keep ...string) (changed bool, err error) {
-	tags := tagsOf(d)
+func (r *resource) mergeTags(wanted map[string]string, system string, keep ...string) (changed bool, err error) {
+	tags := map[string]string{}
+	maps.Copy(tags, r.Tags)
 	for _, key := range sortedKeys(wanted) {
 		if have, ok := tag(tags, key); !ok || !strings.EqualFold(have, wanted[key]) {
 			setTag(tags, key, wanted[key])
@@ -170,8 +174,15 @@ func mergeTags(d doc, wanted map[string]string, system string, keep ...string) (
 	if !changed {
 		return false, nil
 	}
-	d["tags"] = asDoc(tags)
+	r.Tags = tags
 	return true, checkTagSizes(tags)
+}
+
+func mergeTags(d doc, wanted map[string]string, system string, keep ...string) (changed bool, err error) {
+	r := parse[resource](d)
+	changed, err = r.mergeTags(wanted, system, keep...)
+	maps.Copy(d, format(r))
+	return changed, err
 }
 
 func hasAnyPrefix(key string, prefixes []string) bool {

@@ -34,6 +34,27 @@ func queryHops() inventory.Query {
 	return inventory.Query{MaxAge: 10 * time.Minute, MaxMissAge: time.Minute}
 }
 
+// routeTable is the document of a route table.
+type routeTable struct {
+	resource
+	Properties struct {
+		object
+		Routes []*route `json:"routes"`
+	} `json:"properties"`
+}
+
+type route struct {
+	subresource
+	Properties routeProperties `json:"properties"`
+}
+
+type routeProperties struct {
+	object
+	Prefix  string `json:"addressPrefix"`
+	HopType string `json:"nextHopType"`
+	Hop     string `json:"nextHopIpAddress"`
+}
+
 // routes implements cloudprovider.Routes on one route table, which all nodes share: changes that come at the same time are one write.
 type routes struct {
 	config    *Config
@@ -60,16 +81,13 @@ func routeName(node, cidr string) string {
 }
 
 // nodeOfRoute is the node that a route is named after, "" where its name is not one that a controller gives.
-func nodeOfRoute(route doc) string {
-	name, cidr := str(route, "name"), str(route, "properties", "addressPrefix")
-	node, _, _ := strings.Cut(name, routeSeparator)
-	if !strings.EqualFold(name, routeName(node, cidr)) || !strings.EqualFold(str(route, "properties", "nextHopType"), toAppliance) {
+func nodeOfRoute(have *route) string {
+	node, _, _ := strings.Cut(have.Name, routeSeparator)
+	if !have.hasName(routeName(node, have.Properties.Prefix)) || !strings.EqualFold(have.Properties.HopType, toAppliance) {
 		return ""
 	}
 	return strings.ToLower(node)
 }
-
-func hopOf(route doc) string { return str(route, "properties", "nextHopIpAddress") }
 
 // sameIP compares addresses, whatever way they are written.
 func sameIP(a, b string) bool {
@@ -93,7 +111,7 @@ func (r *routes) tableID() string {
 func (r *routes) table() document {
 	return document{
 		id: r.tableID(), what: "route table " + r.config.RouteTable, version: networkVersion, gather: gatherRoutes,
-		create: func() doc { return doc{"location": r.config.Location, "properties": doc{}} },
+		create: func() doc { return format(&routeTable{resource: resource{Location: r.config.Location}}) },
 	}
 }
 
@@ -110,18 +128,18 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 	if err != nil {
 		return nil, err
 	}
-	var table doc
-	if n := slices.IndexFunc(tables, func(d doc) bool { return sameID(str(d, "id"), r.tableID()) }); n >= 0 {
-		table = tables[n]
+	var table routeTable
+	if n := slices.IndexFunc(tables, func(d doc) bool { return sameID(docID(d), r.tableID()) }); n >= 0 {
+		table = *parse[routeTable](tables[n])
 	}
 	list := []*cloudprovider.Route{}
-	for _, route := range docs(table, "properties", "routes") {
-		name := nodeOfRoute(route)
+	for _, have := range table.Properties.Routes {
+		name := nodeOfRoute(have)
 		if name == "" {
 			continue
 		}
-		shown := &cloudprovider.Route{Name: str(route, "name"), TargetNode: types.NodeName(name), DestinationCIDR: str(route, "properties", "addressPrefix")}
-		visible, err := r.isCorrect(ctx, nodes[name], route)
+		shown := &cloudprovider.Route{Name: have.Name, TargetNode: types.NodeName(name), DestinationCIDR: have.Properties.Prefix}
+		visible, err := r.isCorrect(ctx, nodes[name], have)
 		if err != nil {
 			return nil, err
 		}
@@ -138,17 +156,17 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 }
 
 // isCorrect reports whether a route of the cluster is as desired; node is nil if there is no Node of its name.
-func (r *routes) isCorrect(ctx context.Context, node *v1.Node, route doc) (bool, error) {
-	key := strings.ToLower(str(route, "name")) + " " + hopOf(route)
+func (r *routes) isCorrect(ctx context.Context, node *v1.Node, have *route) (bool, error) {
+	key := strings.ToLower(have.Name) + " " + have.Properties.Hop
 	if node == nil {
 		if _, known := r.known.Load(key); known {
 			return true, nil
 		}
-		foreign, err := r.leadsToMachine(ctx, hopOf(route))
+		foreign, err := r.leadsToMachine(ctx, have.Properties.Hop)
 		return !foreign, err
 	}
-	hop, err := r.nextHop(ctx, node, str(route, "properties", "addressPrefix"))
-	leadsHere := err == nil && sameIP(hop, hopOf(route))
+	hop, err := r.nextHop(ctx, node, have.Properties.Prefix)
+	leadsHere := err == nil && sameIP(hop, have.Properties.Hop)
 	if leadsHere {
 		r.known.Store(key, true)
 	}
@@ -217,39 +235,39 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, wanted *cloudprov
 		return err
 	}
 	klog.InfoS("Making route", "node", node.Name, "destination", wanted.DestinationCIDR, "nextHop", hop)
-	_, err = r.resources.documents.submit(ctx, r.table(), func(table doc) error {
+	_, err = r.resources.documents.submit(ctx, r.table(), editOf(func(table *routeTable) error {
 		return r.pointRoute(table, others, node, name, wanted.DestinationCIDR, hop)
-	})
+	}))
 	return err
 }
 
 // pointRoute sets a network's route to a node. It replaces routes of former nodes, of nodes with another network, and those that very old
 // controllers named after the node only.
-func (r *routes) pointRoute(table doc, nodes map[string]*v1.Node, node *v1.Node, name, cidr, hop string) error {
-	var kept []doc
-	for _, have := range docs(table, "properties", "routes") {
-		if !sameNetwork(str(have, "properties", "addressPrefix"), cidr) {
-			if !strings.EqualFold(str(have, "name"), name) {
+func (r *routes) pointRoute(table *routeTable, nodes map[string]*v1.Node, node *v1.Node, name, cidr, hop string) error {
+	var kept []*route
+	for _, have := range table.Properties.Routes {
+		if !sameNetwork(have.Properties.Prefix, cidr) {
+			if !have.hasName(name) {
 				kept = append(kept, have)
 			}
 			continue
 		}
 		owner := nodeOfRoute(have)
 		switch {
-		case strings.EqualFold(str(have, "name"), name) && sameIP(hopOf(have), hop) && owner != "":
+		case have.hasName(name) && sameIP(have.Properties.Hop, hop) && owner != "":
 			return errKeep
-		case owner == strings.ToLower(node.Name), strings.EqualFold(str(have, "name"), node.Name):
+		case owner == strings.ToLower(node.Name), have.hasName(node.Name):
 		case owner == "":
-			return r.refusalReason(node, cidr, "route "+str(have, "name")+", which no controller made, is there for it; remove that route, or give the pods other networks")
+			return r.refusalReason(node, cidr, "route "+have.Name+", which no controller made, is there for it; remove that route, or give the pods other networks")
 		case nodes[owner] != nil && slices.ContainsFunc(nodes[owner].Spec.PodCIDRs, func(c string) bool { return sameNetwork(c, cidr) }):
 			return r.refusalReason(node, cidr, "node "+owner+" has the same network; delete one of the two Nodes")
 		}
 	}
-	setList(table, "routes", append(kept, doc{"name": name, "properties": doc{
-		"addressPrefix": cidr, "nextHopType": toAppliance, "nextHopIpAddress": hop,
-	}}))
+	table.Properties.Routes = append(kept, &route{
+		subresource: subresource{Name: name}, Properties: routeProperties{Prefix: cidr, HopType: toAppliance, Hop: hop},
+	})
 	if strings.EqualFold(r.config.RouteGroup, r.config.Group) {
-		_, err := mergeTags(table, r.config.tags, r.config.SystemTags, clusterTag)
+		_, err := table.mergeTags(r.config.tags, r.config.SystemTags, clusterTag)
 		return err
 	}
 	return nil
@@ -272,17 +290,13 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, unwanted *cloudprovi
 		return nil
 	}
 	klog.InfoS("Deleting route", "node", unwanted.TargetNode, "destination", unwanted.DestinationCIDR)
-	_, err := r.resources.documents.submit(ctx, r.table(), func(table doc) error {
-		list := docs(table, "properties", "routes")
-		left := slices.DeleteFunc(slices.Clone(list), func(have doc) bool {
-			return strings.EqualFold(str(have, "name"), name) && nodeOfRoute(have) != "" &&
-				sameNetwork(str(have, "properties", "addressPrefix"), unwanted.DestinationCIDR)
+	_, err := r.resources.documents.submit(ctx, r.table(), editOf(func(table *routeTable) error {
+		list := table.Properties.Routes
+		left := slices.DeleteFunc(slices.Clone(list), func(have *route) bool {
+			return have.hasName(name) && nodeOfRoute(have) != "" && sameNetwork(have.Properties.Prefix, unwanted.DestinationCIDR)
 		})
-		if len(left) == len(list) {
-			return errKeep
-		}
-		setList(table, "routes", left)
-		return nil
-	})
+		table.Properties.Routes = left
+		return keepUnless(len(left) < len(list), nil)
+	}))
 	return err
 }

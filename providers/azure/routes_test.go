@@ -67,7 +67,7 @@ func tableID() string { return azuresim.ID("Microsoft.Network/routeTables", azur
 // routed are the routes of the table: name, network and next hop.
 func (w *world) routed() (list []string) {
 	for _, r := range docs(w.sim.Shown(tableID()), "properties", "routes") {
-		list = append(list, str(r, "name")+" "+str(r, "properties", "addressPrefix")+" "+hopOf(r))
+		list = append(list, str(r, "name")+" "+str(r, "properties", "addressPrefix")+" "+str(r, "properties", "nextHopIpAddress"))
 	}
 	return list
 }

@@ -1,0 +1,201 @@
+package azure
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// This file reads documents into structs, and writes them so that every field which the structs do not name stays as it was.
+
+// doc is a document as JSON.
+type doc = map[string]any
+
+// resource has the fields that all documents share.
+type resource struct {
+	subresource
+	ETag     string            `json:"etag"`
+	Location string            `json:"location"`
+	Edge     *edgeZone         `json:"extendedLocation"`
+	SKU      sku               `json:"sku"`
+	Tags     map[string]string `json:"tags"`
+	Zones    []string          `json:"zones"`
+}
+
+// subresource is a part of a document, or a reference to one by its ID.
+type subresource struct {
+	object
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+type edgeZone struct {
+	object
+	Name string `json:"name"`
+	Type string `json:"type"`
+}
+
+type sku struct {
+	object
+	Name string `json:"name"`
+}
+
+func (s *subresource) hasName(name string) bool { return strings.EqualFold(s.Name, name) }
+
+func (s *subresource) lowerID() string { return strings.ToLower(s.ID) }
+
+// findByName finds a part of a list, nil for none.
+func findByName[T any, P interface {
+	*T
+	hasName(name string) bool
+}](list []P, name string) P {
+	if i := slices.IndexFunc(list, func(p P) bool { return p.hasName(name) }); i >= 0 {
+		return list[i]
+	}
+	return nil
+}
+
+// object is embedded in the structs of JSON objects, and holds the object that was read; nil in a new one.
+type object struct{ raw doc }
+
+func (o *object) source() *doc { return &o.raw }
+
+// parse reads a document into a struct; nil is one that does not exist.
+func parse[T any](d doc) *T {
+	if d == nil {
+		return nil
+	}
+	t := new(T)
+	decode(d, reflect.ValueOf(t).Elem())
+	return t
+}
+
+// format writes a struct as a document.
+func format[T any](t *T) doc {
+	if t == nil {
+		return nil
+	}
+	return encodeStruct(reflect.ValueOf(t).Elem())
+}
+
+// clone is a copy of a struct with all that it refers to.
+func clone[T any](t *T) *T { return parse[T](format(t)) }
+
+// editOf is the edit of a document as a struct.
+func editOf[T any](e func(*T) error) edit {
+	return func(d doc) error {
+		t := parse[T](d)
+		err := e(t)
+		if t != nil {
+			after := format(t)
+			clear(d)
+			maps.Copy(d, after)
+		}
+		return err
+	}
+}
+
+// decode sets a value from JSON, and reports whether it is of the value's type.
+func decode(from any, to reflect.Value) (ok bool) {
+	switch p := to.Addr().Interface().(type) {
+	case *string:
+		*p, ok = from.(string)
+	case *bool:
+		*p, ok = from.(bool)
+	case *int:
+		var number float64
+		number, ok = from.(float64)
+		*p = int(number)
+	case *map[string]string:
+		var given doc
+		if given, ok = from.(doc); ok {
+			*p = textsOf(given)
+		}
+	case interface{ source() *doc }:
+		if *p.source(), ok = from.(doc); ok {
+			eachField(to, func(key string, field reflect.Value) { decode((*p.source())[key], field) })
+		}
+	default:
+		if to.Kind() == reflect.Slice {
+			return decodeList(from, to)
+		}
+		target := reflect.New(to.Type().Elem())
+		if ok = decode(from, target.Elem()); ok {
+			to.Set(target)
+		}
+	}
+	return ok
+}
+
+func decodeList(from any, to reflect.Value) bool {
+	list, ok := from.([]any)
+	if ok {
+		to.Set(reflect.MakeSlice(to.Type(), 0, len(list)))
+	}
+	for _, item := range list {
+		if one := reflect.New(to.Type().Elem()).Elem(); decode(item, one) {
+			to.Set(reflect.Append(to, one))
+		}
+	}
+	return ok
+}
+
+// encode is the reverse of decode.
+func encode(v reflect.Value) any {
+	switch v.Kind() {
+	case reflect.Int:
+		return float64(v.Int())
+	case reflect.Map:
+		object := doc{}
+		for entries := v.MapRange(); entries.Next(); {
+			object[entries.Key().String()] = entries.Value().Interface()
+		}
+		return object
+	case reflect.Pointer:
+		return encode(v.Elem())
+	case reflect.Slice:
+		list := make([]any, v.Len())
+		for i := range list {
+			list[i] = encode(v.Index(i))
+		}
+		return list
+	case reflect.Struct:
+		return encodeStruct(v)
+	}
+	return v.Interface()
+}
+
+// encodeStruct leaves the fields of an object that were not changed as they were read. A text, list or part without a value is left out; a
+// new object has all its numbers and switches, and properties.
+func encodeStruct(v reflect.Value) doc {
+	var raw doc
+	if p, ok := v.Addr().Interface().(interface{ source() *doc }); ok {
+		raw = *p.source()
+	}
+	object := doc{}
+	maps.Copy(object, raw)
+	eachField(v, func(key string, field reflect.Value) {
+		before := reflect.New(field.Type()).Elem()
+		decode(raw[key], before)
+		switch {
+		case raw != nil && reflect.DeepEqual(before.Interface(), field.Interface()):
+		case field.IsZero() && field.Kind() != reflect.Int && field.Kind() != reflect.Bool && key != "properties":
+			delete(object, key)
+		default:
+			object[key] = encode(field)
+		}
+	})
+	return object
+}
+
+// eachField visits the fields that a struct and those embedded in it have in JSON.
+func eachField(v reflect.Value, visit func(key string, field reflect.Value)) {
+	for f, field := range v.Fields() {
+		if f.Anonymous {
+			eachField(field, visit)
+		} else if key := f.Tag.Get("json"); key != "" {
+			visit(key, field)
+		}
+	}
+}

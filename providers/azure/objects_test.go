@@ -1,0 +1,80 @@
+package azure
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestUnknownFieldsStay: what a newer version of the API has stays in every part of a document that is read, changed and written.
+func TestUnknownFieldsStay(t *testing.T) {
+	t.Parallel()
+	keepsUnknown[routeTable](t)
+}
+
+func keepsUnknown[T any](t *testing.T) {
+	t.Helper()
+	shape := reflect.TypeFor[T]()
+	before, _ := sample(shape, "before").(doc)
+	document := parse[T](before)
+	assert.Equal(t, before, format(document), shape)
+	setTexts(reflect.ValueOf(document).Elem(), "after")
+	assert.Equal(t, sample(shape, "after"), format(document), shape)
+	assert.Equal(t, sample(shape, "before"), before, "%v: what was read stays as it is, as others have it too", shape)
+}
+
+// sample has all fields of a struct, and one more in each object.
+func sample(t reflect.Type, text string) any {
+	switch t.Kind() {
+	case reflect.String:
+		return text
+	case reflect.Bool:
+		return true
+	case reflect.Int:
+		return 1.0
+	case reflect.Map:
+		return doc{"team": text}
+	case reflect.Pointer:
+		return sample(t.Elem(), text)
+	case reflect.Slice:
+		return []any{sample(t.Elem(), text)}
+	}
+	d := doc{"future": doc{"kept": []any{nil, 1.5}}}
+	eachField(reflect.New(t).Elem(), func(key string, field reflect.Value) { d[key] = sample(field.Type(), text) })
+	return d
+}
+
+// setTexts changes all texts of a value.
+func setTexts(v reflect.Value, text string) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(text)
+	case reflect.Map:
+		v.SetMapIndex(reflect.ValueOf("team"), reflect.ValueOf(text))
+	case reflect.Pointer:
+		setTexts(v.Elem(), text)
+	case reflect.Slice:
+		for i := range v.Len() {
+			setTexts(v.Index(i), text)
+		}
+	case reflect.Struct:
+		eachField(v, func(_ string, field reflect.Value) { setTexts(field, text) })
+	}
+}
+
+// TestOnlyWhatChangedIsWritten: the rest is written to the byte as it was read, also where it is null, false or empty.
+func TestOnlyWhatChangedIsWritten(t *testing.T) {
+	t.Parallel()
+	const text = `{"properties":{"routes":[{"name":"a","properties":{"addressPrefix":null,"nextHopIpAddress":"10.0.0.1","x":false}},{"y":[]}]},"tags":null}`
+	var d doc
+	require.NoError(t, json.Unmarshal([]byte(text), &d))
+	table := parse[routeTable](d)
+	table.Properties.Routes[0].Properties.Hop = "10.0.0.2"
+	written, err := json.Marshal(format(table))
+	require.NoError(t, err)
+	assert.Equal(t, strings.Replace(text, "10.0.0.1", "10.0.0.2", 1), string(written))
+}
