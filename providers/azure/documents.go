@@ -66,10 +66,10 @@ const (
 	writeDeadline = 10 * time.Minute
 )
 
-// isFailed reports whether Azure gave up provisioning a resource; another write makes it try again.
-func isFailed(d doc) bool {
-	return strings.EqualFold(str(d, "properties", "provisioningState"), "Failed")
-}
+// hasFailed reports whether Azure gave up provisioning a resource in this state; another write makes it try again.
+func hasFailed(state string) bool { return strings.EqualFold(state, "Failed") }
+
+func isFailed(d doc) bool { return hasFailed(str(d, "properties", "provisioningState")) }
 
 // codeInUse is Azure's code where a scale set still has pools of a load balancer.
 const codeInUse = "LoadBalancerInUseByVirtualMachineScaleSet"

@@ -9,7 +9,7 @@ import (
 
 // shownAddresses are the addresses of a Service's load balancer according to its status. Additional addresses, from an annotation or a
 // rule's description, do not count. If several of a family remain, none counts: one may come from an annotation that was removed.
-func shownAddresses(service *v1.Service, rules []doc, mark string) (list []string) {
+func shownAddresses(service *v1.Service, rules []*securityRule, mark string) (list []string) {
 	further := additionalAddresses(service)
 	for _, rule := range rules {
 		further = append(further, additionalIn(rule, mark)...)

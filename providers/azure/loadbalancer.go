@@ -45,7 +45,7 @@ type observed struct {
 	// lbs are the load balancers of this cluster's names; own are those where the Service has a part.
 	lbs       []doc
 	addresses []doc
-	group     doc
+	group     *securityGroup
 	mark      string
 	// machines are those of members by network interface.
 	machines map[string]machineID

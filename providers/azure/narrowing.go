@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 )
@@ -84,7 +83,7 @@ func (r *reconciler) Narrowing(_ context.Context, q services.Request, o *observe
 	if d.denies() {
 		denied = accesses(*d, r.servedAddresses(o, d.Base))
 	}
-	c, due, err := r.groupChange(o, func(group doc, now clusterState) error {
+	c, due, err := r.groupChange(o, func(group *securityGroup, now clusterState) error {
 		return keepUnless(r.claimAt(k, q, o, now).narrow(group, asked, denied))
 	})
 	if err != nil || !due {
@@ -107,20 +106,20 @@ func (r *reconciler) servedAddresses(o *observed, base string) (list []string) {
 
 // narrow takes a Service out of rules with sources other than the requested ones. Requested sources get a rule of their own if there is
 // room, as many as fit. denied are the rules of a Service that denies all others.
-func (c claim) narrow(group doc, asked clients, denied []access) (changed bool, err error) {
-	var kept []doc
+func (c claim) narrow(group *securityGroup, asked clients, denied []access) (changed bool, err error) {
+	kept := []*securityRule{}
 	var split, inside []access
-	for _, rule := range docs(group, "properties", "securityRules") {
+	for _, rule := range group.Properties.Rules {
 		before := accessOf(rule)
 		sources, narrower := asked.narrow(before.sources, before.six)
-		if !isManaged(rule) || !narrower || !strings.EqualFold(str(rule, "properties", "access"), "Allow") {
+		if !isManaged(rule) || !narrower || !strings.EqualFold(rule.Properties.Access, "Allow") {
 			kept = append(kept, rule)
 			continue
 		}
 		stays, parts, touched := withdrawFromRule(rule, c, nil)
 		split, changed = append(split, parts...), changed || touched
 		if stays {
-			before.destinations = slices.DeleteFunc(before.destinations, func(d string) bool { return slices.Contains(destinationsOf(rule), d) })
+			before.destinations = slices.DeleteFunc(before.destinations, func(d string) bool { return slices.Contains(rule.destinations(), d) })
 			kept = append(kept, rule)
 		}
 		inside = append(inside, before.withSources(asked.splitForRules(sources), parts)...)
@@ -134,18 +133,18 @@ func (c claim) narrow(group doc, asked clients, denied []access) (changed bool, 
 	if kept, err = grantAll(kept, split); err != nil { // other Services need them
 		return false, err
 	}
-	setList(group, "securityRules", kept)
+	group.Properties.Rules = kept
 	grantAsManyAsFit(group, inside)
 	return true, nil
 }
 
 // grantAsManyAsFit puts rules into a security group, with as many sources as there is room for.
-func grantAsManyAsFit(group doc, list []access) {
+func grantAsManyAsFit(group *securityGroup, list []access) {
 	if grantIfRoom(group, list) {
 		return
 	}
 	for _, a := range mergeDestinations(list) {
-		room := azurelimits.Sources.Max - countSources(docs(group, "properties", "securityRules"))
+		room := azurelimits.Sources.Max - countSources(group.Properties.Rules)
 		if !a.deny && !grantIfRoom(group, []access{a}) {
 			a.sources = a.sources[:max(0, min(len(a.sources), room))]
 		}
@@ -156,13 +155,12 @@ func grantAsManyAsFit(group doc, list []access) {
 }
 
 // grantIfRoom puts rules into a security group if there is room for all of them.
-func grantIfRoom(group doc, list []access) bool {
-	roomy := jsondoc.Clone(group)
-	all, err := grantAll(docs(roomy, "properties", "securityRules"), list)
+func grantIfRoom(group *securityGroup, list []access) bool {
+	all, err := grantAll(clone(group).Properties.Rules, list)
 	if err != nil || checkSize(all) != nil {
 		return false
 	}
-	setList(group, "securityRules", all)
+	group.Properties.Rules = all
 	return true
 }
 
@@ -213,12 +211,12 @@ func (a access) withSources(sources [][]string, parts []access) (all []access) {
 }
 
 // isIn reports whether the rule of an access has all of its destinations.
-func (a access) isIn(rules []doc) bool {
-	rule := byName(rules, a.name())
-	return rule != nil && !slices.ContainsFunc(a.destinations, func(d string) bool { return !slices.Contains(destinationsOf(rule), d) })
+func (a access) isIn(rules []*securityRule) bool {
+	rule := findByName(rules, a.name())
+	return rule != nil && !slices.ContainsFunc(a.destinations, func(d string) bool { return !slices.Contains(rule.destinations(), d) })
 }
 
-func grantAll(rules []doc, list []access) (after []doc, err error) {
+func grantAll(rules []*securityRule, list []access) (after []*securityRule, err error) {
 	for _, a := range list {
 		if rules, _, err = grantAccess(rules, a); err != nil {
 			return rules, err

@@ -393,7 +393,7 @@ func TestRuleThatSomebodyChanged(t *testing.T) {
 					w.ensure(s)
 					after := w.securityRules()
 					require.Len(w, after, 1)
-					assert.Equal(w, accessOf(before[0]), accessOf(after[0]))
+					assert.Equal(w, accessOf(parsed[securityRule](before[0])), accessOf(parsed[securityRule](after[0])))
 					assert.Equal(w, "*", str(after[0], "properties", "sourcePortRange"))
 					w.server.ResetCalls()
 					w.ensure(s)

@@ -182,7 +182,7 @@ func (r *reconciler) observeGroup(ctx context.Context, q services.Request, o *ob
 		}
 		return &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: "reading the security group", Message: "securityGroupName is not configured"}
 	}
-	o.group, err = r.resources.single.Get(ctx, strings.ToLower(r.groupID()), inventory.Query{MaxAge: lookAge})
+	group, err := r.resources.single.Get(ctx, strings.ToLower(r.groupID()), inventory.Query{MaxAge: lookAge})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		if mayLack {
 			return nil
@@ -192,6 +192,7 @@ func (r *reconciler) observeGroup(ctx context.Context, q services.Request, o *ob
 	if err != nil {
 		return err
 	}
+	o.group = parse[securityGroup](group)
 	if o.namedNodes, err = r.namedNodes(ctx, q, o.group); err != nil {
 		return err
 	}
@@ -199,10 +200,10 @@ func (r *reconciler) observeGroup(ctx context.Context, q services.Request, o *ob
 }
 
 // namedNodes are the addresses of nodes that rules of the security group name, as far as their machines have them.
-func (r *reconciler) namedNodes(ctx context.Context, q services.Request, group doc) ([]string, error) {
+func (r *reconciler) namedNodes(ctx context.Context, q services.Request, group *securityGroup) ([]string, error) {
 	named := map[string]bool{}
-	for _, rule := range docs(group, "properties", "securityRules") {
-		for _, ip := range destinationsOf(rule) {
+	for _, rule := range group.Properties.Rules {
+		for _, ip := range rule.destinations() {
 			named[ip] = isManaged(rule) || named[ip]
 		}
 	}

@@ -135,7 +135,7 @@ func (r *reconciler) withdrawClaim(ctx context.Context, k claim) error {
 	}
 	k.denies = r.denierAt(nil)
 	target := document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup, version: networkVersion}
-	_, err = r.resources.documents.submit(ctx, target, func(group doc) error {
+	_, err = r.resources.documents.submit(ctx, target, editOf(func(group *securityGroup) error {
 		if group == nil {
 			return errKeep
 		}
@@ -144,6 +144,6 @@ func (r *reconciler) withdrawClaim(ctx context.Context, k claim) error {
 			return err
 		}
 		return keepUnless(applyClaim(group, k.spareOthers(known, &v1.Service{})))
-	})
+	}))
 	return err
 }

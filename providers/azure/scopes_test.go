@@ -106,7 +106,7 @@ func otherRule() doc {
 func widenRules(edit func(change func(rules []doc) []doc), network string) {
 	edit(func(rules []doc) []doc {
 		for _, rule := range rules {
-			if strings.HasPrefix(str(rule, "name"), rulePrefix) && slices.Contains(accessOf(rule).sources, network) {
+			if strings.HasPrefix(str(rule, "name"), rulePrefix) && slices.Contains(accessOf(parsed[securityRule](rule)).sources, network) {
 				setFieldValues(props(rule), "sourceAddressPrefix", "sourceAddressPrefixes", []string{"*"})
 			}
 		}
@@ -117,7 +117,8 @@ func widenRules(edit func(change func(rules []doc) []doc), network string) {
 // fillGroup fills a group by a rule with many sources, but for some room, until leave is called.
 func fillGroup(edit func(change func(rules []doc) []doc), room int) (leave func()) {
 	edit(func(rules []doc) []doc {
-		return append(rules, filler(azurelimits.Sources.Max-countSources(rules)-room))
+		room += countSources(parsed[securityGroup](doc{"properties": doc{"securityRules": anyList(rules)}}).Properties.Rules)
+		return append(rules, filler(azurelimits.Sources.Max-room))
 	})
 	return func() {
 		edit(func(rules []doc) []doc {
@@ -129,7 +130,7 @@ func fillGroup(edit func(change func(rules []doc) []doc), room int) (leave func(
 // linesOf are rules as they say who may connect to which port.
 func linesOf(rules []doc) (lines []string) {
 	for _, rule := range rules {
-		a := accessOf(rule)
+		a := accessOf(parsed[securityRule](rule))
 		slices.Sort(a.sources)
 		for _, to := range a.destinations {
 			if to != otherAddress {

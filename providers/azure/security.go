@@ -27,6 +27,66 @@ const (
 	lastPriority  = 4096
 )
 
+// securityGroup is the document of a network security group.
+type securityGroup struct {
+	resource
+	Properties struct {
+		object
+		State string          `json:"provisioningState"`
+		Rules []*securityRule `json:"securityRules"`
+	} `json:"properties"`
+}
+
+type securityRule struct {
+	subresource
+	Properties securityProperties `json:"properties"`
+}
+
+// securityProperties have fields in singular and in plural for the same values.
+type securityProperties struct {
+	object
+	Description       string         `json:"description"`
+	Direction         string         `json:"direction"`
+	Priority          int            `json:"priority"`
+	Access            string         `json:"access"`
+	Protocol          string         `json:"protocol"`
+	SourcePort        string         `json:"sourcePortRange"`
+	SourcePorts       []string       `json:"sourcePortRanges"`
+	Source            string         `json:"sourceAddressPrefix"`
+	Sources           []string       `json:"sourceAddressPrefixes"`
+	SourceGroups      []*subresource `json:"sourceApplicationSecurityGroups"`
+	Port              string         `json:"destinationPortRange"`
+	Ports             []string       `json:"destinationPortRanges"`
+	Destination       string         `json:"destinationAddressPrefix"`
+	Destinations      []string       `json:"destinationAddressPrefixes"`
+	DestinationGroups []*subresource `json:"destinationApplicationSecurityGroups"`
+}
+
+func (r *securityRule) sources() []string { return valuesOf(r.Properties.Source, r.Properties.Sources) }
+
+func (r *securityRule) ports() []string { return valuesOf(r.Properties.Port, r.Properties.Ports) }
+
+func (r *securityRule) destinations() []string {
+	return valuesOf(r.Properties.Destination, r.Properties.Destinations)
+}
+
+// valuesOf are the values of a field in singular and in plural.
+func valuesOf(one string, many []string) []string {
+	list := slices.Clone(many)
+	if one != "" {
+		list = append(list, one)
+	}
+	return list
+}
+
+func setValues(one *string, many *[]string, list []string) {
+	list = slices.Compact(slices.Sorted(slices.Values(list)))
+	*one, *many = "", list
+	if len(list) == 1 {
+		*one, *many = list[0], nil
+	}
+}
+
 // access is one rule that a Service needs.
 type access struct {
 	deny         bool
@@ -58,44 +118,22 @@ func (a access) name() string {
 
 // isManaged reports whether a rule is one of those that this program, or Azure's own, makes: by its priority or, where somebody has changed
 // that, by its name.
-func isManaged(rule doc) bool {
-	priority := num(rule, "properties", "priority")
-	return strings.HasPrefix(str(rule, "name"), rulePrefix) && strings.EqualFold(str(rule, "properties", "direction"), "Inbound") &&
-		(priority >= firstPriority && priority <= lastPriority || strings.EqualFold(accessOf(rule).name(), str(rule, "name")))
+func isManaged(rule *securityRule) bool {
+	p := rule.Properties
+	return strings.HasPrefix(rule.Name, rulePrefix) && strings.EqualFold(p.Direction, "Inbound") &&
+		(p.Priority >= firstPriority && p.Priority <= lastPriority || rule.hasName(accessOf(rule).name()))
 }
 
 // accessOf parses a security rule.
-func accessOf(rule doc) access {
+func accessOf(rule *securityRule) access {
+	destinations := rule.destinations()
 	return access{
-		deny: strings.EqualFold(str(rule, "properties", "access"), "Deny"), six: strings.Contains(strings.Join(destinationsOf(rule), ""), ":"),
-		protocol: str(rule, "properties", "protocol"), sources: fieldValues(rule, "sourceAddressPrefix", "sourceAddressPrefixes"),
-		ports: fieldValues(rule, "destinationPortRange", "destinationPortRanges"), destinations: destinationsOf(rule),
+		deny: rule.denies(), six: strings.Contains(strings.Join(destinations, ""), ":"), protocol: rule.Properties.Protocol,
+		sources: rule.sources(), ports: rule.ports(), destinations: destinations,
 	}
 }
 
-// fieldValues reads a field that may be singular or plural.
-func fieldValues(rule doc, singular, many string) []string {
-	list := texts(rule, "properties", many)
-	if one := str(rule, "properties", singular); one != "" {
-		list = append(list, one)
-	}
-	return list
-}
-
-func destinationsOf(rule doc) []string {
-	return fieldValues(rule, "destinationAddressPrefix", "destinationAddressPrefixes")
-}
-
-func setFieldValues(p doc, singular, many string, list []string) {
-	list = slices.Compact(slices.Sorted(slices.Values(list)))
-	delete(p, singular)
-	delete(p, many)
-	if len(list) == 1 {
-		p[singular] = list[0]
-		return
-	}
-	p[many] = anyList(list)
-}
+func (r *securityRule) denies() bool { return strings.EqualFold(r.Properties.Access, "Deny") }
 
 // claim holds a Service's desired access in the security group.
 type claim struct {
@@ -120,15 +158,15 @@ type claim struct {
 }
 
 // isOwnAddress reports whether the Service added an address to a rule, or a former Service that no longer needs it.
-func (c claim) isOwnAddress(address string, rule doc, onNodes bool) bool {
+func (c claim) isOwnAddress(address string, rule *securityRule, onNodes bool) bool {
 	return hasIP(c.own, address) || hasIP(additionalIn(rule, c.mark), address) ||
-		onNodes && (hasIP(c.nodes, address) || slices.Contains(c.former[address], str(rule, "name")))
+		onNodes && (hasIP(c.nodes, address) || slices.Contains(c.former[address], rule.Name))
 }
 
 // additionalIn returns a cluster's additional addresses in a rule, according to the rule's description. Another cluster with the same
 // security group may have added the same address.
-func additionalIn(rule doc, mark string) []string {
-	list, ours := strings.CutPrefix(str(rule, "properties", "description"), mark+" ")
+func additionalIn(rule *securityRule, mark string) []string {
+	list, ours := strings.CutPrefix(rule.Properties.Description, mark+" ")
 	if mark == "" || !ours {
 		return nil
 	}
@@ -138,7 +176,7 @@ func additionalIn(rule doc, mark string) []string {
 	}
 	data, _ := base64.RawURLEncoding.DecodeString(packed) // what somebody has broken names nothing
 	width := net.IPv4len
-	if strings.Contains(strings.Join(destinationsOf(rule), ""), ":") {
+	if accessOf(rule).six {
 		width = net.IPv6len
 	}
 	var ips []string
@@ -169,18 +207,18 @@ func packDescription(mark string, list []string) string {
 
 // recordAdditional writes down which further addresses the cluster put into a rule, as many as there is room for. A description of somebody
 // else's stays.
-func recordAdditional(rule doc, mark string, list []string) {
-	p := props(rule)
-	if mark == "" || str(p, "description") != "" && additionalIn(rule, mark) == nil {
+func recordAdditional(rule *securityRule, mark string, list []string) {
+	if mark == "" || rule.Properties.Description != "" && additionalIn(rule, mark) == nil {
 		return
 	}
 	text := mark + " " + strings.Join(list, " ")
 	if azurelimits.RuleDescription.CheckText(text) != nil {
 		text = packDescription(mark, list)
 	}
-	if delete(p, "description"); len(list) > 0 {
-		p["description"] = text
+	if len(list) == 0 {
+		text = ""
 	}
+	rule.Properties.Description = text
 }
 
 // onNodes reports whether a rule is about the Service's ports on nodes alone.
@@ -191,14 +229,14 @@ func (c claim) onNodes(protocol string, ports []string) bool {
 }
 
 // isOnNodes reports whether what a rule says of nodes is the Service's, or is left over.
-func (c claim) isOnNodes(rule doc, ports []string) bool {
-	return c.onNodes(str(rule, "properties", "protocol"), ports) || c.isLeft(rule)
+func (c claim) isOnNodes(rule *securityRule) bool {
+	return c.onNodes(rule.Properties.Protocol, rule.ports()) || c.isLeft(rule)
 }
 
 // isLeft reports whether a rule for nodes is obsolete: a controller made it, according to its name, and no Service has its ports.
-func (c claim) isLeft(rule doc) bool {
+func (c claim) isLeft(rule *securityRule) bool {
 	a := accessOf(rule)
-	return c.taken != nil && strings.EqualFold(a.name(), str(rule, "name")) && !slices.ContainsFunc(a.ports, func(p string) bool {
+	return c.taken != nil && rule.hasName(a.name()) && !slices.ContainsFunc(a.ports, func(p string) bool {
 		return c.taken[strings.ToLower(a.protocol)+" "+p]
 	})
 }
@@ -209,21 +247,20 @@ func (c claim) isDenied(ip string) bool {
 }
 
 // applyClaim changes the rules of a security group for one Service, and reports whether anything changed.
-func applyClaim(group doc, c claim) (bool, error) {
-	rules := docs(group, "properties", "securityRules")
+func applyClaim(group *securityGroup, c claim) (bool, error) {
 	changed := false
 	wanted := map[string][]string{}
 	for _, a := range c.wanted {
 		wanted[strings.ToLower(a.name())] = append(wanted[strings.ToLower(a.name())], a.destinations...)
 	}
-	var kept []doc
+	kept := []*securityRule{}
 	var split []access
-	for _, rule := range rules {
+	for _, rule := range group.Properties.Rules {
 		if !isManaged(rule) {
 			kept = append(kept, rule)
 			continue
 		}
-		stays, parts, touched := withdrawFromRule(rule, c, wanted[strings.ToLower(str(rule, "name"))])
+		stays, parts, touched := withdrawFromRule(rule, c, wanted[strings.ToLower(rule.Name)])
 		split = append(split, parts...)
 		changed = changed || touched
 		if stays {
@@ -231,14 +268,17 @@ func applyClaim(group doc, c claim) (bool, error) {
 		}
 	}
 	for _, a := range append(split, c.wanted...) {
-		before := destinationsOf(byName(kept, a.name()))
+		var before []string
+		if rule := findByName(kept, a.name()); rule != nil {
+			before = rule.destinations()
+		}
 		var added bool
 		var err error
 		if kept, added, err = grantAccess(kept, a); err != nil {
 			return false, err
 		}
 		if added {
-			rule := byName(kept, a.name())
+			rule := findByName(kept, a.name())
 			put := slices.DeleteFunc(slices.Clone(a.further), func(ip string) bool { return hasIP(before, ip) || !hasIP(a.destinations, ip) })
 			recordAdditional(rule, c.mark, append(additionalIn(rule, c.mark), put...))
 		}
@@ -247,7 +287,7 @@ func applyClaim(group doc, c claim) (bool, error) {
 	if !changed {
 		return false, nil
 	}
-	setList(group, "securityRules", kept)
+	group.Properties.Rules = kept
 	if len(c.wanted) == 0 {
 		return true, nil // a Service that leaves makes room
 	}
@@ -255,13 +295,11 @@ func applyClaim(group doc, c claim) (bool, error) {
 }
 
 // withdrawFromRule removes a Service's addresses from an unwanted rule, except those that other Services need.
-func withdrawFromRule(rule doc, c claim, wanted []string) (stays bool, split []access, touched bool) {
-	before := destinationsOf(rule)
+func withdrawFromRule(rule *securityRule, c claim, wanted []string) (stays bool, split []access, touched bool) {
+	a := accessOf(rule)
+	before := a.destinations
 	var after []string
-	deny := strings.EqualFold(str(rule, "properties", "access"), "Deny")
-	ports := fieldValues(rule, "destinationPortRange", "destinationPortRanges")
-	protocol := str(rule, "properties", "protocol")
-	onNodes := deny || c.isOnNodes(rule, ports) // no rule may deny all to a node
+	onNodes := a.deny || c.isOnNodes(rule) // no rule may deny all to a node
 	for _, d := range before {
 		if !c.isOwnAddress(d, rule, onNodes) || hasIP(wanted, d) {
 			after = append(after, d)
@@ -271,19 +309,19 @@ func withdrawFromRule(rule doc, c claim, wanted []string) (stays bool, split []a
 		if hasIP(additionalIn(rule, c.mark), d) && !hasIP(c.named, d) {
 			others = slices.Concat(others, c.kept)
 		}
-		if deny && len(others) > 0 && c.isDenied(d) {
+		if a.deny && len(others) > 0 && c.isDenied(d) {
 			after = append(after, d)
 			continue
 		}
-		needed := portsInUse(ports, protocol, others)
+		needed := portsInUse(a.ports, a.protocol, others)
 		switch {
 		case len(needed) == 0:
-		case len(needed) == len(ports):
+		case len(needed) == len(a.ports):
 			after = append(after, d)
 		default:
 			split = append(split, access{
-				six: strings.Contains(d, ":"), protocol: protocol, sources: fieldValues(rule, "sourceAddressPrefix", "sourceAddressPrefixes"), ports: needed,
-				destinations: []string{d}, further: additionalIn(rule, c.mark),
+				six: strings.Contains(d, ":"), protocol: a.protocol, sources: a.sources, ports: needed, destinations: []string{d},
+				further: additionalIn(rule, c.mark),
 			})
 		}
 	}
@@ -292,9 +330,9 @@ func withdrawFromRule(rule doc, c claim, wanted []string) (stays bool, split []a
 	}
 	if len(after) > 0 {
 		recordAdditional(rule, c.mark, slices.DeleteFunc(additionalIn(rule, c.mark), func(ip string) bool { return !hasIP(after, ip) }))
-		setFieldValues(props(rule), "destinationAddressPrefix", "destinationAddressPrefixes", after)
+		setValues(&rule.Properties.Destination, &rule.Properties.Destinations, after)
 	}
-	return len(after) > 0 || len(docs(rule, "properties", "destinationApplicationSecurityGroups")) > 0, split, true
+	return len(after) > 0 || len(rule.Properties.DestinationGroups) > 0, split, true
 }
 
 // portsInUse are those of ports that others have, of a protocol or of any ("*").
@@ -309,12 +347,12 @@ func portsInUse(ports []string, protocol string, others []string) (needed []stri
 }
 
 // grantAccess adds addresses to the rule of an access, which is made where it does not exist.
-func grantAccess(rules []doc, a access) (after []doc, changed bool, err error) {
+func grantAccess(rules []*securityRule, a access) (after []*securityRule, changed bool, err error) {
 	if len(a.destinations) == 0 {
 		return rules, false, nil
 	}
-	if rule := byName(rules, a.name()); rule != nil {
-		have := destinationsOf(rule)
+	if rule := findByName(rules, a.name()); rule != nil {
+		have := rule.destinations()
 		all := slices.Clone(have)
 		for _, d := range a.destinations {
 			if !hasIP(all, d) {
@@ -323,47 +361,45 @@ func grantAccess(rules []doc, a access) (after []doc, changed bool, err error) {
 		}
 		said := a.isWrittenIn(rule)
 		if !said {
-			a.write(props(rule))
+			a.write(&rule.Properties)
 		}
 		if len(all) == len(have) || slices.Contains(have, "*") {
 			return rules, !said, nil
 		}
-		setFieldValues(props(rule), "destinationAddressPrefix", "destinationAddressPrefixes", all)
+		setValues(&rule.Properties.Destination, &rule.Properties.Destinations, all)
 		return rules, true, nil
 	}
 	priority, err := freePriority(rules, a.deny)
 	if err != nil {
 		return rules, false, err
 	}
-	p := doc{"direction": "Inbound", "priority": priority}
-	a.write(p)
-	setFieldValues(p, "destinationAddressPrefix", "destinationAddressPrefixes", a.destinations)
-	return append(rules, doc{"name": a.name(), "properties": p}), true, nil
+	rule := &securityRule{subresource{Name: a.name()}, securityProperties{Direction: "Inbound", Priority: priority}}
+	a.write(&rule.Properties)
+	setValues(&rule.Properties.Destination, &rule.Properties.Destinations, a.destinations)
+	return append(rules, rule), true, nil
 }
 
 // write makes the properties of a rule what its name stands for.
-func (a access) write(p doc) {
-	for _, key := range []string{"sourcePortRanges", "sourceApplicationSecurityGroups", "destinationPortRange", "destinationPortRanges"} {
-		delete(p, key)
-	}
-	p["sourcePortRange"], p["protocol"], p["access"] = "*", a.protocol, "Allow"
+func (a access) write(p *securityProperties) {
+	p.SourcePort, p.SourcePorts, p.SourceGroups, p.Port, p.Ports = "*", nil, nil, "", nil
+	p.Protocol, p.Access = a.protocol, "Allow"
 	if a.deny {
-		p["protocol"], p["access"], p["destinationPortRange"] = "*", "Deny", "*"
-		setFieldValues(p, "sourceAddressPrefix", "sourceAddressPrefixes", []string{"*"})
+		p.Protocol, p.Access, p.Port = "*", "Deny", "*"
+		setValues(&p.Source, &p.Sources, []string{"*"})
 		return
 	}
-	setFieldValues(p, "sourceAddressPrefix", "sourceAddressPrefixes", a.sources)
-	p["destinationPortRanges"] = anyList(slices.Sorted(slices.Values(a.ports)))
+	setValues(&p.Source, &p.Sources, a.sources)
+	p.Ports = slices.Sorted(slices.Values(a.ports))
 }
 
 // isWrittenIn reports whether a rule still matches its name; whoever may write the security group may have changed it.
-func (a access) isWrittenIn(rule doc) bool {
-	want, have := doc{}, accessOf(rule)
-	a.write(want)
-	wanted := accessOf(doc{"properties": want})
+func (a access) isWrittenIn(rule *securityRule) bool {
+	var want securityRule
+	a.write(&want.Properties)
+	have, wanted := accessOf(rule), accessOf(&want)
 	return have.deny == wanted.deny && strings.EqualFold(have.protocol, wanted.protocol) &&
 		sameTexts(have.sources, wanted.sources) && sameTexts(have.ports, wanted.ports) &&
-		sameTexts(fieldValues(rule, "sourcePortRange", "sourcePortRanges"), []string{"*"})
+		sameTexts(valuesOf(rule.Properties.SourcePort, rule.Properties.SourcePorts), []string{"*"})
 }
 
 // sameTexts compares lists as sets, whose case says nothing.
@@ -379,11 +415,11 @@ func sameTexts(a, b []string) bool {
 }
 
 // freePriority is the first free one: upwards for rules that allow, downwards for those that deny.
-func freePriority(rules []doc, deny bool) (int, error) {
+func freePriority(rules []*securityRule, deny bool) (int, error) {
 	taken := map[int]bool{}
 	for _, r := range rules {
-		if strings.EqualFold(str(r, "properties", "direction"), "Inbound") {
-			taken[num(r, "properties", "priority")] = true
+		if strings.EqualFold(r.Properties.Direction, "Inbound") {
+			taken[r.Properties.Priority] = true
 		}
 	}
 	if deny {
@@ -402,10 +438,10 @@ func freePriority(rules []doc, deny bool) (int, error) {
 }
 
 // checkSize holds the limits of a security group before Azure does.
-func checkSize(rules []doc) error {
+func checkSize(rules []*securityRule) error {
 	destinations := 0
 	for _, r := range rules {
-		destinations += len(destinationsOf(r))
+		destinations += len(r.destinations())
 	}
 	return errors.Join(
 		azurelimits.SecurityRules.CheckNumber(len(rules)), azurelimits.Sources.CheckNumber(countSources(rules)),
@@ -413,9 +449,9 @@ func checkSize(rules []doc) error {
 	)
 }
 
-func countSources(rules []doc) (n int) {
+func countSources(rules []*securityRule) (n int) {
 	for _, r := range rules {
-		n += len(fieldValues(r, "sourceAddressPrefix", "sourceAddressPrefixes"))
+		n += len(r.sources())
 	}
 	return n
 }

@@ -11,14 +11,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 )
 
-func group(t *testing.T, rules string) doc {
+func group(t *testing.T, rules string) *securityGroup {
 	t.Helper()
 	var d doc
 	require.NoError(t, json.Unmarshal([]byte(`{"properties":{"securityRules":`+rules+`}}`), &d))
-	return d
+	return parse[securityGroup](d)
 }
 
 // web lets the internet to port 80 of addresses.
@@ -46,15 +45,15 @@ func TestForeignRulesStay(t *testing.T) {
 	changed, err := applyClaim(g, claim{own: []string{"20.0.0.1"}, wanted: []access{web("20.0.0.1")}})
 	require.NoError(t, err)
 	require.True(t, changed)
-	rules := docs(g, "properties", "securityRules")
-	assert.Equal(t, docs(group(t, "["+foreign+"]"), "properties", "securityRules"), rules[:2])
-	assert.Equal(t, []string{"20.0.0.1", "40.0.0.9"}, destinationsOf(rules[2]), "another cluster's address stays in the shared rule")
-	assert.Equal(t, 502, num(rules[2], "properties", "priority"))
+	rules := g.Properties.Rules
+	assert.Equal(t, group(t, "["+foreign+"]").Properties.Rules, rules[:2])
+	assert.Equal(t, []string{"20.0.0.1", "40.0.0.9"}, rules[2].destinations(), "another cluster's address stays in the shared rule")
+	assert.Equal(t, 502, rules[2].Properties.Priority)
 
 	changed, err = applyClaim(g, claim{own: []string{"20.0.0.1"}})
 	require.NoError(t, err)
 	require.True(t, changed)
-	assert.Equal(t, []string{"40.0.0.9"}, destinationsOf(docs(g, "properties", "securityRules")[2]))
+	assert.Equal(t, []string{"40.0.0.9"}, g.Properties.Rules[2].destinations())
 }
 
 // TestSharedAddress: what another Service needs of an address stays when one goes, and so does its deny rule.
@@ -67,12 +66,12 @@ func TestSharedAddress(t *testing.T) {
 	require.NoError(t, err)
 	_, err = applyClaim(g, claim{own: []string{"20.0.0.1"}, shared: map[string][]string{"20.0.0.1": {"tcp 443"}}})
 	require.NoError(t, err)
-	rules := docs(g, "properties", "securityRules")
+	rules := g.Properties.Rules
 	require.Len(t, rules, 2)
-	assert.NotNil(t, byName(rules, deny.name()))
-	left := byName(rules, access{protocol: "Tcp", sources: []string{"Internet"}, ports: []string{"443"}}.name())
+	assert.NotNil(t, findByName(rules, deny.name()))
+	left := findByName(rules, access{protocol: "Tcp", sources: []string{"Internet"}, ports: []string{"443"}}.name())
 	require.NotNil(t, left)
-	assert.Equal(t, []string{"20.0.0.1"}, destinationsOf(left))
+	assert.Equal(t, []string{"20.0.0.1"}, left.destinations())
 }
 
 // TestFullGroupLetsGo: a security group beyond its limits refuses what comes, and not what goes.
@@ -81,18 +80,20 @@ func TestFullGroupLetsGo(t *testing.T) {
 	g := group(t, `[]`)
 	_, err := applyClaim(g, claim{own: []string{"20.0.0.1"}, wanted: []access{web("20.0.0.1")}})
 	require.NoError(t, err)
-	var many []any
+	var many []string
 	for i := range azurelimits.Sources.Max + 1 {
 		many = append(many, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}).String())
 	}
-	others := part("others", doc{"direction": "Inbound", "priority": 100, "access": "Allow", "protocol": "*", "sourceAddressPrefixes": many})
-	setList(g, "securityRules", append(docs(g, "properties", "securityRules"), others))
-	_, err = applyClaim(jsondoc.Clone(g), claim{own: []string{"20.0.0.2"}, wanted: []access{web("20.0.0.2")}})
+	others := &securityRule{subresource{Name: "others"}, securityProperties{
+		Direction: "Inbound", Priority: 100, Access: "Allow", Protocol: "*", Sources: many,
+	}}
+	g.Properties.Rules = append(g.Properties.Rules, others)
+	_, err = applyClaim(clone(g), claim{own: []string{"20.0.0.2"}, wanted: []access{web("20.0.0.2")}})
 	require.ErrorContains(t, err, "a network security group would have 4002 source addresses, and the cloud takes at most 4000")
 	changed, err := applyClaim(g, claim{own: []string{"20.0.0.1"}})
 	require.NoError(t, err)
 	assert.True(t, changed)
-	assert.Equal(t, []string{"others"}, namesOf(docs(g, "properties", "securityRules")))
+	assert.Equal(t, []*securityRule{others}, g.Properties.Rules)
 }
 
 func TestNames(t *testing.T) {

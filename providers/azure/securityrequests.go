@@ -10,7 +10,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -24,9 +23,9 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 		return c, false, nil
 	}
 	k := r.claimOf(q, o, d)
-	return r.groupChange(o, func(group doc, now clusterState) error {
+	return r.groupChange(o, func(group *securityGroup, now clusterState) error {
 		changed, err := applyClaim(group, r.claimAt(k, q, o, now))
-		return keepUnless(changed || isFailed(group) && d != nil, err)
+		return keepUnless(changed || hasFailed(group.Properties.State) && d != nil, err)
 	})
 }
 
@@ -37,12 +36,12 @@ type clusterState struct {
 }
 
 // groupEdit changes the rules of a security group.
-type groupEdit func(group doc, now clusterState) error
+type groupEdit func(group *securityGroup, now clusterState) error
 
 // groupChange writes the security group.
 func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*observed], due bool, err error) {
 	planned := clusterState{o.known, o.lbs}
-	if err = e(jsondoc.Clone(o.group), planned); errors.Is(err, errKeep) {
+	if err = e(clone(o.group), planned); errors.Is(err, errKeep) {
 		return c, false, nil
 	} else if err != nil {
 		return c, false, err
@@ -50,13 +49,13 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*o
 	return services.Change[*observed]{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "network security group " + r.config.SecurityGroup, Detail: "rules for the Service"},
 		Compare: func() (before, after any) {
-			draft := jsondoc.Clone(o.group)
+			draft := clone(o.group)
 			_ = e(draft, planned) // it was tried
-			return withoutAdded(o.group), withoutAdded(draft)
+			return withoutAdded(format(o.group)), withoutAdded(format(draft))
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			target := document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup, version: networkVersion}
-			_, err := r.resources.documents.submit(ctx, target, func(group doc) error {
+			_, err := r.resources.documents.submit(ctx, target, editOf(func(group *securityGroup) error {
 				if group == nil {
 					return errKeep
 				}
@@ -70,7 +69,7 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*o
 					return err
 				}
 				return e(group, now)
-			})
+			}))
 			if err != nil {
 				return o, err
 			}
@@ -152,7 +151,7 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	if nodePortsTaken(o.known, q.Service) != nil {
 		k.mark = o.mark
 	}
-	rules := docs(o.group, "properties", "securityRules")
+	rules := o.group.Properties.Rules
 	k.former = r.former.update(rules, k.nodes)
 	k.nodePorts, k.denies = nodePortsOf(q.Service), r.denierAt(o.addresses)
 	proven := r.addressesFor(q, o)
@@ -233,33 +232,33 @@ func (r *reconciler) findUnproven(q services.Request, o *observed, d *spec) (fin
 			further = append(further, canonicalIP(in.IP))
 		}
 	}
-	if len(further) == 0 {
+	if len(further) == 0 || o.group == nil {
 		return nil
 	}
 	k := r.claimAt(r.claimOf(q, o, d), q, o, clusterState{o.known, o.lbs})
 	for _, p := range q.Service.Spec.Ports { // a rule is about the ports of the Service, or about its node ports
 		k.nodePorts = append(k.nodePorts, strings.ToLower(securityProtocol(p.Protocol))+" "+strconv.Itoa(int(p.Port)))
 	}
-	for _, rule := range docs(o.group, "properties", "securityRules") {
-		if !isManaged(rule) || !k.onNodes(str(rule, "properties", "protocol"), fieldValues(rule, "destinationPortRange", "destinationPortRanges")) {
+	for _, rule := range o.group.Properties.Rules {
+		if !isManaged(rule) || !k.onNodes(rule.Properties.Protocol, rule.ports()) {
 			continue
 		}
 		for _, ip := range further {
-			if !hasIP(destinationsOf(rule), ip) || k.isOwnAddress(ip, rule, false) || len(k.shared[ip]) > 0 || k.wants(ip, rule) {
+			if !hasIP(rule.destinations(), ip) || k.isOwnAddress(ip, rule, false) || len(k.shared[ip]) > 0 || k.wants(ip, rule) {
 				continue
 			}
 			findings = append(findings, services.Warning(eventRuleKept, "rule %s of network security group %s still names %s of annotation %s: nothing shows "+
 				"that it was put there for this Service, and another cluster may need it; remove it there if nobody does",
-				str(rule, "name"), r.config.SecurityGroup, ip, annotationAdditional))
+				rule.Name, r.config.SecurityGroup, ip, annotationAdditional))
 		}
 	}
 	return findings
 }
 
 // wants reports whether a Service wants an address in a rule.
-func (c claim) wants(ip string, rule doc) bool {
+func (c claim) wants(ip string, rule *securityRule) bool {
 	return slices.ContainsFunc(c.wanted, func(a access) bool {
-		return strings.EqualFold(a.name(), str(rule, "name")) && hasIP(a.destinations, ip)
+		return rule.hasName(a.name()) && hasIP(a.destinations, ip)
 	})
 }
 

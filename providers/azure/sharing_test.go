@@ -315,10 +315,11 @@ func TestFurtherAddressThatStaysIsTold(t *testing.T) {
 func TestShownAddresses(t *testing.T) {
 	t.Parallel()
 	const own, further, mark = "20.50.0.8", "203.0.113.7", "anyccm:x"
-	noted := []doc{{"name": rulePrefix, "properties": doc{"description": mark + " " + further, "destinationAddressPrefixes": []any{own, further}}}}
+	p := securityProperties{Description: mark + " " + further, Destinations: []string{own, further}}
+	noted := []*securityRule{{subresource{Name: rulePrefix}, p}}
 	for name, c := range map[string]struct {
 		annotation string
-		rules      []doc
+		rules      []*securityRule
 		shown      []string
 		want       []string
 	}{

@@ -28,14 +28,14 @@ type formerNodes struct {
 }
 
 // update records the rules and the present nodes' addresses, and returns those of former nodes.
-func (f *formerNodes) update(rules []doc, now []string) map[string][]string {
+func (f *formerNodes) update(rules []*securityRule, now []string) map[string][]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	naming := map[string][]string{}
 	for _, rule := range rules {
 		if isManaged(rule) {
-			for _, ip := range destinationsOf(rule) {
-				naming[ip] = append(naming[ip], str(rule, "name"))
+			for _, ip := range rule.destinations() {
+				naming[ip] = append(naming[ip], rule.Name)
 			}
 		}
 	}
@@ -110,15 +110,15 @@ func newAddressUses(a *api) *inventory.Inventory[string, addressUse] {
 // show, stays.
 func (r *reconciler) findFormerNodes(ctx context.Context, q services.Request, o *observed) error {
 	k := claim{nodePorts: nodePortsOf(q.Service)}
-	nodes, rules := o.namedNodes, docs(o.group, "properties", "securityRules")
+	nodes, rules := o.namedNodes, o.group.Properties.Rules
 	former := r.former.update(rules, nodes)
 	for _, rule := range rules {
-		if !isManaged(rule) || !k.onNodes(str(rule, "properties", "protocol"), fieldValues(rule, "destinationPortRange", "destinationPortRanges")) {
+		if !isManaged(rule) || !k.onNodes(rule.Properties.Protocol, rule.ports()) {
 			continue
 		}
-		for _, text := range destinationsOf(rule) {
+		for _, text := range rule.destinations() {
 			ip, bad := netip.ParseAddr(text)
-			if bad != nil || !ip.IsPrivate() || slices.Contains(nodes, text) || slices.Contains(former[text], str(rule, "name")) {
+			if bad != nil || !ip.IsPrivate() || slices.Contains(nodes, text) || slices.Contains(former[text], rule.Name) {
 				continue
 			}
 			left, err := r.isNodeAddress(ctx, text)
@@ -132,7 +132,7 @@ func (r *reconciler) findFormerNodes(ctx context.Context, q services.Request, o 
 				return err
 			}
 			if left {
-				r.former.recordLeft(text, str(rule, "name"))
+				r.former.recordLeft(text, rule.Name)
 			}
 		}
 	}

@@ -115,9 +115,9 @@ func TestNodePortsThatChange(t *testing.T) {
 func TestFormerNodes(t *testing.T) {
 	t.Parallel()
 	const ip = "10.0.0.2"
-	rules := func(names ...string) (list []doc) {
+	rules := func(names ...string) (list []*securityRule) {
 		for _, name := range names {
-			list = append(list, leftAllow("IPv4", name, 500, "Tcp", "Internet", ip, "30080"))
+			list = append(list, parsed[securityRule](leftAllow("IPv4", name, 500, "Tcp", "Internet", ip, "30080")))
 		}
 		return list
 	}
