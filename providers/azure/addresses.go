@@ -1,15 +1,17 @@
 package azure
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
@@ -17,14 +19,44 @@ import (
 
 // This file is about the public addresses of Services.
 
+// publicIP is the document of a public address.
+type publicIP struct {
+	resource
+	Properties publicIPProperties `json:"properties"`
+}
+
+type publicIPProperties struct {
+	object
+	State      string       `json:"provisioningState"`
+	Address    string       `json:"ipAddress"`
+	Version    string       `json:"publicIPAddressVersion"`
+	Allocation string       `json:"publicIPAllocationMethod"`
+	Prefix     subresource  `json:"publicIPPrefix"`
+	DNS        *dnsSettings `json:"dnsSettings"`
+	IPTags     []*ipTag     `json:"ipTags"`
+	// User is the IP configuration that the address is bound to.
+	User subresource `json:"ipConfiguration"`
+}
+
+type dnsSettings struct {
+	object
+	Label string `json:"domainNameLabel"`
+}
+
+type ipTag struct {
+	object
+	Type string `json:"ipTagType"`
+	Tag  string `json:"tag"`
+}
+
 func serviceName(s *v1.Service) string { return s.Namespace + "/" + s.Name }
 
-// servicesOf are the Services that an address says it is for; given reports whether it says so at all. Users have tags called service of
-// their own, which name no Service.
-func servicesOf(a doc) (list []string, given bool) {
-	text, given := tag(tagsOf(a), serviceTag)
+// services are those that an address says it is for; given reports whether it says so at all. Users have tags called service of their own,
+// which name no Service.
+func (a *publicIP) services() (list []string, given bool) {
+	text, given := tag(a.Tags, serviceTag)
 	if !given {
-		text, given = tag(tagsOf(a), legacyServiceTag)
+		text, given = tag(a.Tags, legacyServiceTag)
 		given = given && strings.Contains(text, "/")
 	}
 	if !given {
@@ -38,34 +70,34 @@ func servicesOf(a doc) (list []string, given bool) {
 	return list, given
 }
 
-// clusterOf is the cluster that an address says it is of.
-func clusterOf(a doc) string {
-	if name, ok := tag(tagsOf(a), nameTag); ok {
+// cluster is the one that an address says it is of.
+func (a *publicIP) cluster() string {
+	if name, ok := tag(a.Tags, nameTag); ok {
 		return name
 	}
-	name, _ := tag(tagsOf(a), legacyNameTag)
+	name, _ := tag(a.Tags, legacyNameTag)
 	return name
 }
 
 // servedBy reports whether an address is one that a controller of this cluster made for a Service. One that is bound to a load balancer of
 // another name is another cluster's, which may be called like this one.
-func (r *reconciler) servedBy(a doc, s *v1.Service, cluster string) bool {
-	list, given := servicesOf(a)
-	named := clusterOf(a)
+func (r *reconciler) servedBy(a *publicIP, s *v1.Service, cluster string) bool {
+	list, given := a.services()
+	named := a.cluster()
 	return given && (named == "" || strings.EqualFold(named, cluster)) && !r.isBoundElsewhere(a, cluster) &&
 		slices.ContainsFunc(list, func(n string) bool { return strings.EqualFold(n, serviceName(s)) })
 }
 
 // serves reports whether an address is the Service's. Without a mark it may be that of a Service of the same name in a cluster called
 // alike: then it is at a frontend of no Service of this cluster.
-func (r *reconciler) serves(q services.Request, o *observed, a doc) bool {
+func (r *reconciler) serves(q services.Request, o *observed, a *publicIP) bool {
 	if !r.servedBy(a, q.Service, q.Cluster) {
 		return false
 	}
 	base := baseName(q.Service)
 	return hasMark(a, o.mark) || !slices.ContainsFunc(o.lbs, func(lb doc) bool {
 		return slices.ContainsFunc(docs(lb, "properties", "frontendIPConfigurations"), func(f doc) bool {
-			at := sameID(str(f, "properties", "publicIPAddress", "id"), str(a, "id"))
+			at := sameID(str(f, "properties", "publicIPAddress", "id"), a.ID)
 			return at && !ownedBy(base, str(f, "name")) && !servesFrontend(lb, f, base) && !o.isOfKnownService(f)
 		})
 	})
@@ -77,8 +109,8 @@ func (o *observed) isOfKnownService(frontend doc) bool {
 }
 
 // isBoundElsewhere reports whether something other than this cluster's load balancers uses an address.
-func (r *reconciler) isBoundElsewhere(a doc, cluster string) bool {
-	at := str(a, "properties", "ipConfiguration", "id")
+func (r *reconciler) isBoundElsewhere(a *publicIP, cluster string) bool {
+	at := a.Properties.User.ID
 	return at != "" && !slices.ContainsFunc(r.config.namesOf(cluster), func(name string) bool {
 		return strings.HasPrefix(strings.ToLower(at), strings.ToLower(r.config.loadBalancerID(name))+"/")
 	})
@@ -99,9 +131,9 @@ func (r *reconciler) externalFront(
 	ctx context.Context, q services.Request, s *settings, o *observed, lb doc, f *front,
 ) error {
 	group := r.addressGroup(q.Service)
-	inGroup := func(match func(doc) bool) doc {
+	inGroup := func(match func(*publicIP) bool) *publicIP {
 		for _, a := range o.addresses {
-			if strings.Contains(docID(a), "/resourcegroups/"+group+"/") && match(a) {
+			if strings.Contains(a.lowerID(), "/resourcegroups/"+group+"/") && match(a) {
 				return a
 			}
 		}
@@ -113,7 +145,7 @@ func (r *reconciler) externalFront(
 	switch {
 	case name != "":
 		a.name, a.managed = name, false
-		named := func(d doc) bool { return strings.EqualFold(str(d, "name"), name) }
+		named := func(d *publicIP) bool { return d.hasName(name) }
 		if err := o.refuseForeign(named); err != nil {
 			return err
 		}
@@ -122,30 +154,30 @@ func (r *reconciler) externalFront(
 			return fmt.Errorf("annotation %s: resource group %s has no public IP address %q; create it, or name another one", annotation, group, name)
 		}
 	case prefixID == "" && ip != "":
-		at := func(d doc) bool { return sameIP(str(d, "properties", "ipAddress"), ip) }
+		at := func(d *publicIP) bool { return sameIP(d.Properties.Address, ip) }
 		if err := o.refuseForeign(at); err != nil {
 			return err
 		}
 		if a.found = inGroup(at); a.found == nil {
 			return fmt.Errorf("resource group %s has no public IP address with the address %s; create it there, or name the group by annotation %s", group, ip, annotationGroup)
 		}
-		a.name = str(a.found, "name")
+		a.name = a.found.Name
 		a.managed = r.servedBy(a.found, q.Service, q.Cluster)
 	default:
-		named := func(suffix string) doc {
+		named := func(suffix string) *publicIP {
 			a.name = addressName(q.Cluster, baseName(q.Service), prefixID, suffix)
-			return inGroup(func(d doc) bool { return strings.EqualFold(str(d, "name"), a.name) })
+			return inGroup(func(d *publicIP) bool { return d.hasName(a.name) })
 		}
 		_, dual := families(q.Service)
 		a.found = named(suffixFor(f.six, dual, func(suffix string) (isSix, found bool) {
 			have := named(suffix)
-			return isSixAddress(have), have != nil
+			return have != nil && have.isSix(), have != nil
 		}))
 		if err := azurelimits.Name.WithName("the name of public IP address " + a.name).CheckText(a.name); a.found == nil && err != nil {
 			return err
 		}
 	}
-	if a.found != nil && isSixAddress(a.found) != f.six {
+	if a.found != nil && a.found.isSix() != f.six {
 		return fmt.Errorf("public IP address %s is one of %s, and the Service needs one of %s: name another one", a.name, familyName(!f.six), familyName(f.six))
 	}
 	f.address = a
@@ -153,10 +185,8 @@ func (r *reconciler) externalFront(
 	return r.wantAddress(ctx, q, s, a, f.six, prefixID)
 }
 
-// isSixAddress reports whether a public address is one of IPv6.
-func isSixAddress(a doc) bool {
-	return strings.EqualFold(str(a, "properties", "publicIPAddressVersion"), familyName(true))
-}
+// isSix reports whether a public address is one of IPv6.
+func (a *publicIP) isSix() bool { return strings.EqualFold(a.Properties.Version, familyName(true)) }
 
 // namedAddress are the public address and the prefix that annotations name for a family. A Service of IPv6 alone may use the names without
 // suffix.
@@ -181,28 +211,30 @@ func (f *front) shareWith(lb doc, base string) {
 		return
 	}
 	for _, other := range docs(lb, "properties", "frontendIPConfigurations") {
-		if sameID(str(other, "properties", "publicIPAddress", "id"), str(f.address.found, "id")) && !ownedBy(base, str(other, "name")) {
+		if sameID(str(other, "properties", "publicIPAddress", "id"), f.address.found.ID) && !ownedBy(base, str(other, "name")) {
 			f.name, f.foreign = str(other, "name"), true
 		}
 	}
 }
 
 // refuseForeign refuses an address that carries the mark of another cluster.
-func (o *observed) refuseForeign(asked func(doc) bool) error {
+func (o *observed) refuseForeign(asked func(*publicIP) bool) error {
 	if i := slices.IndexFunc(o.foreign, asked); i >= 0 {
 		a := o.foreign[i]
-		uid, _ := tag(tagsOf(a), clusterTag)
-		return ownership.Check("public IP address "+str(a, "name"), o.mark, []string{ownership.ClusterMark(uid)})
+		uid, _ := tag(a.Tags, clusterTag)
+		return ownership.Check("public IP address "+a.Name, o.mark, []string{ownership.ClusterMark(uid)})
 	}
 	return nil
 }
 
 // wantAddress computes what an address should be.
 func (r *reconciler) wantAddress(ctx context.Context, q services.Request, s *settings, a *address, six bool, prefixID string) error {
-	if _, tagged := servicesOf(a.found); a.found != nil && !tagged {
-		a.managed = false
-		a.want = a.found
-		return nil // a user's: never written
+	if a.found != nil {
+		if _, tagged := a.found.services(); !tagged {
+			a.managed = false
+			a.want = a.found
+			return nil // a user's: never written
+		}
 	}
 	owner := serviceName(q.Service)
 	if a.found == nil {
@@ -210,48 +242,46 @@ func (r *reconciler) wantAddress(ctx context.Context, q services.Request, s *set
 		if err != nil {
 			return err
 		}
-		a.fresh = r.newAddress(six, prefixID, zones)
 		mark, err := r.cluster.Mark(ctx)
 		if err != nil {
 			return err
 		}
+		a.fresh = r.newAddress(six, prefixID, zones, mark)
 		tags := map[string]string{serviceTag: owner, nameTag: q.Cluster}
-		if uid, _ := ownership.Marked([]string{mark}); uid != "" {
-			tags[clusterTag] = uid
-		}
-		a.fresh["tags"] = asDoc(tags)
+		maps.Copy(tags, a.fresh.Tags)
+		a.fresh.Tags = tags
 	}
-	a.edit = func(d doc) error {
-		if _, tagged := servicesOf(d); d == nil || !tagged {
-			return errKeep // gone, or a user's by now: the next look tells
+	a.edit = func(d *publicIP) error {
+		if d == nil {
+			return errKeep // the next look tells
 		}
-		before := jsondoc.Clone(d)
+		if _, tagged := d.services(); !tagged {
+			return errKeep // a user's by now
+		}
+		before := clone(d)
 		if err := r.shapeAddress(d, s, owner); err != nil {
 			return err
 		}
-		isNew := str(before, "id") == "" // Azure has not seen it
-		return keepUnless(isNew || !sameDoc(before, d) || a.managed && isFailed(d), nil)
+		isNew := d.ID == "" // Azure has not seen it
+		return keepUnless(isNew || !reflect.DeepEqual(before, d) || a.managed && hasFailed(d.Properties.State), nil)
 	}
-	a.want = jsondoc.Clone(a.found)
-	if a.found == nil {
-		a.want = jsondoc.Clone(a.fresh)
-	}
+	a.want = clone(cmp.Or(a.found, a.fresh))
 	return r.shapeAddress(a.want, s, owner)
 }
 
 // shapeAddress makes the document of a public address what a Service asks for.
-func (r *reconciler) shapeAddress(d doc, s *settings, owner string) error {
-	list, _ := servicesOf(d)
+func (r *reconciler) shapeAddress(d *publicIP, s *settings, owner string) error {
+	list, _ := d.services()
 	tags := map[string]string{}
 	if !slices.ContainsFunc(list, func(n string) bool { return strings.EqualFold(n, owner) }) {
 		key := serviceTag
-		if _, ok := tag(tagsOf(d), serviceTag); !ok {
+		if _, ok := tag(d.Tags, serviceTag); !ok {
 			key = legacyServiceTag
 		}
 		list = append(slices.Clone(list), owner)
 		tags[key] = strings.Join(list, ",")
 		if err := azurelimits.TagValue.WithName("the value of tag " + key).CheckText(tags[key]); err != nil {
-			return fmt.Errorf("public IP address %s is to be for %d Services, and %w: give this Service an address of its own", str(d, "name"), len(list), err)
+			return fmt.Errorf("public IP address %s is to be for %d Services, and %w: give this Service an address of its own", d.Name, len(list), err)
 		}
 	}
 	for key, v := range r.config.tags {
@@ -269,46 +299,39 @@ func (r *reconciler) shapeAddress(d doc, s *settings, owner string) error {
 		}
 	}
 	upgrade(d)
-	if _, err := mergeTags(d, tags, r.config.SystemTags, clusterTag, "k8s-azure-", legacyServiceTag, "kubernetes-"); err != nil {
-		return fmt.Errorf("public IP address %s: %w", str(d, "name"), err)
+	if _, err := d.mergeTags(tags, r.config.SystemTags, clusterTag, "k8s-azure-", legacyServiceTag, "kubernetes-"); err != nil {
+		return fmt.Errorf("public IP address %s: %w", d.Name, err)
 	}
 	return nil
 }
 
-func (r *reconciler) newAddress(six bool, prefixID string, zones []any) doc {
-	p := doc{"publicIPAllocationMethod": "Static", "publicIPAddressVersion": familyName(six)}
-	d := doc{"location": r.config.Location, "sku": doc{"name": "Standard"}, "properties": p}
-	if prefixID != "" {
-		p["publicIPPrefix"] = doc{"id": prefixID}
-	}
-	if len(zones) > 0 {
-		d["zones"] = zones
-	}
-	if r.config.EdgeName != "" {
-		d["extendedLocation"] = doc{"name": r.config.EdgeName, "type": r.config.EdgeType}
-	}
-	return d
+func (r *reconciler) newAddress(six bool, prefixID string, zones []string, mark string) *publicIP {
+	a := &publicIP{resource: r.config.newResource(mark), Properties: publicIPProperties{
+		Allocation: "Static", Version: familyName(six), Prefix: subresource{ID: prefixID},
+	}}
+	a.SKU.Name, a.Zones = "Standard", zones
+	return a
 }
 
 // wantLabel sets or removes the DNS label, which one Service alone has.
-func wantLabel(want doc, s *settings, owner string, tags map[string]string) error {
+func wantLabel(want *publicIP, s *settings, owner string, tags map[string]string) error {
 	if !s.LabelGiven {
 		return nil
 	}
-	have, ok := tag(tagsOf(want), labelTag)
+	have, ok := tag(want.Tags, labelTag)
 	if !ok {
-		have, _ = tag(tagsOf(want), legacyLabelTag)
+		have, _ = tag(want.Tags, legacyLabelTag)
 	}
 	if have != "" && !strings.EqualFold(have, owner) {
 		return fmt.Errorf("annotation %s: Service %s has set the DNS label of this public IP address, and only one Service may; remove it from one of them",
 			annotationLabel, have)
 	}
-	p := props(want)
+	p := &want.Properties
 	switch {
 	case s.Label == "":
-		delete(p, "dnsSettings")
-	case str(p, "dnsSettings", "domainNameLabel") != s.Label:
-		p["dnsSettings"] = doc{"domainNameLabel": s.Label}
+		p.DNS = nil
+	case p.DNS == nil || p.DNS.Label != s.Label:
+		p.DNS = &dnsSettings{Label: s.Label}
 	}
 	if s.Label != "" && have == "" {
 		tags[labelTag] = owner
@@ -317,7 +340,7 @@ func wantLabel(want doc, s *settings, owner string, tags map[string]string) erro
 }
 
 // wantIPTags sets the IP tags, where they differ as sets.
-func wantIPTags(want doc, text string) {
+func wantIPTags(want *publicIP, text string) {
 	given := map[string]string{}
 	for pair := range strings.SplitSeq(text, ",") {
 		if k, v, ok := strings.Cut(pair, "="); ok && strings.TrimSpace(k) != "" {
@@ -325,22 +348,21 @@ func wantIPTags(want doc, text string) {
 		}
 	}
 	have := map[string]string{}
-	for _, t := range docs(want, "properties", "ipTags") {
-		have[str(t, "ipTagType")] = str(t, "tag")
+	for _, t := range want.Properties.IPTags {
+		have[t.Type] = t.Tag
 	}
-	if fmt.Sprint(have) == fmt.Sprint(given) {
+	if maps.Equal(have, given) {
 		return
 	}
-	var list []doc
+	want.Properties.IPTags = []*ipTag{}
 	for _, k := range sortedKeys(given) {
-		list = append(list, doc{"ipTagType": k, "tag": given[k]})
+		want.Properties.IPTags = append(want.Properties.IPTags, &ipTag{Type: k, Tag: given[k]})
 	}
-	setList(want, "ipTags", list)
 }
 
 // addressChange writes a public address that is not as it should be.
 func (r *reconciler) addressChange(_ services.Request, _ *observed, a *address) (c services.Change[*observed], due bool) {
-	if a == nil || a.found != nil && sameDoc(a.found, a.want) && (!a.managed || !isFailed(a.found)) {
+	if a == nil || a.found != nil && reflect.DeepEqual(a.found, a.want) && (!a.managed || !hasFailed(a.found.Properties.State)) {
 		return c, false
 	}
 	action := contract.PlanChange
@@ -352,17 +374,17 @@ func (r *reconciler) addressChange(_ services.Request, _ *observed, a *address) 
 		Planned: contract.Planned{Action: action, Object: "public IP address " + a.name}, Replan: true,
 		Compare: func() (before, after any) {
 			if a.found == nil {
-				return nil, a.want
+				return nil, format(a.want)
 			}
-			return a.found, a.want
+			return format(a.found), format(a.want)
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			target := document{id: id, what: "public IP address " + a.name, version: networkVersion}
 			if a.found == nil {
-				target.create = func() doc { return jsondoc.Clone(a.fresh) }
-				r.resources.recordUnlisted(doc{"id": id, "name": a.name, "tags": a.fresh["tags"]})
+				target.create = func() doc { return format(a.fresh) }
+				r.resources.recordUnlisted(&publicIP{resource: resource{subresource: subresource{ID: id, Name: a.name}, Tags: a.fresh.Tags}})
 			}
-			_, err := r.resources.documents.submit(ctx, target, a.edit)
+			_, err := r.resources.documents.submit(ctx, target, editOf(a.edit))
 			if a.found == nil {
 				q.Asked(err)
 			}
@@ -374,8 +396,6 @@ func (r *reconciler) addressChange(_ services.Request, _ *observed, a *address) 
 	}, true
 }
 
-func sameDoc(a, b doc) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
-
 // releases give up the public addresses that a Service has no more; d is nil for a Service that goes. What was not made by a controller
 // stays.
 func (r *reconciler) releases(q services.Request, o *observed, d *spec) []services.Change[*observed] {
@@ -385,7 +405,7 @@ func (r *reconciler) releases(q services.Request, o *observed, d *spec) []servic
 			continue
 		}
 		wanted := d != nil && slices.ContainsFunc(d.Fronts, func(f front) bool {
-			return f.address != nil && sameID(f.address.id(r.config), str(a, "id"))
+			return f.address != nil && sameID(f.address.id(r.config), a.ID)
 		})
 		if wanted {
 			continue
@@ -395,18 +415,18 @@ func (r *reconciler) releases(q services.Request, o *observed, d *spec) []servic
 	return list
 }
 
-func (r *reconciler) release(a doc) services.Change[*observed] {
-	name := str(a, "name")
+func (r *reconciler) release(a *publicIP) services.Change[*observed] {
+	what := "public IP address " + a.Name
 	return services.Change[*observed]{
-		Planned: contract.Planned{Action: contract.PlanDelete, Object: "public IP address " + name},
-		Compare: func() (before, after any) { return a, nil },
+		Planned: contract.Planned{Action: contract.PlanDelete, Object: what},
+		Compare: func() (before, after any) { return format(a), nil },
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			owner := serviceName(q.Service)
-			after, err := r.resources.documents.submit(ctx, document{id: str(a, "id"), what: "public IP address " + name, version: networkVersion}, func(d doc) error {
+			after, err := r.resources.documents.submit(ctx, document{id: a.ID, what: what, version: networkVersion}, editOf(func(d *publicIP) error {
 				if d == nil {
 					return errKeep
 				}
-				names, given := servicesOf(d)
+				names, given := d.services()
 				left := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.EqualFold(n, owner) })
 				switch {
 				case !given || len(left) == len(names):
@@ -414,20 +434,18 @@ func (r *reconciler) release(a doc) services.Change[*observed] {
 				case len(left) == 0:
 					return errRemove
 				}
-				tags := tagsOf(d)
 				for _, key := range []string{serviceTag, legacyServiceTag} {
-					if _, ok := tag(tags, key); ok {
-						setTag(tags, key, strings.Join(left, ","))
+					if _, ok := tag(d.Tags, key); ok {
+						setTag(d.Tags, key, strings.Join(left, ","))
 					}
 				}
-				d["tags"] = asDoc(tags)
 				return nil
-			})
+			}))
 			if err != nil {
 				return o, err
 			}
 			if after == nil {
-				r.resources.forgetUnlisted(docID(a))
+				r.resources.forgetUnlisted(a.lowerID())
 			}
 			return r.reobserve(ctx, q, o)
 		},

@@ -13,6 +13,8 @@ import (
 // This file is about basic load balancers, which Azure has retired: what is left of them gives way to standard ones.
 
 // isBasic reports whether a load balancer or a public address is basic; Azure takes a missing SKU for basic.
+func (r *resource) isBasic() bool { return !strings.EqualFold(r.SKU.Name, "Standard") }
+
 func isBasic(d doc) bool { return d != nil && !strings.EqualFold(str(d, "sku", "name"), "Standard") }
 
 // splitBasic sets basic load balancers apart where a Service is to be served: nothing of them stays.
@@ -79,9 +81,8 @@ func (r *reconciler) removeBasic(o *observed) (list []services.Change[*observed]
 }
 
 // upgrade makes a basic public address a standard one, which keeps its IP.
-func upgrade(want doc) {
-	if isBasic(want) {
-		want["sku"] = doc{"name": "Standard"}
-		props(want)["publicIPAllocationMethod"] = "Static"
+func upgrade(want *publicIP) {
+	if want.isBasic() {
+		want.SKU, want.Properties.Allocation = sku{Name: "Standard"}, "Static"
 	}
 }

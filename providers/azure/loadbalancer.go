@@ -44,7 +44,7 @@ const (
 type observed struct {
 	// lbs are the load balancers of this cluster's names; own are those where the Service has a part.
 	lbs       []doc
-	addresses []doc
+	addresses []*publicIP
 	group     *securityGroup
 	mark      string
 	// machines are those of members by network interface.
@@ -72,7 +72,7 @@ type observed struct {
 	// left are the addresses that the Service's frontends had before what was changed since.
 	left []string
 	// foreign are public addresses that carry the mark of another cluster. Nothing is done with them.
-	foreign []doc
+	foreign []*publicIP
 	// known are the Services of the cluster.
 	known []*v1.Service
 }
@@ -245,8 +245,8 @@ func (o *observed) isSix(front doc, guess bool) bool {
 		return strings.EqualFold(str(front, "properties", "privateIPAddressVersion"), familyName(true))
 	}
 	for _, a := range o.addresses {
-		if sameID(str(a, "id"), public) {
-			return isSixAddress(a)
+		if sameID(a.ID, public) {
+			return a.isSix()
 		}
 	}
 	return guess
@@ -575,8 +575,8 @@ func (r *reconciler) ipOf(o *observed, lb doc, name string) string {
 	}
 	public := str(f, "properties", "publicIPAddress", "id")
 	for _, a := range o.addresses {
-		if sameID(str(a, "id"), public) {
-			return str(a, "properties", "ipAddress")
+		if sameID(a.ID, public) {
+			return a.Properties.Address
 		}
 	}
 	return ""

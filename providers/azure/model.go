@@ -88,7 +88,7 @@ type front struct {
 	// subnet and ip are those of an internal frontend; address is the public address of another one.
 	subnet, ip string
 	address    *address
-	zones      []any
+	zones      []string
 }
 
 // address is a public address that a Service has.
@@ -97,16 +97,15 @@ type address struct {
 	// managed is set where this program makes and deletes it.
 	managed bool
 	// found is the existing document, or nil.
-	found doc
-	want  doc
+	found, want *publicIP
 	// fresh is the document to create if there is none; edit brings it, or the existing one, to the desired state.
-	fresh doc
-	edit  edit
+	fresh *publicIP
+	edit  func(*publicIP) error
 }
 
 func (a *address) id(c *Config) string {
 	if a.found != nil {
-		return str(a.found, "id")
+		return a.found.ID
 	}
 	return groupPath(c.NetworkSubscription, a.group, "Microsoft.Network") + "/publicIPAddresses/" + a.name
 }
@@ -366,7 +365,7 @@ func (f front) body(c *Config) doc {
 		p["privateIPAllocationMethod"], p["privateIPAddress"] = "Static", f.ip
 	}
 	if len(f.zones) > 0 {
-		out["zones"] = f.zones
+		out["zones"] = anyList(f.zones)
 	}
 	return out
 }

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 )
 
 // This file reads documents into structs, and writes them so that every field which the structs do not name stays as it was.
@@ -41,6 +43,18 @@ type sku struct {
 	Name string `json:"name"`
 }
 
+// newResource begins a document that this program makes.
+func (c *Config) newResource(mark string) resource {
+	r := resource{Location: c.Location}
+	if c.EdgeName != "" {
+		r.Edge = &edgeZone{Name: c.EdgeName, Type: c.EdgeType}
+	}
+	if uid, _ := ownership.Marked([]string{mark}); uid != "" {
+		r.Tags = map[string]string{clusterTag: uid}
+	}
+	return r
+}
+
 func (s *subresource) hasName(name string) bool { return strings.EqualFold(s.Name, name) }
 
 func (s *subresource) lowerID() string { return strings.ToLower(s.ID) }
@@ -69,6 +83,14 @@ func parse[T any](d doc) *T {
 	t := new(T)
 	decode(d, reflect.ValueOf(t).Elem())
 	return t
+}
+
+func parseAll[T any](list []doc) []*T {
+	all := make([]*T, len(list))
+	for i, d := range list {
+		all[i] = parse[T](d)
+	}
+	return all
 }
 
 // format writes a struct as a document.

@@ -13,6 +13,7 @@ import (
 // TestUnknownFieldsStay: what a newer version of the API has stays in every part of a document that is read, changed and written.
 func TestUnknownFieldsStay(t *testing.T) {
 	t.Parallel()
+	keepsUnknown[publicIP](t)
 	keepsUnknown[securityGroup](t)
 	keepsUnknown[routeTable](t)
 }

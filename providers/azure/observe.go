@@ -64,7 +64,7 @@ func (r *reconciler) balancersOf(ctx context.Context, cluster string) ([]doc, er
 func (r *reconciler) hasLoadBalancers(q services.Request, o *observed) bool {
 	base := baseName(q.Service)
 	return slices.ContainsFunc(o.lbs, func(lb doc) bool { return hasPart(lb, base) }) ||
-		slices.ContainsFunc(o.addresses, func(a doc) bool { return r.serves(q, o, a) })
+		slices.ContainsFunc(o.addresses, func(a *publicIP) bool { return r.serves(q, o, a) })
 }
 
 // observeNodes reads what is to be known of nodes: the machines of members, and with several load balancers the sets of machines.
@@ -132,9 +132,9 @@ func (r *reconciler) observeAddresses(ctx context.Context, q services.Request, o
 		if err != nil {
 			return err
 		}
-		for _, a := range list {
+		for _, a := range parseAll[publicIP](list) {
 			r.resources.recordUnlisted(a)
-			if uid, marked := tag(tagsOf(a), clusterTag); marked && ownership.Foreign(o.mark, []string{ownership.ClusterMark(uid)}) {
+			if uid, marked := tag(a.Tags, clusterTag); marked && ownership.Foreign(o.mark, []string{ownership.ClusterMark(uid)}) {
 				o.foreign = append(o.foreign, a)
 				continue
 			}
@@ -146,7 +146,7 @@ func (r *reconciler) observeAddresses(ctx context.Context, q services.Request, o
 		return err
 	}
 	o.addresses = append(o.addresses, strays...)
-	slices.SortFunc(o.addresses, func(a, b doc) int { return strings.Compare(docID(a), docID(b)) })
+	slices.SortFunc(o.addresses, func(a, b *publicIP) int { return strings.Compare(a.lowerID(), b.lowerID()) })
 	return nil
 }
 

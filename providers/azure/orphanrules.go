@@ -112,13 +112,13 @@ func (c *cloud) nodeAddresses(ctx context.Context) ([]string, error) {
 
 // closeAddress takes a public address that is about to be deleted, and that is behind no frontend, out of the security group.
 func (c *cloud) closeAddress(ctx context.Context, id string, living []*v1.Service) error {
-	a, err := c.reconciler.resources.read(ctx, id, false)
+	a, err := readAs[publicIP](ctx, c.reconciler.resources, id, false)
 	if err != nil {
 		return err
 	}
 	k := claim{shared: map[string][]string{}}
-	if ip := str(a, "properties", "ipAddress"); ip != "" {
-		k.own = []string{ip}
+	if a != nil && a.Properties.Address != "" {
+		k.own = []string{a.Properties.Address}
 	}
 	k.keepPortsOf(living)
 	return c.reconciler.withdrawClaim(ctx, k)

@@ -56,9 +56,9 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 		}
 	}
 	for _, a := range addresses {
-		named := func(s *v1.Service) bool { return isNamedFor(a, clusterOf(a), s) }
-		if (ours(a) || slices.ContainsFunc(list, named)) && c.reconciler.addressIsOrphan(a, list) {
-			orphans = append(orphans, contract.Orphan{Kind: kindAddress, ID: str(a, "id"), Name: str(a, "name")})
+		named := func(s *v1.Service) bool { return isNamedFor(a, a.cluster(), s) }
+		if (a.Tags[clusterTag] == uid || slices.ContainsFunc(list, named)) && c.reconciler.addressIsOrphan(a, list) {
+			orphans = append(orphans, contract.Orphan{Kind: kindAddress, ID: a.ID, Name: a.Name})
 		}
 	}
 	return orphans, nil
@@ -66,10 +66,11 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 
 // addressesOf are the public addresses of the subscription; where the credential may not ask for these, those of the resource groups that
 // load balancers and Services name.
-func (c *cloud) addressesOf(ctx context.Context, lbs []doc, list []*v1.Service) (all []doc, err error) {
+func (c *cloud) addressesOf(ctx context.Context, lbs []doc, list []*v1.Service) (all []*publicIP, err error) {
 	r := c.reconciler
-	if all, _, err = r.resources.listSubscription(ctx); !isSkippedGroup(err) {
-		return all, err
+	listed, _, err := r.resources.listSubscription(ctx)
+	if !isSkippedGroup(err) {
+		return parseAll[publicIP](listed), err
 	}
 	groups := []string{r.config.Group}
 	for _, s := range list {
@@ -88,7 +89,7 @@ func (c *cloud) addressesOf(ctx context.Context, lbs []doc, list []*v1.Service) 
 		if err != nil && (g == r.config.Group || !isSkippedGroup(err)) {
 			return nil, err
 		}
-		all = append(all, listed...)
+		all = append(all, parseAll[publicIP](listed)...)
 	}
 	return all, nil
 }
@@ -149,8 +150,11 @@ func (r *reconciler) addressAt(ctx context.Context, f doc) (string, error) {
 	if id == "" {
 		return "", nil
 	}
-	a, err := r.resources.read(ctx, id, false)
-	return str(a, "properties", "ipAddress"), err
+	a, err := readAs[publicIP](ctx, r.resources, id, false)
+	if a == nil {
+		return "", err
+	}
+	return a.Properties.Address, err
 }
 
 // showsAddress reports whether the status of a Service has an address.
@@ -160,13 +164,13 @@ func showsAddress(s *v1.Service, ip string) bool {
 
 // addressIsOrphan reports whether a public address that a controller made is for Services alone that are gone, or that have theirs in
 // another resource group by now. One that a living Service shows, or names, is about to be its.
-func (r *reconciler) addressIsOrphan(a doc, list []*v1.Service) bool {
-	names, given := servicesOf(a)
-	if !given || value(a, "properties", "ipConfiguration") != nil {
+func (r *reconciler) addressIsOrphan(a *publicIP, list []*v1.Service) bool {
+	names, given := a.services()
+	if !given || a.Properties.User.ID != "" {
 		return false
 	}
 	return !slices.ContainsFunc(list, func(s *v1.Service) bool {
-		group := groupOf(docID(a))
+		group := groupOf(a.lowerID())
 		looks := group == r.config.Group || group == r.addressGroup(s)
 		named := func(text string) bool { return looks && strings.EqualFold(text, serviceName(s)) }
 		return slices.ContainsFunc(names, named) || requestsAddress(s, a)
@@ -174,8 +178,8 @@ func (r *reconciler) addressIsOrphan(a doc, list []*v1.Service) bool {
 }
 
 // requestsAddress reports whether a Service shows a public address or requests it by IP or name.
-func requestsAddress(s *v1.Service, a doc) bool {
-	ip, name := str(a, "properties", "ipAddress"), str(a, "name")
+func requestsAddress(s *v1.Service, a *publicIP) bool {
+	ip, name := a.Properties.Address, a.Name
 	asked := append(additionalAddresses(s), s.Spec.LoadBalancerIP, s.Annotations[annotationIPv4], s.Annotations[annotationIPv6])
 	return showsAddress(s, ip) || ip != "" && hasIP(asked, ip) ||
 		name != "" && (strings.EqualFold(s.Annotations[annotationName], name) || strings.EqualFold(s.Annotations[annotationName6], name))
@@ -272,11 +276,11 @@ func (c *cloud) releaseElsewhere(ctx context.Context, before doc, base string, l
 		if id == "" || usual || !ownedBy(base, str(f, "name")) {
 			continue
 		}
-		a, err := r.resources.read(ctx, id, true)
+		a, err := readAs[publicIP](ctx, r.resources, id, true)
 		if err != nil {
 			return err
 		}
-		if a == nil || tagsOf(a)[clusterTag] != tagsOf(before)[clusterTag] || !r.addressIsOrphan(a, living) {
+		if a == nil || a.Tags[clusterTag] != tagsOf(before)[clusterTag] || !r.addressIsOrphan(a, living) {
 			continue
 		}
 		if err := r.removeAddress(ctx, id); err != nil {

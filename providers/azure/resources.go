@@ -23,11 +23,11 @@ type resources struct {
 	mu        sync.Mutex
 	addresses map[string]*inventory.Inventory[string, doc]
 	links     map[string]*inventory.Inventory[string, doc]
-	known     []any
+	known     []string
 	zonesRead bool
 	// strays are public addresses for Services in other resource groups than the usual one, by their IDs in lower case, as they were seen
 	// last; nil before the first listing, which shows them all.
-	strays map[string]doc
+	strays map[string]*publicIP
 }
 
 func newResources(a *api) *resources {
@@ -132,10 +132,16 @@ func (r *resources) read(ctx context.Context, id string, fresh bool) (doc, error
 	return d, err
 }
 
+// readAs reads a document into a struct; nil is one that does not exist.
+func readAs[T any](ctx context.Context, r *resources, id string, fresh bool) (*T, error) {
+	d, err := r.read(ctx, id, fresh)
+	return parse[T](d), err
+}
+
 func (r *resources) invalidate(id string) { r.inventoryOf(id).Invalidate(strings.ToLower(id)) }
 
 // zones are those of the region, for what is made new.
-func (r *resources) zones(ctx context.Context) ([]any, error) {
+func (r *resources) zones(ctx context.Context) ([]string, error) {
 	if r.api.config.EdgeName != "" {
 		return nil, nil
 	}
@@ -165,7 +171,7 @@ func (r *resources) zones(ctx context.Context) ([]any, error) {
 		}
 		for _, z := range t.Zones {
 			if plain(z.Location) == plain(r.api.config.Location) {
-				known = anyList(slices.Sorted(slices.Values(z.Zones)))
+				known = slices.Sorted(slices.Values(z.Zones))
 			}
 		}
 	}

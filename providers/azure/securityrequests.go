@@ -136,8 +136,8 @@ func portAt(rule doc, key string) string {
 // addressesFor are the public addresses of a Service alone. They identify its rules even if its load balancer is gone.
 func (r *reconciler) addressesFor(q services.Request, o *observed) (list []string) {
 	for _, a := range o.addresses {
-		if names, _ := servicesOf(a); len(names) == 1 && r.serves(q, o, a) {
-			list = append(list, str(a, "properties", "ipAddress"))
+		if names, _ := a.services(); len(names) == 1 && r.serves(q, o, a) {
+			list = append(list, a.Properties.Address)
 		}
 	}
 	return list
@@ -204,12 +204,12 @@ func (r *reconciler) claimAt(k claim, q services.Request, o *observed, now clust
 
 // denierAt returns whether a Service at an address denies all others there. One without an address yet may get any, and one with a fault is
 // unknown. addresses are the public ones that may be requested by name.
-func (r *reconciler) denierAt(addresses []doc) func(s *v1.Service, ip string) bool {
+func (r *reconciler) denierAt(addresses []*publicIP) func(s *v1.Service, ip string) bool {
 	return func(s *v1.Service, ip string) bool {
 		s = r.translate(s)
-		a := doc{"properties": doc{"ipAddress": ip}}
+		a := &publicIP{Properties: publicIPProperties{Address: ip}}
 		for _, known := range addresses {
-			if sameIP(str(known, "properties", "ipAddress"), ip) {
+			if sameIP(known.Properties.Address, ip) {
 				a = known
 			}
 		}
@@ -277,7 +277,7 @@ func (r *reconciler) frontsOnNodes(o *observed, d *spec) (list []string) {
 func (r *reconciler) checkAdditional(q services.Request, o *observed, d *spec) error {
 	for _, ip := range d.Additional {
 		if a := o.isOfAnotherCluster(ip); a != nil {
-			return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: "is public IP address " + str(a, "name") + " of another cluster"}
+			return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: "is public IP address " + a.Name + " of another cluster"}
 		}
 		for _, n := range slices.Concat(r.instances.listNodes(), q.Nodes) {
 			if slices.ContainsFunc([]bool{false, true}, func(six bool) bool { return sameIP(internalIP(n, six), ip) }) {
@@ -303,11 +303,11 @@ func (r *reconciler) checkAdditional(q services.Request, o *observed, d *spec) e
 }
 
 // isOfAnotherCluster finds a public address that another cluster's controller made.
-func (o *observed) isOfAnotherCluster(ip string) doc {
+func (o *observed) isOfAnotherCluster(ip string) *publicIP {
 	for _, a := range slices.Concat(o.foreign, o.addresses) {
-		isForeign := slices.ContainsFunc(o.foreign, func(f doc) bool { return docID(f) == docID(a) })
-		cluster := clusterOf(a)
-		if sameIP(str(a, "properties", "ipAddress"), ip) && (isForeign || cluster != "" && !strings.EqualFold(cluster, o.cluster)) {
+		isForeign := slices.ContainsFunc(o.foreign, func(f *publicIP) bool { return f.lowerID() == a.lowerID() })
+		cluster := a.cluster()
+		if sameIP(a.Properties.Address, ip) && (isForeign || cluster != "" && !strings.EqualFold(cluster, o.cluster)) {
 			return a
 		}
 	}

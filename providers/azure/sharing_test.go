@@ -94,7 +94,7 @@ func TestAddressClaimedTogether(t *testing.T) {
 			})
 		}
 		all.Wait()
-		names, _ := servicesOf(w.sim.Shown(pipID(webPIP)))
+		names, _ := parsed[publicIP](w.sim.Shown(pipID(webPIP))).services()
 		assert.ElementsMatch(w, []string{"default/web", "default/web-1", "default/web-2", "default/web-3", "default/web-4"}, names)
 	})
 }

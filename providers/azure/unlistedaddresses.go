@@ -47,23 +47,23 @@ func (r *resources) splitUsual(all []doc) (usual []doc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.strays == nil {
-		r.strays = map[string]doc{}
+		r.strays = map[string]*publicIP{}
 	}
-	for _, a := range all {
-		if groupOf(docID(a)) == r.api.config.Group {
-			usual = append(usual, a)
-		} else if _, given := servicesOf(a); given {
-			r.strays[docID(a)] = a
+	for _, d := range all {
+		if a := parse[publicIP](d); groupOf(a.lowerID()) == r.api.config.Group {
+			usual = append(usual, d)
+		} else if _, given := a.services(); given {
+			r.strays[a.lowerID()] = a
 		}
 	}
 	return usual
 }
 
 // recordUnlisted records an address for Services outside of the usual resource group.
-func (r *resources) recordUnlisted(a doc) { r.splitUsual([]doc{a}) }
+func (r *resources) recordUnlisted(a *publicIP) { r.splitUsual([]doc{format(a)}) }
 
 // unlistedIDs returns the matching addresses in other resource groups, by lower-case ID.
-func (r *resources) unlistedIDs(is func(doc) bool) (ids []string) {
+func (r *resources) unlistedIDs(is func(*publicIP) bool) (ids []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range sortedKeys(r.strays) {
@@ -81,15 +81,17 @@ func (r *resources) forgetUnlisted(id string) {
 }
 
 // unlistedAddresses returns a Service's public addresses outside of the resource groups already read.
-func (r *reconciler) unlistedAddresses(ctx context.Context, q services.Request, o *observed, looked []string) (list []doc, err error) {
-	proven := func(a doc) bool {
+func (r *reconciler) unlistedAddresses(
+	ctx context.Context, q services.Request, o *observed, looked []string,
+) (list []*publicIP, err error) {
+	proven := func(a *publicIP) bool {
 		return r.servedBy(a, q.Service, q.Cluster) && (hasMark(a, o.mark) || isNamedFor(a, q.Cluster, q.Service))
 	}
 	for _, id := range r.resources.unlistedIDs(proven) {
 		if slices.Contains(looked, groupOf(id)) {
 			continue
 		}
-		a, err := r.resources.read(ctx, id, false)
+		a, err := readAs[publicIP](ctx, r.resources, id, false)
 		if err != nil {
 			return nil, err
 		}
@@ -104,18 +106,18 @@ func (r *reconciler) unlistedAddresses(ctx context.Context, q services.Request, 
 }
 
 // hasMark reports whether an address carries the mark of this cluster.
-func hasMark(a doc, mark string) bool {
-	uid, marked := tag(tagsOf(a), clusterTag)
+func hasMark(a *publicIP, mark string) bool {
+	uid, marked := tag(a.Tags, clusterTag)
 	return marked && mark != "" && ownership.ClusterMark(uid) == mark
 }
 
 // isNamedFor reports whether an address without a mark has the name that a controller gives to that of a Service, which holds the Service's
 // UID: another cluster may be called the same, and have a Service of the same name.
-func isNamedFor(a doc, cluster string, s *v1.Service) bool {
-	if _, marked := tag(tagsOf(a), clusterTag); marked {
+func isNamedFor(a *publicIP, cluster string, s *v1.Service) bool {
+	if _, marked := tag(a.Tags, clusterTag); marked {
 		return false
 	}
-	prefix, name := strings.ToLower(cluster)+"-", strings.ToLower(str(a, "name"))
+	prefix, name := strings.ToLower(cluster)+"-", strings.ToLower(a.Name)
 	rest, ok := strings.CutPrefix(name, prefix)
 	return ok && ownedBy(baseName(s), rest)
 }
