@@ -51,7 +51,7 @@ type observed struct {
 	machines map[string]machineID
 	// links are the private link services, where they were read; held are the frontends, by their IDs in lower case, of those that were not
 	// made for Services of this cluster.
-	links []doc
+	links []*privateLink
 	// basic are basic load balancers of this cluster's names, which give way.
 	basic     []doc
 	linksRead bool
@@ -305,8 +305,8 @@ func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *
 			}
 		}
 	}
-	var subnet doc
-	if err := r.api.get(ctx, "subnet "+name, f.subnet, networkVersion, &subnet); err != nil {
+	var document doc
+	if err := r.api.get(ctx, "subnet "+name, f.subnet, networkVersion, &document); err != nil {
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			return fmt.Errorf("load balancer %s: virtual network %s has no subnet %s; name one of its subnets by annotation %s or subnetName of the cloud config",
 				str(lb, "name"), c.Network, name, annotationSubnet)
@@ -314,7 +314,7 @@ func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *
 		return err
 	}
 	if f.ip == "" {
-		f.ip = keptIP(service, subnet, f.six)
+		f.ip = keptIP(service, parse[subnet](document), f.six)
 	}
 	var err error
 	f.zones, err = r.resources.zones(ctx)
@@ -322,8 +322,8 @@ func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *
 }
 
 // keptIP is the address that a Service has already, where a subnet has it.
-func keptIP(service *v1.Service, subnet doc, six bool) string {
-	networks := append(texts(subnet, "properties", "addressPrefixes"), str(subnet, "properties", "addressPrefix"))
+func keptIP(service *v1.Service, in *subnet, six bool) string {
+	networks := valuesOf(in.Properties.Prefix, in.Properties.Prefixes)
 	for _, i := range service.Status.LoadBalancer.Ingress {
 		ip, err := netip.ParseAddr(i.IP)
 		if err == nil && ip.Is6() == six && slices.ContainsFunc(networks, func(n string) bool {

@@ -15,6 +15,8 @@ func TestUnknownFieldsStay(t *testing.T) {
 	t.Parallel()
 	keepsUnknown[publicIP](t)
 	keepsUnknown[securityGroup](t)
+	keepsUnknown[privateLink](t)
+	keepsUnknown[subnet](t)
 	keepsUnknown[routeTable](t)
 }
 

@@ -243,15 +243,15 @@ func (c *cloud) unlink(ctx context.Context, lb doc, base string) error {
 		if l == nil {
 			continue
 		}
-		uid, marked := tag(tagsOf(l), clusterTag)
+		uid, marked := tag(l.Tags, clusterTag)
 		if !marked || ownership.ClusterMark(uid) != mark {
 			return fmt.Errorf("private link service %s, which was not made for a Service of this cluster, uses frontend %s: remove it first",
-				str(l, "name"), nameOf(id))
+				l.Name, nameOf(id))
 		}
 		if err := r.removeLink(ctx, l); err != nil {
 			return err
 		}
-		o.links = slices.DeleteFunc(o.links, func(gone doc) bool { return docID(gone) == docID(l) })
+		o.links = slices.DeleteFunc(o.links, func(gone *privateLink) bool { return gone.lowerID() == l.lowerID() })
 	}
 	return nil
 }

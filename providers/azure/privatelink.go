@@ -10,11 +10,11 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
@@ -25,6 +25,52 @@ import (
 
 // ownerTag is the tag that names the Service of a private link service.
 const ownerTag = "k8s-azure-owner-service"
+
+// privateLink is the document of a private link service.
+type privateLink struct {
+	resource
+	Properties struct {
+		object
+		State       string         `json:"provisioningState"`
+		Fronts      []*subresource `json:"loadBalancerFrontendIpConfigurations"`
+		Configs     []*linkConfig  `json:"ipConfigurations"`
+		FQDNs       []string       `json:"fqdns"`
+		Visibility  subscriptions  `json:"visibility"`
+		Approval    subscriptions  `json:"autoApproval"`
+		Proxy       *bool          `json:"enableProxyProtocol"`
+		Connections []*subresource `json:"privateEndpointConnections"`
+	} `json:"properties"`
+}
+
+type subscriptions struct {
+	object
+	IDs []string `json:"subscriptions"`
+}
+
+type linkConfig struct {
+	subresource
+	Properties linkConfigProperties `json:"properties"`
+}
+
+type linkConfigProperties struct {
+	object
+	Primary    bool        `json:"primary"`
+	Version    string      `json:"privateIPAddressVersion"`
+	Allocation string      `json:"privateIPAllocationMethod"`
+	Address    string      `json:"privateIPAddress"`
+	Subnet     subresource `json:"subnet"`
+}
+
+// subnet is the document of a subnet.
+type subnet struct {
+	subresource
+	Properties struct {
+		object
+		Prefix       string   `json:"addressPrefix"`
+		Prefixes     []string `json:"addressPrefixes"`
+		LinkPolicies string   `json:"privateLinkServiceNetworkPolicies"`
+	} `json:"properties"`
+}
 
 // linkSettings holds the annotations about a Service's private link service.
 type linkSettings struct {
@@ -71,25 +117,25 @@ func (l *linkSettings) judge(service *v1.Service, s *settings) (err error) {
 type link struct {
 	id, front, subnet string
 	// found is the existing document, or nil; fresh is the one to create if there is none.
-	found, fresh doc
-	edit         edit
+	found, fresh *privateLink
+	edit         func(*privateLink) error
 	// policies is set where the subnet does not let private link services in yet.
 	policies bool
 }
 
 // managedLink reports whether a private link service is one of this cluster's.
-func managedLink(l doc, cluster, mark string) bool {
-	name, named := tag(tagsOf(l), nameTag)
-	uid, marked := tag(tagsOf(l), clusterTag)
+func managedLink(l *privateLink, cluster, mark string) bool {
+	name, named := tag(l.Tags, nameTag)
+	uid, marked := tag(l.Tags, clusterTag)
 	ours := !marked || ownership.Check("private link service", mark, []string{ownership.ClusterMark(uid)}) == nil
 	return named && strings.EqualFold(name, cluster) && ours
 }
 
 // linkOn finds the private link service of a frontend.
-func linkOn(links []doc, front string) doc {
+func linkOn(links []*privateLink, front string) *privateLink {
 	for _, l := range links {
-		for _, f := range docs(l, "properties", "loadBalancerFrontendIpConfigurations") {
-			if front != "" && sameID(str(f, "id"), front) {
+		for _, f := range l.Properties.Fronts {
+			if front != "" && sameID(f.ID, front) {
 				return l
 			}
 		}
@@ -124,16 +170,16 @@ func (r *reconciler) observeLinks(ctx context.Context, service *v1.Service, o *o
 		if err != nil {
 			return err
 		}
-		o.links = append(o.links, list...)
+		o.links = append(o.links, parseAll[privateLink](list)...)
 	}
-	slices.SortFunc(o.links, func(a, b doc) int { return strings.Compare(docID(a), docID(b)) })
+	slices.SortFunc(o.links, func(a, b *privateLink) int { return strings.Compare(a.lowerID(), b.lowerID()) })
 	o.held = map[string]string{}
 	for _, l := range o.links {
 		if managedLink(l, o.cluster, o.mark) {
 			continue
 		}
-		for _, f := range docs(l, "properties", "loadBalancerFrontendIpConfigurations") {
-			o.held[strings.ToLower(str(f, "id"))] = str(l, "name")
+		for _, f := range l.Properties.Fronts {
+			o.held[f.lowerID()] = l.Name
 		}
 	}
 	return nil
@@ -167,13 +213,13 @@ func (r *reconciler) unlink(q services.Request, o *observed, d *spec) (list []se
 	seen := map[string]bool{}
 	for _, id := range r.droppedFronts(o, baseName(q.Service), d) {
 		l := linkOn(o.links, id)
-		if l == nil || seen[docID(l)] || !managedLink(l, q.Cluster, o.mark) {
+		if l == nil || seen[l.lowerID()] || !managedLink(l, q.Cluster, o.mark) {
 			continue
 		}
-		seen[docID(l)] = true
+		seen[l.lowerID()] = true
 		list = append(list, services.Change[*observed]{
-			Planned: contract.Planned{Action: contract.PlanDelete, Object: "private link service " + str(l, "name")}, Replan: true,
-			Compare: func() (before, after any) { return l, nil },
+			Planned: contract.Planned{Action: contract.PlanDelete, Object: "private link service " + l.Name}, Replan: true,
+			Compare: func() (before, after any) { return format(l), nil },
 			Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 				if err := r.removeLink(ctx, l); err != nil {
 					return o, err
@@ -186,25 +232,23 @@ func (r *reconciler) unlink(q services.Request, o *observed, d *spec) (list []se
 }
 
 // removeLink deletes a private link service, after the private endpoints that are connected to it.
-func (r *reconciler) removeLink(ctx context.Context, l doc) error {
+func (r *reconciler) removeLink(ctx context.Context, l *privateLink) error {
 	defer r.forgetFronts(l)
-	target := document{
-		id: str(l, "id"), what: "private link service " + str(l, "name"), version: networkVersion, beforeRemoval: func(ctx context.Context, d doc) error {
-			var problems []error
-			for _, c := range docs(d, "properties", "privateEndpointConnections") {
-				problems = append(problems, r.api.remove(ctx, "private endpoint connection "+str(c, "name"), str(c, "id"), networkVersion, ""))
-			}
-			return errors.Join(problems...)
-		},
-	}
+	target := document{id: l.ID, what: "private link service " + l.Name, version: networkVersion, beforeRemoval: func(ctx context.Context, d doc) error {
+		var problems []error
+		for _, c := range parse[privateLink](d).Properties.Connections {
+			problems = append(problems, r.api.remove(ctx, "private endpoint connection "+c.Name, c.ID, networkVersion, ""))
+		}
+		return errors.Join(problems...)
+	}}
 	_, err := r.resources.documents.submit(ctx, target, func(doc) error { return errRemove })
 	return err
 }
 
 // forgetFronts makes the load balancers of a private link service ones to be read again: its changes give them new ETags.
-func (r *reconciler) forgetFronts(l doc) {
-	for _, f := range docs(l, "properties", "loadBalancerFrontendIpConfigurations") {
-		r.resources.invalidate(ownerOf(str(f, "id")))
+func (r *reconciler) forgetFronts(l *privateLink) {
+	for _, f := range l.Properties.Fronts {
+		r.resources.invalidate(ownerOf(f.ID))
 	}
 }
 
@@ -236,7 +280,7 @@ func (r *reconciler) wantLink(ctx context.Context, q services.Request, s *settin
 		}
 	}
 	r.fillLink(q, s, o, d, l, d.Fronts[at].name)
-	if l.found != nil && errors.Is(l.edit(jsondoc.Clone(l.found)), errKeep) {
+	if l.found != nil && errors.Is(l.edit(clone(l.found)), errKeep) {
 		return nil
 	}
 	d.Link = l
@@ -244,13 +288,13 @@ func (r *reconciler) wantLink(ctx context.Context, q services.Request, s *settin
 }
 
 // ownLink reports whether the private link service of a frontend is the Service's to change.
-func (*reconciler) ownLink(q services.Request, s *settings, found doc, mark string) (bool, error) {
-	name, service := str(found, "name"), serviceName(q.Service)
+func (*reconciler) ownLink(q services.Request, s *settings, found *privateLink, mark string) (bool, error) {
+	name, service := found.Name, serviceName(q.Service)
 	if !managedLink(found, q.Cluster, mark) {
 		return false, fmt.Errorf("the frontend of Service %s has private link service %s, which this program did not make: remove that, or "+
 			"the annotation %s", service, name, annotationPrivateLink)
 	}
-	owner, _ := tag(tagsOf(found), ownerTag)
+	owner, _ := tag(found.Tags, ownerTag)
 	switch {
 	case !strings.EqualFold(owner, service) && s.Link.given:
 		return false, fmt.Errorf("the frontend of Service %s has private link service %s, which belongs to Service %s: "+
@@ -270,7 +314,7 @@ func (r *reconciler) fillLink(q services.Request, s *settings, o *observed, d *s
 	name := s.Link.Name
 	switch {
 	case l.found != nil:
-		name, l.id = str(l.found, "name"), str(l.found, "id")
+		name, l.id = l.found.Name, l.found.ID
 	case name == "":
 		name = "pls-" + frontName
 	}
@@ -284,18 +328,11 @@ func (r *reconciler) fillLink(q services.Request, s *settings, o *observed, d *s
 		setTag(tags, key, v)
 	}
 	tags[ownerTag], tags[nameTag] = serviceName(q.Service), q.Cluster
-	l.fresh = doc{"location": d.Location, "properties": doc{}}
-	if c.EdgeName != "" {
-		l.fresh["extendedLocation"] = doc{"name": c.EdgeName, "type": c.EdgeType}
-	}
-	if uid, _ := ownership.Marked([]string{o.mark}); uid != "" {
-		l.fresh["tags"] = doc{clusterTag: uid}
-	}
+	l.fresh = &privateLink{resource: c.newResource(o.mark)}
 	configs := linkConfigs(name, subnet, l.subnet, &s.Link)
 	made := l.found == nil
-	l.edit = func(p doc) error {
-		fronts := docs(p, "properties", "loadBalancerFrontendIpConfigurations")
-		if made && len(fronts) > 0 && linkOn([]doc{p}, l.front) == nil {
+	l.edit = func(p *privateLink) error {
+		if made && len(p.Properties.Fronts) > 0 && linkOn([]*privateLink{p}, l.front) == nil {
 			return fmt.Errorf("private link service %s exists already, for other frontends: choose another name by annotation %s", name, annotationLinkName)
 		}
 		return keepUnless(applyLink(p, l.front, configs, &s.Link, tags, c.SystemTags))
@@ -303,27 +340,27 @@ func (r *reconciler) fillLink(q services.Request, s *settings, o *observed, d *s
 }
 
 // linkConfigs are the IP configurations of a private link service, under the names that Azure's own controller gives.
-func linkConfigs(link, subnet, subnetID string, s *linkSettings) (list []doc) {
+func linkConfigs(link, subnet, subnetID string, s *linkSettings) (list []*linkConfig) {
 	begin := subnet + "-" + link
 	ips := strings.Fields(s.IPs)
 	for i := range max(s.Count, 1) {
-		p := doc{"primary": i == 0, "privateIPAllocationMethod": "Dynamic", "privateIPAddressVersion": "IPv4", "subnet": doc{"id": subnetID}}
+		p := linkConfigProperties{Primary: i == 0, Allocation: "Dynamic", Version: "IPv4", Subnet: subresource{ID: subnetID}}
 		end := fmt.Sprintf("-dynamic-%d", i-len(ips))
 		if i < len(ips) {
 			end = "-static-" + ips[i]
-			p["privateIPAllocationMethod"], p["privateIPAddress"] = "Static", ips[i]
+			p.Allocation, p.Address = "Static", ips[i]
 		}
-		list = append(list, doc{"name": begin[:min(len(begin), azurelimits.Name.Max-len(end))] + end, "properties": p})
+		list = append(list, &linkConfig{subresource{Name: begin[:min(len(begin), azurelimits.Name.Max-len(end))] + end}, p})
 	}
 	return list
 }
 
 // configsOf are IP configurations in a form that compares: their names, and addresses that Azure chose, say nothing.
-func configsOf(list []doc) (forms []string) {
+func configsOf(list []*linkConfig) (forms []string) {
 	for _, c := range list {
-		form := strings.ToLower(str(c, "properties", "subnet", "id")) + fmt.Sprintf(" %t ", flag(c, "properties", "primary"))
-		if strings.EqualFold(str(c, "properties", "privateIPAllocationMethod"), "Static") {
-			form += str(c, "properties", "privateIPAddress")
+		form := c.Properties.Subnet.lowerID() + fmt.Sprintf(" %t ", c.Properties.Primary)
+		if strings.EqualFold(c.Properties.Allocation, "Static") {
+			form += c.Properties.Address
 		}
 		forms = append(forms, form)
 	}
@@ -332,60 +369,51 @@ func configsOf(list []doc) (forms []string) {
 }
 
 // applyLink makes a private link service's document what a Service asks for, and reports whether it is to be written.
-func applyLink(p doc, front string, configs []doc, s *linkSettings, tags map[string]string, system string) (changed bool, err error) {
-	changed = isFailed(p)
-	in := props(p)
-	if linkOn([]doc{p}, front) == nil {
-		setList(p, "loadBalancerFrontendIpConfigurations", []doc{{"id": front}})
-		changed = true
+func applyLink(
+	p *privateLink, front string, configs []*linkConfig, s *linkSettings, tags map[string]string, system string,
+) (changed bool, err error) {
+	in := &p.Properties
+	changed = hasFailed(in.State)
+	if linkOn([]*privateLink{p}, front) == nil {
+		in.Fronts, changed = []*subresource{{ID: front}}, true
 	}
-	if !slices.Equal(configsOf(docs(in, "ipConfigurations")), configsOf(configs)) {
-		setList(p, "ipConfigurations", configs)
-		changed = true
+	if !slices.Equal(configsOf(in.Configs), configsOf(configs)) {
+		in.Configs, changed = configs, true
 	}
-	list := func(at doc, key, text string) {
-		have, want := texts(at, key), strings.Fields(text)
-		slices.Sort(have)
+	set := func(at *[]string, text string) {
+		want := strings.Fields(text)
 		slices.Sort(want)
-		if !slices.EqualFunc(have, slices.Compact(want), strings.EqualFold) {
-			at[key], changed = anyList(slices.Compact(want)), true
+		want = slices.Compact(want)
+		if !slices.EqualFunc(slices.Sorted(slices.Values(*at)), want, strings.EqualFold) {
+			*at, changed = want, true
 		}
 	}
-	list(in, "fqdns", s.FQDNs)
-	for key, text := range map[string]string{"visibility": s.Visibility, "autoApproval": s.Approval} {
-		at, ok := in[key].(doc)
-		if !ok {
-			at = doc{}
-		}
-		if list(at, "subscriptions", text); len(at) > 0 {
-			in[key] = at
-		}
+	set(&in.FQDNs, s.FQDNs)
+	set(&in.Visibility.IDs, s.Visibility)
+	set(&in.Approval.IDs, s.Approval)
+	if ptr.Deref(in.Proxy, false) != s.Proxy {
+		in.Proxy, changed = &s.Proxy, true
 	}
-	if flag(in, "enableProxyProtocol") != s.Proxy {
-		in["enableProxyProtocol"], changed = s.Proxy, true
-	}
-	tagged, err := mergeTags(p, tags, system, clusterTag)
+	tagged, err := p.mergeTags(tags, system, clusterTag)
 	return tagged || changed, err
 }
 
 // checkLinkSubnet looks whether the subnet lets private link services in.
 func (r *reconciler) checkLinkSubnet(ctx context.Context, q services.Request, l *link) error {
-	subnet, err := r.resources.read(ctx, l.subnet, false)
+	in, err := readAs[subnet](ctx, r.resources, l.subnet, false)
 	switch {
 	case err != nil:
 		return err
-	case subnet == nil:
+	case in == nil:
 		return fmt.Errorf("the private link service of Service %s: there is no subnet %s in network %s: correct annotation %s", serviceName(q.Service),
 			nameOf(l.subnet), r.config.Network, annotationLinkSubnet)
 	}
-	l.policies = !allowsLinks(subnet)
+	l.policies = !in.allowsLinks()
 	return nil
 }
 
 // allowsLinks reports whether a subnet lets private link services in.
-func allowsLinks(subnet doc) bool {
-	return strings.EqualFold(str(subnet, "properties", "privateLinkServiceNetworkPolicies"), "Disabled")
-}
+func (s *subnet) allowsLinks() bool { return strings.EqualFold(s.Properties.LinkPolicies, "Disabled") }
 
 // linkChanges make the private link service of a Service what it should be.
 func (r *reconciler) linkChanges(d *spec) (list []services.Change[*observed]) {
@@ -398,34 +426,34 @@ func (r *reconciler) linkChanges(d *spec) (list []services.Change[*observed]) {
 			Planned: contract.Planned{Action: contract.PlanChange, Object: "subnet " + nameOf(l.subnet), Detail: "network policies of private link services: off"},
 			Make: func(ctx context.Context, _ *services.Request, o *observed) (*observed, error) {
 				target := document{id: l.subnet, what: "subnet " + nameOf(l.subnet), version: networkVersion}
-				_, err := r.resources.documents.submit(ctx, target, func(subnet doc) error {
-					if subnet == nil || allowsLinks(subnet) {
+				_, err := r.resources.documents.submit(ctx, target, editOf(func(s *subnet) error {
+					if s == nil || s.allowsLinks() {
 						return errKeep
 					}
-					props(subnet)["privateLinkServiceNetworkPolicies"] = "Disabled"
+					s.Properties.LinkPolicies = "Disabled"
 					return nil
-				})
+				}))
 				return o, err
 			},
 		})
 	}
-	action, draft := contract.PlanChange, jsondoc.Clone(l.found)
+	action, draft := contract.PlanChange, clone(cmp.Or(l.found, l.fresh))
 	if l.found == nil {
-		action, draft = contract.PlanCreate, jsondoc.Clone(l.fresh)
+		action = contract.PlanCreate
 	}
 	return append(list, services.Change[*observed]{
 		Planned: contract.Planned{Action: action, Object: "private link service " + nameOf(l.id)},
 		Compare: func() (before, after any) {
 			_ = l.edit(draft) // it was tried
 			if l.found == nil {
-				return nil, draft
+				return nil, format(draft)
 			}
-			return l.found, draft
+			return format(l.found), format(draft)
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			defer r.forgetFronts(doc{"properties": doc{"loadBalancerFrontendIpConfigurations": []any{doc{"id": l.front}}}})
-			target := document{id: l.id, what: "private link service " + nameOf(l.id), version: networkVersion, create: func() doc { return jsondoc.Clone(l.fresh) }}
-			_, err := r.resources.documents.submit(ctx, target, l.edit)
+			defer r.resources.invalidate(ownerOf(l.front)) // it has another ETag then
+			target := document{id: l.id, what: "private link service " + nameOf(l.id), version: networkVersion, create: func() doc { return format(l.fresh) }}
+			_, err := r.resources.documents.submit(ctx, target, editOf(l.edit))
 			if l.found == nil {
 				q.Asked(err)
 			}
