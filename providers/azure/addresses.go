@@ -95,17 +95,17 @@ func (r *reconciler) serves(q services.Request, o *observed, a *publicIP) bool {
 		return false
 	}
 	base := baseName(q.Service)
-	return hasMark(a, o.mark) || !slices.ContainsFunc(o.lbs, func(lb doc) bool {
-		return slices.ContainsFunc(docs(lb, "properties", "frontendIPConfigurations"), func(f doc) bool {
-			at := sameID(str(f, "properties", "publicIPAddress", "id"), a.ID)
-			return at && !ownedBy(base, str(f, "name")) && !servesFrontend(lb, f, base) && !o.isOfKnownService(f)
+	return hasMark(a, o.mark) || !slices.ContainsFunc(o.lbs, func(lb *loadBalancer) bool {
+		return slices.ContainsFunc(lb.Properties.Fronts, func(f *frontend) bool {
+			at := sameID(f.Properties.PublicIP.ID, a.ID)
+			return at && !ownedBy(base, f.Name) && !servesFrontend(lb, f, base) && !o.isOfKnownService(f)
 		})
 	})
 }
 
 // isOfKnownService reports whether a frontend has the name of one of a Service of the cluster.
-func (o *observed) isOfKnownService(frontend doc) bool {
-	return slices.ContainsFunc(o.known, func(s *v1.Service) bool { return ownedBy(baseName(s), str(frontend, "name")) })
+func (o *observed) isOfKnownService(f *frontend) bool {
+	return slices.ContainsFunc(o.known, func(s *v1.Service) bool { return ownedBy(baseName(s), f.Name) })
 }
 
 // isBoundElsewhere reports whether something other than this cluster's load balancers uses an address.
@@ -128,7 +128,7 @@ func addressName(cluster, base, prefixID, suffix string) string {
 
 // externalFront finds the public address of a frontend, and the frontend where it is another Service's.
 func (r *reconciler) externalFront(
-	ctx context.Context, q services.Request, s *settings, o *observed, lb doc, f *front,
+	ctx context.Context, q services.Request, s *settings, o *observed, lb *loadBalancer, f *front,
 ) error {
 	group := r.addressGroup(q.Service)
 	inGroup := func(match func(*publicIP) bool) *publicIP {
@@ -206,13 +206,13 @@ func (s *settings) namedAddress(service *v1.Service, six bool) (name, prefixID s
 }
 
 // shareWith makes a frontend that of another Service, where that has the address already.
-func (f *front) shareWith(lb doc, base string) {
+func (f *front) shareWith(lb *loadBalancer, base string) {
 	if f.address.found == nil {
 		return
 	}
-	for _, other := range docs(lb, "properties", "frontendIPConfigurations") {
-		if sameID(str(other, "properties", "publicIPAddress", "id"), f.address.found.ID) && !ownedBy(base, str(other, "name")) {
-			f.name, f.foreign = str(other, "name"), true
+	for _, other := range lb.Properties.Fronts {
+		if sameID(other.Properties.PublicIP.ID, f.address.found.ID) && !ownedBy(base, other.Name) {
+			f.name, f.foreign = other.Name, true
 		}
 	}
 }
@@ -454,7 +454,7 @@ func (r *reconciler) release(a *publicIP) services.Change[*observed] {
 
 // inheritedFronts are the frontends that a Service leaves and that their creator no longer wants, by lower-case ID. d is nil for a deleted
 // Service.
-func (r *reconciler) inheritedFronts(ctx context.Context, q services.Request, lbs []doc, d *spec) (ids []string, err error) {
+func (r *reconciler) inheritedFronts(ctx context.Context, q services.Request, lbs []*loadBalancer, d *spec) (ids []string, err error) {
 	base := baseName(q.Service)
 	type left struct {
 		internal bool
@@ -462,11 +462,11 @@ func (r *reconciler) inheritedFronts(ctx context.Context, q services.Request, lb
 	}
 	var candidates []left
 	for _, lb := range lbs {
-		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			name := str(f, "name")
-			stays := d != nil && strings.EqualFold(str(lb, "name"), d.LB) && d.front(name) != nil
+		for _, f := range lb.Properties.Fronts {
+			name := f.Name
+			stays := d != nil && lb.hasName(d.LB) && d.front(name) != nil
 			if isGeneratedName(name) && !ownedBy(base, name) && servesFrontend(lb, f, base) && !stays {
-				candidates = append(candidates, left{isInternal(str(lb, "name")), name, docID(f)})
+				candidates = append(candidates, left{isInternal(lb.Name), name, f.lowerID()})
 			}
 		}
 	}
@@ -507,8 +507,8 @@ func wantsFront(service *v1.Service, internal bool, name string) bool {
 }
 
 // servesFrontend reports whether a Service has rules on a frontend.
-func servesFrontend(lb, f doc, base string) bool {
-	return slices.ContainsFunc(docs(lb, "properties", "loadBalancingRules"), func(rule doc) bool {
-		return ownedBy(base, str(rule, "name")) && sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(f, "id"))
+func servesFrontend(lb *loadBalancer, f *frontend, base string) bool {
+	return slices.ContainsFunc(lb.Properties.Rules, func(rule *lbRule) bool {
+		return ownedBy(base, rule.Name) && sameID(rule.Properties.Front.ID, f.ID)
 	})
 }

@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,38 +16,36 @@ import (
 // isBasic reports whether a load balancer or a public address is basic; Azure takes a missing SKU for basic.
 func (r *resource) isBasic() bool { return !strings.EqualFold(r.SKU.Name, "Standard") }
 
-func isBasic(d doc) bool { return d != nil && !strings.EqualFold(str(d, "sku", "name"), "Standard") }
-
 // splitBasic sets basic load balancers apart where a Service is to be served: nothing of them stays.
 func (o *observed) splitBasic(q services.Request) {
 	if q.Purpose != services.Ensure && q.Purpose != services.Plan && q.Purpose != services.UpdateNodes {
 		return
 	}
 	for _, lb := range o.lbs {
-		if isBasic(lb) {
+		if lb.isBasic() {
 			o.basic = append(o.basic, lb)
 		}
 	}
-	o.lbs = slices.DeleteFunc(slices.Clone(o.lbs), isBasic)
+	o.lbs = slices.DeleteFunc(slices.Clone(o.lbs), func(lb *loadBalancer) bool { return lb.isBasic() })
 }
 
 // checkBasic refuses to delete a basic load balancer on which others than Services have something.
-func checkBasic(lbs []doc) error {
+func checkBasic(lbs []*loadBalancer) error {
 	for _, lb := range lbs {
 		why := ""
-		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			if !isGeneratedName(str(f, "name")) {
-				why = "frontend " + str(f, "name")
+		for _, f := range lb.Properties.Fronts {
+			if !isGeneratedName(f.Name) {
+				why = "frontend " + f.Name
 			}
 		}
-		for _, kind := range []string{"outboundRules", "inboundNatRules", "inboundNatPools"} {
-			for _, rule := range docs(lb, "properties", kind) {
-				why = kind + " " + str(rule, "name")
+		for _, kind := range lb.otherRules() {
+			for _, rule := range kind.rules {
+				why = kind.name + " " + rule.Name
 			}
 		}
 		if why != "" {
 			return fmt.Errorf("load balancer %s is a basic one, which Azure has retired, and stands in the way of a standard one; it has %s, which no Service asked "+
-				"for: delete the load balancer, or take that out of it", str(lb, "name"), why)
+				"for: delete the load balancer, or take that out of it", lb.Name, why)
 		}
 	}
 	return nil
@@ -55,21 +54,18 @@ func checkBasic(lbs []doc) error {
 // removeBasic deletes the basic load balancers of the cluster's names: a standard one cannot be made of them.
 func (r *reconciler) removeBasic(o *observed) (list []services.Change[*observed]) {
 	for _, lb := range o.basic {
-		name := str(lb, "name")
+		name := lb.Name
 		list = append(list, services.Change[*observed]{
 			Planned: contract.Planned{Action: contract.PlanDelete, Object: "load balancer " + name, Detail: "a basic one, which Azure has retired"}, Replan: true,
-			Compare: func() (before, after any) { return lb, nil },
+			Compare: func() (before, after any) { return format(lb), nil },
 			Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-				target := document{id: str(lb, "id"), what: "load balancer " + name, version: networkVersion, beforeRemoval: r.members.decouple}
-				_, err := r.resources.documents.submit(ctx, target, func(d doc) error {
-					if !isBasic(d) {
+				target := document{id: lb.ID, what: "load balancer " + name, version: networkVersion, beforeRemoval: r.members.decouple}
+				_, err := r.resources.documents.submit(ctx, target, editOf(func(lb *loadBalancer) error {
+					if lb == nil || !lb.isBasic() {
 						return errKeep // it is another one by now
 					}
-					if err := checkBasic([]doc{d}); err != nil {
-						return err
-					}
-					return errRemove
-				})
+					return cmp.Or(checkBasic([]*loadBalancer{lb}), errRemove)
+				}))
 				if err != nil {
 					return o, err
 				}

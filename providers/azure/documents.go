@@ -69,8 +69,6 @@ const (
 // hasFailed reports whether Azure gave up provisioning a resource in this state; another write makes it try again.
 func hasFailed(state string) bool { return strings.EqualFold(state, "Failed") }
 
-func isFailed(d doc) bool { return hasFailed(str(d, "properties", "provisioningState")) }
-
 // codeInUse is Azure's code where a scale set still has pools of a load balancer.
 const codeInUse = "LoadBalancerInUseByVirtualMachineScaleSet"
 

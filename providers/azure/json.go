@@ -178,13 +178,6 @@ func (r *resource) mergeTags(wanted map[string]string, system string, keep ...st
 	return true, checkTagSizes(tags)
 }
 
-func mergeTags(d doc, wanted map[string]string, system string, keep ...string) (changed bool, err error) {
-	r := parse[resource](d)
-	changed, err = r.mergeTags(wanted, system, keep...)
-	maps.Copy(d, format(r))
-	return changed, err
-}
-
 func hasAnyPrefix(key string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool {
 		p = strings.TrimSpace(p)

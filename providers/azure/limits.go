@@ -9,14 +9,14 @@ import (
 
 // checkNames refuses a load balancer and pools of a Service that would be made under names which Azure refuses. Other parts have names that
 // are cut.
-func (d *spec) checkNames(lb doc) error {
-	if lb == nil {
+func (d *spec) checkNames(lb *loadBalancer) error {
+	if !lb.exists() {
 		if err := azurelimits.Name.WithName("the name of load balancer " + d.LB).CheckText(d.LB); err != nil {
 			return err
 		}
 	}
 	for _, f := range d.Fronts {
-		if byName(docs(lb, "properties", "backendAddressPools"), f.pool) == nil {
+		if lb.pool(f.pool) == nil {
 			if err := azurelimits.Name.WithName("the name of backend pool " + f.pool).CheckText(f.pool); err != nil {
 				return err
 			}

@@ -80,7 +80,7 @@ func TestTagsOfTheConfigurationBeyondTheLimits(t *testing.T) {
 		require.NoError(t, err, "the program starts")
 		require.ErrorContains(t, warnings, "the value of tag team would have 257 characters, and the cloud takes at most 256")
 	}
-	lb := doc{"tags": doc{"theirs": "1"}, "properties": doc{}}
+	lb := &loadBalancer{resource: resource{Tags: map[string]string{"theirs": "1"}}}
 	_, err := applyService(lb, "", &spec{Tags: pairs(manyTags(50))}, &Config{}, otherParts{})
 	require.ErrorContains(t, err, "a resource would have 51 tags, and the cloud takes at most 50")
 	_, err = applyService(lb, "", &spec{Tags: pairs(manyTags(50))}, &Config{}, otherParts{})

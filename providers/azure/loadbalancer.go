@@ -17,7 +17,6 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
@@ -43,7 +42,7 @@ const (
 // observed holds Azure's objects of a Service.
 type observed struct {
 	// lbs are the load balancers of this cluster's names; own are those where the Service has a part.
-	lbs       []doc
+	lbs       []*loadBalancer
 	addresses []*publicIP
 	group     *securityGroup
 	mark      string
@@ -53,7 +52,7 @@ type observed struct {
 	// made for Services of this cluster.
 	links []*privateLink
 	// basic are basic load balancers of this cluster's names, which give way.
-	basic     []doc
+	basic     []*loadBalancer
 	linksRead bool
 	held      map[string]string
 	cluster   string
@@ -129,10 +128,10 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o *obse
 	kept := *o
 	kept.lbs, kept.mark = nil, mark
 	for _, lb := range o.lbs {
-		uid, marked := tag(tagsOf(lb), clusterTag)
+		uid, marked := tag(lb.Tags, clusterTag)
 		var refusal error
 		if marked {
-			refusal = ownership.Check("load balancer "+str(lb, "name"), mark, []string{ownership.ClusterMark(uid)})
+			refusal = ownership.Check("load balancer "+lb.Name, mark, []string{ownership.ClusterMark(uid)})
 		}
 		if refusal == nil {
 			kept.lbs = append(kept.lbs, lb)
@@ -157,8 +156,10 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o *obse
 	return &kept, nil, err
 }
 
-// balancerNamed finds a load balancer.
-func (o *observed) balancerNamed(name string) doc { return byName(o.lbs, name) }
+// balancerNamed finds a load balancer; one that does not exist is empty.
+func (o *observed) balancerNamed(name string) *loadBalancer {
+	return cmp.Or(findByName(o.lbs, name), &loadBalancer{})
+}
 
 // Desire computes what should be there.
 func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed) (*spec, []services.Finding, error) {
@@ -200,7 +201,7 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 			subnet = s.Subnet
 		}
 		suffix := suffixFor(six, dual, func(suffix string) (isSix, found bool) {
-			have := byName(docs(lb, "properties", "frontendIPConfigurations"), frontName(d.Base, subnet, suffix))
+			have := lb.front(frontName(d.Base, subnet, suffix))
 			if have == nil {
 				return false, false
 			}
@@ -229,8 +230,8 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 	return d, r.wantLink(ctx, q, s, o, d)
 }
 
-// checkPlace refuses what others have on the load balancer already; nil is one that does not exist.
-func (r *reconciler) checkPlace(lb doc, d *spec) error {
+// checkPlace refuses what others have on the load balancer already.
+func (r *reconciler) checkPlace(lb *loadBalancer, d *spec) error {
 	var mixed error
 	if r.fillsPools(d.Internal) {
 		mixed = unlikePool(lb, d.Fronts, r.config.PoolType == poolIP)
@@ -239,10 +240,10 @@ func (r *reconciler) checkPlace(lb doc, d *spec) error {
 }
 
 // isSix reports whether a frontend is of IPv6; guess is said of one whose public address was not read.
-func (o *observed) isSix(front doc, guess bool) bool {
-	public := str(front, "properties", "publicIPAddress", "id")
+func (o *observed) isSix(f *frontend, guess bool) bool {
+	public := f.Properties.PublicIP.ID
 	if public == "" {
-		return strings.EqualFold(str(front, "properties", "privateIPAddressVersion"), familyName(true))
+		return strings.EqualFold(f.Properties.Version, familyName(true))
 	}
 	for _, a := range o.addresses {
 		if sameID(a.ID, public) {
@@ -286,21 +287,21 @@ func requestedIP(service *v1.Service, s *settings, six bool) string {
 	return ""
 }
 
-func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *settings, lb doc, f *front) error {
+func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *settings, lb *loadBalancer, f *front) error {
 	c := r.config
 	name := cmp.Or(s.Subnet, c.Subnet)
 	f.subnet, f.ip = r.networkID()+"/subnets/"+name, requestedIP(service, s, f.six)
-	have := byName(docs(lb, "properties", "frontendIPConfigurations"), f.name)
-	if have != nil && (s.Subnet == "" || sameID(str(have, "properties", "subnet", "id"), f.subnet)) {
+	have := lb.front(f.name)
+	if have != nil && (s.Subnet == "" || sameID(have.Properties.Subnet.ID, f.subnet)) {
 		if s.Subnet == "" {
-			f.subnet = str(have, "properties", "subnet", "id")
+			f.subnet = have.Properties.Subnet.ID
 		}
 		return nil
 	}
 	if f.ip != "" {
-		for _, other := range docs(lb, "properties", "frontendIPConfigurations") {
-			if sameIP(str(other, "properties", "privateIPAddress"), f.ip) && !ownedBy(baseName(service), str(other, "name")) {
-				f.name, f.foreign = str(other, "name"), true
+		for _, other := range lb.Properties.Fronts {
+			if sameIP(other.Properties.Address, f.ip) && !ownedBy(baseName(service), other.Name) {
+				f.name, f.foreign = other.Name, true
 				return nil
 			}
 		}
@@ -309,7 +310,7 @@ func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *
 	if err := r.api.get(ctx, "subnet "+name, f.subnet, networkVersion, &document); err != nil {
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			return fmt.Errorf("load balancer %s: virtual network %s has no subnet %s; name one of its subnets by annotation %s or subnetName of the cloud config",
-				str(lb, "name"), c.Network, name, annotationSubnet)
+				lb.Name, c.Network, name, annotationSubnet)
 		}
 		return err
 	}
@@ -379,7 +380,7 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 // removals take a Service out of the other load balancers of its kind, because an address can only be on one, or out of those of the other.
 func (r *reconciler) removals(q services.Request, o *observed, d *spec, sameKind bool) (list []services.Change[*observed]) {
 	for _, lb := range o.lbs {
-		name := str(lb, "name")
+		name := lb.Name
 		if (isInternal(name) == d.Internal) == sameKind && !strings.EqualFold(name, d.LB) && hasPart(lb, d.Base) {
 			c := r.removal(q, lb, o.otherParts())
 			c.Replan = sameKind
@@ -392,14 +393,11 @@ func (r *reconciler) removals(q services.Request, o *observed, d *spec, sameKind
 // loadBalancerChange writes the Service's part of its load balancer.
 func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change[*observed], due bool, err error) {
 	lb := o.balancerNamed(d.LB)
-	action := contract.PlanChange
-	e := r.partEdit(d, o.otherParts())
-	var draft doc
-	if lb == nil {
-		action, draft = contract.PlanCreate, r.newLoadBalancer(d, o.mark)
-	} else {
-		draft = jsondoc.Clone(lb)
+	action, draft := contract.PlanChange, clone(lb)
+	if !lb.exists() {
+		action, draft = contract.PlanCreate, r.newLoadBalancer(o.mark)
 	}
+	e := r.partEdit(d, o.otherParts())
 	if err = e(draft); errors.Is(err, errKeep) {
 		return c, false, nil
 	} else if err != nil {
@@ -408,13 +406,13 @@ func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change
 	return services.Change[*observed]{
 		Planned: contract.Planned{Action: action, Object: "load balancer " + d.LB, Detail: "frontends, rules and probes of the Service"}, Replan: true,
 		Compare: func() (before, after any) {
-			if lb == nil {
-				return nil, draft
+			if !lb.exists() {
+				return nil, format(draft)
 			}
-			return withoutAdded(lb), withoutAdded(draft)
+			return withoutAdded(format(lb)), withoutAdded(format(draft))
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			_, err := r.resources.documents.submit(ctx, r.loadBalancerDocument(d, o.mark), e)
+			_, err := r.resources.documents.submit(ctx, r.loadBalancerDocument(d, o.mark), editOf(e))
 			if action == contract.PlanCreate {
 				q.Asked(err)
 			}
@@ -427,11 +425,11 @@ func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change
 }
 
 // partEdit is the edit of a load balancer for one Service, with the members of pools by address.
-func (r *reconciler) partEdit(d *spec, a otherParts) edit {
-	return func(lb doc) error {
+func (r *reconciler) partEdit(d *spec, a otherParts) func(*loadBalancer) error {
+	return func(lb *loadBalancer) error {
 		changed, err := applyService(lb, d.Base, d, r.config, a)
 		changed = applyAddresses(lb, d.Members, r.networkID()) || changed
-		return keepUnless(changed || isFailed(lb), err)
+		return keepUnless(changed || hasFailed(lb.Properties.State), err)
 	}
 }
 
@@ -461,21 +459,16 @@ func internalIP(n *v1.Node, six bool) string {
 	return ""
 }
 
-func (r *reconciler) newLoadBalancer(d *spec, mark string) doc {
-	lb := doc{"location": d.Location, "sku": doc{"name": "Standard"}, "properties": doc{}}
-	if r.config.EdgeName != "" {
-		lb["extendedLocation"] = doc{"name": r.config.EdgeName, "type": r.config.EdgeType}
-	}
-	if uid, _ := ownership.Marked([]string{mark}); uid != "" {
-		lb["tags"] = doc{clusterTag: uid}
-	}
+func (r *reconciler) newLoadBalancer(mark string) *loadBalancer {
+	lb := &loadBalancer{resource: r.config.newResource(mark)}
+	lb.SKU.Name = "Standard"
 	return lb
 }
 
 func (r *reconciler) loadBalancerDocument(d *spec, mark string) document {
 	return document{
 		id: r.config.loadBalancerID(d.LB), what: "load balancer " + d.LB, version: networkVersion,
-		create: func() doc { return r.newLoadBalancer(d, mark) }, beforeRemoval: r.members.decouple,
+		create: func() doc { return format(r.newLoadBalancer(mark)) }, beforeRemoval: r.members.decouple,
 	}
 }
 
@@ -494,21 +487,16 @@ func (r *reconciler) reobserve(ctx context.Context, q *services.Request, o *obse
 }
 
 // hasPart reports whether a load balancer has a part of a Service.
-func hasPart(lb doc, base string) bool {
-	for _, key := range []string{"frontendIPConfigurations", "loadBalancingRules", "probes"} {
-		for _, p := range docs(lb, "properties", key) {
-			if ownedBy(base, str(p, "name")) {
-				return true
-			}
-		}
-	}
-	return false
+func hasPart(lb *loadBalancer, base string) bool {
+	return slices.ContainsFunc(lb.Properties.Fronts, func(f *frontend) bool { return ownedBy(base, f.Name) }) ||
+		slices.ContainsFunc(lb.Properties.Rules, func(r *lbRule) bool { return ownedBy(base, r.Name) }) ||
+		slices.ContainsFunc(lb.Properties.Probes, func(p *probe) bool { return ownedBy(base, p.Name) })
 }
 
 // memberChange brings nodes into pools by network interface, and takes those out that are none any more.
 func (r *reconciler) memberChange(q services.Request, o *observed, name string, fronts []front) (c services.Change[*observed], due bool) {
 	lb := o.balancerNamed(name)
-	if lb == nil || r.config.PoolType != poolNIC || !r.fillsPools(isInternal(name)) {
+	if !lb.exists() || r.config.PoolType != poolNIC || !r.fillsPools(isInternal(name)) {
 		return c, false
 	}
 	nodes := r.config.eligible(q.Nodes)
@@ -520,7 +508,7 @@ func (r *reconciler) memberChange(q services.Request, o *observed, name string, 
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
 		Compare: p.compare,
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			err := r.members.apply(ctx, str(lb, "id"), func(lb doc, machines map[string]machineID) membership {
+			err := r.members.apply(ctx, lb.ID, func(lb *loadBalancer, machines map[string]machineID) membership {
 				return r.members.plan(lb, machines, fronts, nodes)
 			})
 			if err != nil {
@@ -540,7 +528,7 @@ func (*reconciler) Complete(_ context.Context, _ *services.Request, o *observed,
 func (r *reconciler) Status(q services.Request, o *observed, d *spec) (*v1.LoadBalancerStatus, error) {
 	status := &v1.LoadBalancerStatus{}
 	for _, f := range d.Fronts {
-		ip := r.ipOf(o, o.balancerNamed(d.LB), f.name)
+		ip := o.ipOf(o.balancerNamed(d.LB).front(f.name))
 		if ip == "" {
 			return nil, cloudproviderapi.NewRetryError("the address of load balancer "+d.LB+" is being made", 5*time.Second)
 		}
@@ -564,16 +552,15 @@ func keepOrder(list, shown []v1.LoadBalancerIngress) {
 	}
 }
 
-// ipOf is the address of a frontend.
-func (r *reconciler) ipOf(o *observed, lb doc, name string) string {
-	f := byName(docs(lb, "properties", "frontendIPConfigurations"), name)
+// ipOf is the address of a frontend; nil is one that does not exist.
+func (o *observed) ipOf(f *frontend) string {
 	if f == nil {
 		return ""
 	}
-	if ip := str(f, "properties", "privateIPAddress"); ip != "" {
+	if ip := f.Properties.Address; ip != "" {
 		return ip
 	}
-	public := str(f, "properties", "publicIPAddress", "id")
+	public := f.Properties.PublicIP.ID
 	for _, a := range o.addresses {
 		if sameID(a.ID, public) {
 			return a.Properties.Address
@@ -600,14 +587,14 @@ func (r *reconciler) Deletions(
 		if !hasPart(lb, base) && !isEmpty(lb) {
 			continue
 		}
-		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			if why := o.otherParts().userOf(lb, f, base); ownedBy(base, str(f, "name")) && why != "" {
-				findings = append(findings, services.Warning(eventFrontendKept, "frontend %s of load balancer %s is used by %s and stays", str(f, "name"), str(lb, "name"), why))
+		for _, f := range lb.Properties.Fronts {
+			if why := o.otherParts().userOf(lb, f, base); ownedBy(base, f.Name) && why != "" {
+				findings = append(findings, services.Warning(eventFrontendKept, "frontend %s of load balancer %s is used by %s and stays", f.Name, lb.Name, why))
 			}
 		}
-		draft := jsondoc.Clone(lb)
+		draft := clone(lb)
 		changed, err := applyService(draft, base, nil, r.config, o.otherParts())
-		if err == nil && (changed || isEmpty(draft) && r.fillsPools(isInternal(str(lb, "name")))) {
+		if err == nil && (changed || isEmpty(draft) && r.fillsPools(isInternal(lb.Name))) {
 			list = append(list, r.removal(q, lb, o.otherParts()))
 		}
 	}
@@ -623,8 +610,8 @@ func (r *reconciler) Exists(_ context.Context, q services.Request, o *observed) 
 	base := baseName(q.Service)
 	status := &v1.LoadBalancerStatus{}
 	for _, lb := range o.lbs {
-		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			if ip := r.ipOf(o, lb, str(f, "name")); ownedBy(base, str(f, "name")) && ip != "" {
+		for _, f := range lb.Properties.Fronts {
+			if ip := o.ipOf(f); ownedBy(base, f.Name) && ip != "" {
 				status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: ip})
 			}
 		}

@@ -83,7 +83,7 @@ func uniquePoolNames(service *v1.Service) poolNames {
 }
 
 // choosePools names the pools of a single Service as Azure's own controller does, unless a name is too long or taken by another Service.
-func (c *Config) choosePools(service *v1.Service, known []*v1.Service, lbs []doc) poolNames {
+func (c *Config) choosePools(service *v1.Service, known []*v1.Service, lbs []*loadBalancer) poolNames {
 	joined, unique, base := joinedPoolNames(service), uniquePoolNames(service), baseName(service)
 	mine, theirs := pointsTo(lbs, joined, base)
 	chosen, _ := pointsTo(lbs, unique, base)
@@ -102,11 +102,11 @@ func (c *Config) choosePools(service *v1.Service, known []*v1.Service, lbs []doc
 }
 
 // pointsTo reports whether rules of a Service, and whether rules of others, lead to pools.
-func pointsTo(lbs []doc, pools poolNames, base string) (own, others bool) {
+func pointsTo(lbs []*loadBalancer, pools poolNames, base string) (own, others bool) {
 	for _, lb := range lbs {
-		for _, rule := range docs(lb, "properties", "loadBalancingRules") {
-			if pools.contains(nameOf(str(rule, "properties", "backendAddressPool", "id"))) {
-				isOwn := ownedBy(base, str(rule, "name"))
+		for _, rule := range lb.Properties.Rules {
+			if pools.contains(nameOf(rule.Properties.Pool.ID)) {
+				isOwn := ownedBy(base, rule.Name)
 				own, others = own || isOwn, others || !isOwn
 			}
 		}
@@ -143,17 +143,17 @@ func (r *reconciler) observePools(ctx context.Context, service *v1.Service, o *o
 }
 
 // dropPools takes away pools of a Service alone that it needs no more, and that nobody else's rule leads to.
-func dropPools(lb doc, own []string, fronts []front) bool {
+func dropPools(lb *loadBalancer, own []string, fronts []front) bool {
 	if len(own) == 0 {
 		return false
 	}
-	var kept []doc
-	all := docs(lb, "properties", "backendAddressPools")
+	kept := []*pool{}
+	all := lb.Properties.Pools
 	for _, pool := range all {
-		name := strings.ToLower(str(pool, "name"))
+		name := strings.ToLower(pool.Name)
 		wanted := slices.ContainsFunc(fronts, func(f front) bool { return strings.EqualFold(f.pool, name) })
-		used := slices.ContainsFunc(slices.Concat(docs(lb, "properties", "loadBalancingRules"), docs(lb, "properties", "outboundRules")), func(rule doc) bool {
-			return strings.EqualFold(nameOf(str(rule, "properties", "backendAddressPool", "id")), name)
+		used := slices.ContainsFunc(slices.Concat(lb.Properties.Rules, lb.Properties.OutboundRules), func(rule *lbRule) bool {
+			return strings.EqualFold(nameOf(rule.Properties.Pool.ID), name)
 		})
 		if !slices.Contains(own, name) || wanted || used {
 			kept = append(kept, pool)
@@ -162,7 +162,7 @@ func dropPools(lb doc, own []string, fronts []front) bool {
 	if len(kept) == len(all) {
 		return false
 	}
-	setList(lb, "backendAddressPools", kept)
+	lb.Properties.Pools = kept
 	return true
 }
 
@@ -191,11 +191,11 @@ func (r *reconciler) poolMembers(
 		}
 		// A pool is never emptied, but of nodes that are behind another load balancer now, and where no rule leads to it.
 		shared := several && strings.EqualFold(f.pool, poolName(q.Cluster, f.six))
-		_, serving := pointsTo([]doc{o.balancerNamed(lb)}, poolNames{f.pool, f.pool}, "")
+		_, serving := pointsTo([]*loadBalancer{o.balancerNamed(lb)}, poolNames{f.pool, f.pool}, "")
 		switch {
 		case len(ips) > 0 || shared && !serving:
 			wanted[strings.ToLower(f.pool)] = ips
-		case shared && len(ipsOf(byName(docs(o.balancerNamed(lb), "properties", "backendAddressPools"), f.pool))) > 0:
+		case shared && len(o.balancerNamed(lb).pool(f.pool).ips()) > 0:
 			findings = append(findings, services.Warning(eventNoPlace, "no node is behind load balancer %s by primaryVMSet and nodeSelector of "+
 				"multipleStandardLoadBalancerConfigurations: pool %s, which serves, keeps the members that it has", lb, f.pool))
 		}

@@ -82,16 +82,16 @@ func (p membership) compare() (before, after any) {
 }
 
 // machinesOf are the machines of all members of load balancers, by the IDs of their IP configurations.
-func (m *members) machinesOf(ctx context.Context, lbs ...doc) (map[string]machineID, error) {
+func (m *members) machinesOf(ctx context.Context, lbs ...*loadBalancer) (map[string]machineID, error) {
 	machines := map[string]machineID{}
 	for _, lb := range lbs {
-		for _, pool := range docs(lb, "properties", "backendAddressPools") {
-			for _, config := range docs(pool, "properties", "backendIPConfigurations") {
-				id, err := m.machineOf(ctx, str(config, "id"))
+		for _, pool := range lb.Properties.Pools {
+			for _, config := range pool.Properties.Configs {
+				id, err := m.machineOf(ctx, config.ID)
 				if err != nil {
 					return nil, err
 				}
-				machines[str(config, "id")] = id
+				machines[config.ID] = id
 			}
 		}
 	}
@@ -112,7 +112,7 @@ func (m *members) note(nodes []*v1.Node) {
 }
 
 // plan compares the members of a load balancer with the nodes. It makes no call.
-func (m *members) plan(lb doc, machines map[string]machineID, fronts []front, nodes []*v1.Node) (p membership) {
+func (m *members) plan(lb *loadBalancer, machines map[string]machineID, fronts []front, nodes []*v1.Node) (p membership) {
 	wanted := map[machineID]bool{}
 	for _, n := range nodes {
 		id, _ := parseProviderID(n.Spec.ProviderID) // eligible nodes have one
@@ -123,22 +123,22 @@ func (m *members) plan(lb doc, machines map[string]machineID, fronts []front, no
 	}
 	seen := map[string]bool{}
 	for _, f := range fronts {
-		pool := byName(docs(lb, "properties", "backendAddressPools"), f.pool)
+		pool := lb.pool(f.pool)
 		if pool == nil || seen[f.pool] {
 			continue
 		}
 		seen[f.pool] = true
 		have := map[machineID]bool{}
-		for _, config := range docs(pool, "properties", "backendIPConfigurations") {
-			id := machines[str(config, "id")]
+		for _, config := range pool.Properties.Configs {
+			id := machines[config.ID]
 			have[id] = true
 			if id != "" && m.isNode(id) && !wanted[id] {
-				p.leave = append(p.leave, memberAt{id, str(pool, "id"), f.six})
+				p.leave = append(p.leave, memberAt{id, pool.ID, f.six})
 			}
 		}
 		for _, id := range sortedKeys(wanted) {
 			if !have[id] {
-				p.join = append(p.join, memberAt{id, str(pool, "id"), f.six})
+				p.join = append(p.join, memberAt{id, pool.ID, f.six})
 			}
 		}
 	}
@@ -176,13 +176,13 @@ func (m *members) machineOf(ctx context.Context, config string) (machineID, erro
 }
 
 // apply makes memberships.
-func (m *members) apply(ctx context.Context, lb string, compute func(lb doc, machines map[string]machineID) membership) error {
+func (m *members) apply(ctx context.Context, lb string, compute func(lb *loadBalancer, machines map[string]machineID) membership) error {
 	unlock, err := m.locks.Lock(ctx, strings.ToLower(lb))
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	now, err := m.resources.read(ctx, lb, false)
+	now, err := readAs[loadBalancer](ctx, m.resources, lb, false)
 	if err != nil || now == nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (m *members) apply(ctx context.Context, lb string, compute func(lb doc, mac
 	if err := m.change(ctx, p); err != nil {
 		return err
 	}
-	if now, err = m.resources.read(ctx, lb, true); err != nil || now == nil || len(last) == 0 {
+	if now, err = readAs[loadBalancer](ctx, m.resources, lb, true); err != nil || now == nil || len(last) == 0 {
 		return err
 	}
 	if machines, err = m.machinesOf(ctx, now); err != nil {
@@ -214,14 +214,14 @@ func (m *members) apply(ctx context.Context, lb string, compute func(lb doc, mac
 }
 
 // keepLast delays removals that would empty a pool until others have joined, which may fail.
-func (p *membership) keepLast(lb doc, machines map[string]machineID) (last []memberAt) {
+func (p *membership) keepLast(lb *loadBalancer, machines map[string]machineID) (last []memberAt) {
 	serving := map[string]bool{}
-	for _, pool := range docs(lb, "properties", "backendAddressPools") {
-		for _, config := range docs(pool, "properties", "backendIPConfigurations") {
+	for _, pool := range lb.Properties.Pools {
+		for _, config := range pool.Properties.Configs {
 			leaves := slices.ContainsFunc(p.leave, func(at memberAt) bool {
-				return sameID(at.pool, str(pool, "id")) && at.machine == machines[str(config, "id")]
+				return sameID(at.pool, pool.ID) && at.machine == machines[config.ID]
 			})
-			serving[docID(pool)] = serving[docID(pool)] || !leaves
+			serving[pool.lowerID()] = serving[pool.lowerID()] || !leaves
 		}
 	}
 	isLast := func(at memberAt) bool { return !serving[strings.ToLower(at.pool)] }
@@ -405,16 +405,17 @@ func (m *members) changeExclusively(ctx context.Context, id string, change func(
 }
 
 // decouple takes all members out of the pools of a load balancer that is about to be deleted.
-func (m *members) decouple(ctx context.Context, lb doc) error {
+func (m *members) decouple(ctx context.Context, d doc) error {
+	lb := parse[loadBalancer](d)
 	var problems []error
 	out := map[string][]poolChange{}
-	for _, pool := range docs(lb, "properties", "backendAddressPools") {
-		for _, config := range docs(pool, "properties", "backendIPConfigurations") {
-			id := ownerOf(strings.ToLower(str(config, "id")))
+	for _, pool := range lb.Properties.Pools {
+		for _, config := range pool.Properties.Configs {
+			id := ownerOf(strings.ToLower(config.ID))
 			if set, _, ok := strings.Cut(id, "/networkinterfaces/"); ok && strings.Contains(set, "/virtualmachinescalesets/") {
 				id = set
 			}
-			out[id] = append(out[id], poolChange{memberAt: memberAt{pool: str(pool, "id")}})
+			out[id] = append(out[id], poolChange{memberAt: memberAt{pool: pool.ID}})
 		}
 	}
 	var work []resourceChange
@@ -431,8 +432,8 @@ func (m *members) decouple(ctx context.Context, lb doc) error {
 	problems = append(problems, err)
 	for _, set := range sets {
 		var changes []poolChange
-		for _, pool := range docs(lb, "properties", "backendAddressPools") {
-			changes = append(changes, poolChange{memberAt: memberAt{pool: str(pool, "id")}})
+		for _, pool := range lb.Properties.Pools {
+			changes = append(changes, poolChange{memberAt: memberAt{pool: pool.ID}})
 		}
 		if _, due := modelWith(set, changes); due {
 			problems = append(problems, m.editModel(ctx, str(set, "id"), changes))

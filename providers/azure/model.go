@@ -30,7 +30,8 @@ type spec struct {
 	Base, LB, Cluster      string
 	Internal               bool
 	Fronts                 []front
-	Rules, Probes          []doc
+	Rules                  []*lbRule
+	Probes                 []*probe
 	NoSecurity, DenyAll    bool
 	Ranges                 []netip.Prefix
 	BadRanges, ServiceTags []string
@@ -59,11 +60,11 @@ type otherParts struct {
 func (o *observed) otherParts() otherParts { return otherParts{o.inherited, o.held, o.pools} }
 
 // userOf returns the user of a frontend that prevents its removal, or "".
-func (a otherParts) userOf(lb, front doc, base string) (why string) {
-	if name, held := a.held[strings.ToLower(str(front, "id"))]; held {
+func (a otherParts) userOf(lb *loadBalancer, f *frontend, base string) (why string) {
+	if name, held := a.held[f.lowerID()]; held {
 		return "private link service " + name
 	}
-	return isUsedByOthers(lb, front, base)
+	return isUsedByOthers(lb, f, base)
 }
 
 // front finds a frontend by its name, whoever made it.
@@ -218,38 +219,37 @@ func (d *spec) rulesFor(c *Config, service *v1.Service, s *settings, f front, su
 			return err
 		}
 		rule := ruleOf(c, service, s, p, f, all)
-		rule["frontendIPConfiguration"] = doc{"id": lbID + "/frontendIPConfigurations/" + f.name}
-		rule["backendAddressPool"] = doc{"id": lbID + "/backendAddressPools/" + f.pool}
+		rule.Front.ID, rule.Pool.ID = lbID+"/frontendIPConfigurations/"+f.name, lbID+"/backendAddressPools/"+f.pool
 		if probe != "" && (!s.ports[p.Port].NoProbe || all) {
-			rule["probe"] = doc{"id": lbID + "/probes/" + probe}
+			rule.Probe.ID = lbID + "/probes/" + probe
 		}
-		if rule["backendPort"] == 0 && !all {
+		if rule.BackPort == 0 && !all {
 			return fmt.Errorf("port %d has no node port, which it needs where floating IP is off: set spec.allocateLoadBalancerNodePorts", p.Port)
 		}
-		d.Rules = append(d.Rules, doc{"name": name, "properties": rule})
+		d.Rules = append(d.Rules, &lbRule{subresource{Name: name}, rule})
 	}
 	return nil
 }
 
 // ruleOf returns a rule without its references.
-func ruleOf(c *Config, service *v1.Service, s *settings, p v1.ServicePort, f front, all bool) doc {
+func ruleOf(c *Config, service *v1.Service, s *settings, p v1.ServicePort, f front, all bool) lbRuleProperties {
 	protocol := map[v1.Protocol]string{v1.ProtocolTCP: "Tcp", v1.ProtocolUDP: "Udp", v1.ProtocolSCTP: "All"}[p.Protocol]
 	floating, back := true, int(p.Port)
 	if s.NoFloating && !all || s.Internal && f.six {
 		floating, back = false, int(p.NodePort)
 	}
-	rule := doc{
-		"protocol": protocol, "frontendPort": int(p.Port), "backendPort": back, "enableFloatingIP": floating, "loadDistribution": "Default",
-		"idleTimeoutInMinutes": s.Idle, "disableOutboundSnat": c.DisableOutboundSNAT,
+	rule := lbRuleProperties{
+		Protocol: protocol, FrontPort: int(p.Port), BackPort: back, Floating: floating, Distribution: "Default", Idle: s.Idle,
+		NoSNAT: c.DisableOutboundSNAT,
 	}
 	if all {
-		rule["protocol"], rule["frontendPort"], rule["backendPort"] = "All", 0, 0
+		rule.Protocol, rule.FrontPort, rule.BackPort = "All", 0, 0
 	}
 	if p.Protocol == v1.ProtocolTCP {
-		rule["enableTcpReset"] = !s.NoReset
+		rule.Reset = ptr.To(!s.NoReset)
 	}
 	if service.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
-		rule["loadDistribution"] = "SourceIP"
+		rule.Distribution = "SourceIP"
 	}
 	return rule
 }
@@ -259,9 +259,9 @@ func ruleOf(c *Config, service *v1.Service, s *settings, p v1.ServicePort, f fro
 func (d *spec) probeFor(c *Config, service *v1.Service, s *settings, p v1.ServicePort, rule, checkName string) (string, error) {
 	own := s.ports[p.Port]
 	interval, number := s.probeTimes(p.Port)
-	add := func(name string, probe doc) string {
-		if byName(d.Probes, name) == nil {
-			d.Probes = append(d.Probes, doc{"name": name, "properties": probe})
+	add := func(name string, p probeProperties) string {
+		if findByName(d.Probes, name) == nil {
+			d.Probes = append(d.Probes, &probe{subresource{Name: name}, p})
 		}
 		return name
 	}
@@ -272,13 +272,9 @@ func (d *spec) probeFor(c *Config, service *v1.Service, s *settings, p v1.Servic
 		if at := s.ports[port]; at.Interval != 0 || at.Number != 0 {
 			interval, number = s.probeTimes(port)
 		}
-		return add(checkName, doc{
-			"protocol": "Http", "port": int(port), "requestPath": "/healthz", "intervalInSeconds": interval, "probeThreshold": number,
-		}), nil
+		return add(checkName, probeProperties{Protocol: "Http", Port: int(port), Path: "/healthz", Interval: interval, Threshold: number}), nil
 	case c.ProbeMode == probeShared && !stays:
-		return add(sharedProbe, doc{
-			"protocol": "Http", "port": c.SharedProbePort, "requestPath": c.SharedProbePath, "intervalInSeconds": 5, "probeThreshold": 2,
-		}), nil
+		return add(sharedProbe, probeProperties{Protocol: "Http", Port: c.SharedProbePort, Path: c.SharedProbePath, Interval: 5, Threshold: 2}), nil
 	case p.Protocol != v1.ProtocolTCP || own.NoProbe:
 		return "", nil
 	}
@@ -287,12 +283,11 @@ func (d *spec) probeFor(c *Config, service *v1.Service, s *settings, p v1.Servic
 		return "", err
 	}
 	given := cmp.Or(own.Protocol, ptr.Deref(p.AppProtocol, s.ProbeProtocol))
-	probe := doc{"protocol": "Tcp", "port": port, "intervalInSeconds": interval, "probeThreshold": number}
+	made := probeProperties{Protocol: "Tcp", Port: port, Interval: interval, Threshold: number}
 	if protocol := strings.ToLower(given); protocol == "http" || protocol == "https" {
-		probe["protocol"] = map[string]string{"http": "Http", "https": "Https"}[protocol]
-		probe["requestPath"] = cmp.Or(own.Path, s.ProbePath, "/")
+		made.Protocol, made.Path = map[string]string{"http": "Http", "https": "Https"}[protocol], cmp.Or(own.Path, s.ProbePath, "/")
 	}
-	return add(rule, probe), nil
+	return add(rule, made), nil
 }
 
 // probePort is the port that is probed: a node port, or one that an annotation names.
@@ -315,71 +310,55 @@ func probePort(service *v1.Service, p v1.ServicePort, given string) (int, error)
 }
 
 // sameRule compares what Azure's own controller compares.
-func sameRule(have, want doc) bool {
-	for _, key := range []string{"frontendIPConfiguration", "backendAddressPool", "probe"} {
-		if !sameID(str(have, "properties", key, "id"), str(want, "properties", key, "id")) {
-			return false
-		}
-	}
-	h, w := have["properties"], want["properties"]
-	tcp := str(w, "protocol") == "Tcp"
-	distribution := cmp.Or(str(h, "loadDistribution"), "Default")
-	return str(h, "protocol") == str(w, "protocol") && distribution == str(w, "loadDistribution") &&
-		num(h, "frontendPort") == num(w, "frontendPort") && num(h, "backendPort") == num(w, "backendPort") &&
-		flag(h, "enableFloatingIP") == flag(w, "enableFloatingIP") && flag(h, "disableOutboundSnat") == flag(w, "disableOutboundSnat") &&
-		(!tcp || flag(h, "enableTcpReset") == flag(w, "enableTcpReset")) &&
-		(value(h, "idleTimeoutInMinutes") == nil || num(h, "idleTimeoutInMinutes") == num(w, "idleTimeoutInMinutes"))
+func sameRule(have, want *lbRule) bool {
+	h, w := have.Properties, want.Properties
+	return sameID(h.Front.ID, w.Front.ID) && sameID(h.Pool.ID, w.Pool.ID) && sameID(h.Probe.ID, w.Probe.ID) &&
+		h.Protocol == w.Protocol && cmp.Or(h.Distribution, "Default") == w.Distribution &&
+		h.FrontPort == w.FrontPort && h.BackPort == w.BackPort && h.Floating == w.Floating && h.NoSNAT == w.NoSNAT &&
+		(w.Protocol != "Tcp" || ptr.Deref(h.Reset, false) == ptr.Deref(w.Reset, false)) && cmp.Or(h.Idle, w.Idle) == w.Idle
 }
 
 // sameProbe compares probes; older ones say by numberOfProbes what newer ones say by probeThreshold.
-func sameProbe(have, want doc) bool {
-	h, w := have["properties"], want["properties"]
-	threshold := cmp.Or(num(h, "probeThreshold"), num(h, "numberOfProbes"))
-	return num(h, "port") == num(w, "port") && strings.EqualFold(str(h, "protocol"), str(w, "protocol")) &&
-		strings.EqualFold(str(h, "requestPath"), str(w, "requestPath")) && num(h, "intervalInSeconds") == num(w, "intervalInSeconds") &&
-		threshold == num(w, "probeThreshold")
+func sameProbe(have, want *probe) bool {
+	h, w := have.Properties, want.Properties
+	return h.Port == w.Port && strings.EqualFold(h.Protocol, w.Protocol) && strings.EqualFold(h.Path, w.Path) && h.Interval == w.Interval &&
+		cmp.Or(h.Threshold, ptr.Deref(h.Number, 0)) == w.Threshold
 }
 
 // sameFront reports whether a frontend leads where it should.
-func sameFront(have doc, f front, c *Config) bool {
+func sameFront(have *frontend, f front, c *Config) bool {
 	if f.address != nil {
-		return sameID(str(have, "properties", "publicIPAddress", "id"), f.address.id(c))
+		return sameID(have.Properties.PublicIP.ID, f.address.id(c))
 	}
-	return sameID(str(have, "properties", "subnet", "id"), f.subnet) && (f.ip == "" || sameIP(f.ip, str(have, "properties", "privateIPAddress")))
+	return sameID(have.Properties.Subnet.ID, f.subnet) && (f.ip == "" || sameIP(f.ip, have.Properties.Address))
 }
 
-// body is a new frontend.
-func (f front) body(c *Config) doc {
-	p := doc{}
-	out := doc{"name": f.name, "properties": p}
+// document is a new frontend.
+func (f front) document(c *Config) *frontend {
+	made := &frontend{subresource: subresource{Name: f.name}}
+	p := &made.Properties
 	if f.address != nil {
-		p["publicIPAddress"] = doc{"id": f.address.id(c)}
-		return out
+		p.PublicIP.ID = f.address.id(c)
+		return made
 	}
-	p["subnet"] = doc{"id": f.subnet}
-	p["privateIPAllocationMethod"] = "Dynamic"
+	p.Subnet.ID, p.Allocation, made.Zones = f.subnet, "Dynamic", f.zones
 	if f.six {
-		p["privateIPAddressVersion"] = "IPv6"
+		p.Version = "IPv6"
 	}
 	if f.ip != "" {
-		p["privateIPAllocationMethod"], p["privateIPAddress"] = "Static", f.ip
+		p.Allocation, p.Address = "Static", f.ip
 	}
-	if len(f.zones) > 0 {
-		out["zones"] = anyList(f.zones)
-	}
-	return out
+	return made
 }
 
 // isUsedByOthers reports whether another Service uses one of the Service's frontends.
-func isUsedByOthers(lb doc, front doc, base string) (why string) {
-	id := str(front, "id")
-	for _, kind := range []string{"loadBalancingRules", "outboundRules", "inboundNatRules", "inboundNatPools"} {
-		for _, r := range docs(lb, "properties", kind) {
-			refs := append(docs(r, "properties", "frontendIPConfigurations"), doc{"id": str(r, "properties", "frontendIPConfiguration", "id")})
-			for _, ref := range refs {
-				if id != "" && sameID(str(ref, "id"), id) && (kind != "loadBalancingRules" || !ownedBy(base, str(r, "name"))) {
-					return kind + " " + str(r, "name")
-				}
+func isUsedByOthers(lb *loadBalancer, f *frontend, base string) (why string) {
+	others := slices.DeleteFunc(slices.Clone(lb.Properties.Rules), func(r *lbRule) bool { return ownedBy(base, r.Name) })
+	for _, kind := range append([]ruleKind{{"loadBalancingRules", others}}, lb.otherRules()...) {
+		for _, r := range kind.rules {
+			uses := func(ref *subresource) bool { return f.ID != "" && sameID(ref.ID, f.ID) }
+			if uses(&r.Properties.Front) || slices.ContainsFunc(r.Properties.Fronts, uses) {
+				return kind.name + " " + r.Name
 			}
 		}
 	}
@@ -388,7 +367,7 @@ func isUsedByOthers(lb doc, front doc, base string) (why string) {
 
 // applyService makes a load balancer's document what a Service asks for; d is nil for a Service that goes. It reports whether anything
 // changed.
-func applyService(lb doc, base string, d *spec, c *Config, a otherParts) (bool, error) {
+func applyService(lb *loadBalancer, base string, d *spec, c *Config, a otherParts) (bool, error) {
 	var want spec
 	if d != nil {
 		want = *d
@@ -398,44 +377,40 @@ func applyService(lb doc, base string, d *spec, c *Config, a otherParts) (bool, 
 	}
 	changed := ensurePools(lb, want)
 	changed = applyFronts(lb, base, want, c, a) || changed
-	changed = replaceOwn(lb, "loadBalancingRules", want.Rules, sameRule, func(r doc) bool { return ownedBy(base, str(r, "name")) }) || changed
-	changed = replaceOwn(lb, "probes", want.Probes, sameProbe, func(p doc) bool {
-		return ownedBy(base, str(p, "name")) || strings.EqualFold(str(p, "name"), sharedProbe) && !referenced(lb, p)
+	changed = replaceOwn(&lb.Properties.Rules, want.Rules, sameRule, func(r *lbRule) bool { return ownedBy(base, r.Name) }) || changed
+	changed = replaceOwn(&lb.Properties.Probes, want.Probes, sameProbe, func(p *probe) bool {
+		return ownedBy(base, p.Name) || p.hasName(sharedProbe) && !referenced(lb, p)
 	}) || changed
 	changed = dropPools(lb, a.pools, want.Fronts) || changed
 	if d == nil {
 		return changed, nil
 	}
-	tagged, err := mergeTags(lb, want.Tags, c.SystemTags, clusterTag)
+	tagged, err := lb.mergeTags(want.Tags, c.SystemTags, clusterTag)
 	return tagged || changed, err
 }
 
-func referenced(lb, probe doc) bool {
-	return slices.ContainsFunc(docs(lb, "properties", "loadBalancingRules"), func(r doc) bool {
-		return strings.EqualFold(nameOf(str(r, "properties", "probe", "id")), str(probe, "name"))
+func referenced(lb *loadBalancer, p *probe) bool {
+	return slices.ContainsFunc(lb.Properties.Rules, func(r *lbRule) bool {
+		return p.hasName(nameOf(r.Properties.Probe.ID))
 	})
 }
 
-func ensurePools(lb doc, d spec) bool {
-	pools, changed := docs(lb, "properties", "backendAddressPools"), false
+func ensurePools(lb *loadBalancer, d spec) (changed bool) {
 	for _, f := range d.Fronts {
-		if byName(pools, f.pool) == nil {
-			pools, changed = append(pools, doc{"name": f.pool, "properties": doc{}}), true
+		if lb.pool(f.pool) == nil {
+			lb.Properties.Pools, changed = append(lb.Properties.Pools, &pool{subresource: subresource{Name: f.pool}}), true
 		}
-	}
-	if changed {
-		setList(lb, "backendAddressPools", pools)
 	}
 	return changed
 }
 
-func applyFronts(lb doc, base string, d spec, c *Config, others otherParts) bool {
-	var kept []doc
+func applyFronts(lb *loadBalancer, base string, d spec, c *Config, others otherParts) bool {
+	kept := []*frontend{}
 	changed := false
-	for _, have := range docs(lb, "properties", "frontendIPConfigurations") {
-		at := slices.IndexFunc(d.Fronts, func(f front) bool { return !f.foreign && strings.EqualFold(f.name, str(have, "name")) })
+	for _, have := range lb.Properties.Fronts {
+		at := slices.IndexFunc(d.Fronts, func(f front) bool { return !f.foreign && strings.EqualFold(f.name, have.Name) })
 		switch {
-		case !ownedBy(base, str(have, "name")) && !slices.Contains(others.inherited, docID(have)), at >= 0 && sameFront(have, d.Fronts[at], c):
+		case !ownedBy(base, have.Name) && !slices.Contains(others.inherited, have.lowerID()), at >= 0 && sameFront(have, d.Fronts[at], c):
 			kept = append(kept, have)
 		case at < 0 && others.userOf(lb, have, base) != "":
 			kept = append(kept, have)
@@ -444,74 +419,72 @@ func applyFronts(lb doc, base string, d spec, c *Config, others otherParts) bool
 		}
 	}
 	for _, f := range d.Fronts {
-		if f.foreign || byName(kept, f.name) != nil {
+		if f.foreign || findByName(kept, f.name) != nil {
 			continue
 		}
-		made := f.body(c)
-		if have := byName(docs(lb, "properties", "frontendIPConfigurations"), f.name); have != nil {
-			if delete(made, "zones"); have["zones"] != nil {
-				made["zones"] = have["zones"] // nobody can change them
-			}
+		made := f.document(c)
+		if have := lb.front(f.name); have != nil {
+			made.Zones = have.Zones // nobody can change them
 		}
 		kept, changed = append(kept, made), true
 	}
 	if changed {
-		setList(lb, "frontendIPConfigurations", kept)
+		lb.Properties.Fronts = kept
 	}
 	return changed
 }
 
 // replaceOwn makes the parts of a kind that are a Service's what they should be; what is the same stays as it is.
-func replaceOwn(lb doc, key string, wanted []doc, same func(have, want doc) bool, own func(doc) bool) bool {
-	var kept []doc
+func replaceOwn[P named](list *[]P, wanted []P, same func(have, want P) bool, own func(P) bool) bool {
+	kept := []P{}
 	changed := false
-	for _, have := range docs(lb, "properties", key) {
-		want := byName(wanted, str(have, "name"))
+	for _, have := range *list {
+		at := slices.IndexFunc(wanted, func(want P) bool { return want.hasName(have.name()) })
 		switch {
-		case want != nil && same(have, want), want == nil && !own(have):
+		case at >= 0 && same(have, wanted[at]), at < 0 && !own(have):
 			kept = append(kept, have)
 		default:
 			changed = true
 		}
 	}
 	for _, want := range wanted {
-		if byName(kept, str(want, "name")) == nil {
+		if !slices.ContainsFunc(kept, func(have P) bool { return have.hasName(want.name()) }) {
 			kept, changed = append(kept, want), true
 		}
 	}
 	if changed {
-		setList(lb, key, kept)
+		*list = kept
 	}
 	return changed
 }
 
 // conflicts refuses a port that somebody else has on the same address.
-func conflicts(lb doc, base string, d spec) error {
+func conflicts(lb *loadBalancer, base string, d spec) error {
 	for _, rule := range d.Rules {
-		for _, other := range docs(lb, "properties", "loadBalancingRules") {
-			same := sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(other, "properties", "frontendIPConfiguration", "id"))
-			if !same || ownedBy(base, str(other, "name")) || num(rule, "properties", "frontendPort") != num(other, "properties", "frontendPort") ||
-				str(rule, "properties", "protocol") != str(other, "properties", "protocol") {
+		for _, other := range lb.Properties.Rules {
+			same := sameID(rule.Properties.Front.ID, other.Properties.Front.ID)
+			if !same || ownedBy(base, other.Name) || rule.Properties.FrontPort != other.Properties.FrontPort ||
+				rule.Properties.Protocol != other.Properties.Protocol {
 				continue
 			}
 			return fmt.Errorf("rule %s needs port %d, which rule %s of another Service has for %s at the same frontend %s: "+
-				"choose another port, or another address", str(rule, "name"), num(rule, "properties", "frontendPort"),
-				str(other, "name"), str(other, "properties", "protocol"), str(other, "properties", "frontendIPConfiguration", "id"))
+				"choose another port, or another address", rule.Name, rule.Properties.FrontPort,
+				other.Name, other.Properties.Protocol, other.Properties.Front.ID)
 		}
 	}
 	return nil
 }
 
 // unlikePool refuses to mix the two kinds of members in the pools of frontends. byAddress is what the configuration says.
-func unlikePool(lb doc, fronts []front, byAddress bool) error {
+func unlikePool(lb *loadBalancer, fronts []front, byAddress bool) error {
 	for _, f := range fronts {
-		pool := byName(docs(lb, "properties", "backendAddressPools"), f.pool)
-		has := slices.ContainsFunc(docs(pool, "properties", "loadBalancerBackendAddresses"), func(a doc) bool { return str(a, "properties", "ipAddress") != "" })
-		interfaces := !has && len(docs(pool, "properties", "backendIPConfigurations")) > 0
+		pool := lb.pool(f.pool)
+		has := len(pool.ips()) > 0
+		interfaces := !has && pool != nil && len(pool.Properties.Configs) > 0
 		if byAddress && interfaces || !byAddress && has {
 			kind := map[bool]string{true: "addresses", false: "network interfaces"}[has]
 			return fmt.Errorf("backend pool %s of load balancer %s has %s as its members, which loadBalancerBackendPoolConfigurationType does not say: "+
-				"set it back, or take the members out of the pool first", f.pool, str(lb, "name"), kind)
+				"set it back, or take the members out of the pool first", f.pool, lb.Name, kind)
 		}
 	}
 	return nil
@@ -519,27 +492,27 @@ func unlikePool(lb doc, fronts []front, byAddress bool) error {
 
 // applyAddresses makes the members of pools by address what they should be. Pools that are not
 // named stay as they are.
-func applyAddresses(lb doc, wanted map[string]map[string]string, network string) bool {
+func applyAddresses(lb *loadBalancer, wanted map[string]map[string]string, network string) bool {
 	changed := false
-	for _, pool := range docs(lb, "properties", "backendAddressPools") {
-		want, ours := wanted[strings.ToLower(str(pool, "name"))]
+	for _, pool := range lb.Properties.Pools {
+		want, ours := wanted[strings.ToLower(pool.Name)]
 		if !ours {
 			continue
 		}
 		have := map[string]bool{}
-		for _, a := range docs(pool, "properties", "loadBalancerBackendAddresses") {
-			have[canonicalIP(str(a, "properties", "ipAddress"))] = true
+		for _, a := range pool.Properties.Members {
+			have[canonicalIP(a.Properties.IP)] = true
 		}
 		if slices.Equal(sortedKeys(have), sortedKeys(want)) {
 			continue
 		}
-		var list []doc
+		pool.Properties.Members = []*poolMember{}
 		for _, ip := range sortedKeys(want) {
-			list = append(list, doc{"name": want[ip], "properties": doc{"ipAddress": ip}})
+			member := &poolMember{subresource{Name: want[ip]}, poolMemberProperties{IP: ip}}
+			pool.Properties.Members = append(pool.Properties.Members, member)
 		}
-		setList(pool, "loadBalancerBackendAddresses", list)
-		if str(pool, "properties", "virtualNetwork", "id") == "" {
-			props(pool)["virtualNetwork"] = doc{"id": network}
+		if pool.Properties.Network.ID == "" {
+			pool.Properties.Network = subresource{ID: network}
 		}
 		changed = true
 	}
@@ -547,11 +520,7 @@ func applyAddresses(lb doc, wanted map[string]map[string]string, network string)
 }
 
 // isEmpty reports whether a load balancer serves nobody any more.
-func isEmpty(lb doc) bool {
-	for _, key := range []string{"frontendIPConfigurations", "loadBalancingRules", "outboundRules", "inboundNatRules", "inboundNatPools"} {
-		if len(docs(lb, "properties", key)) > 0 {
-			return false
-		}
-	}
-	return true
+func isEmpty(lb *loadBalancer) bool {
+	return len(lb.Properties.Fronts)+len(lb.Properties.Rules) == 0 &&
+		!slices.ContainsFunc(lb.otherRules(), func(kind ruleKind) bool { return len(kind.rules) > 0 })
 }

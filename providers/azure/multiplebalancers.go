@@ -121,7 +121,7 @@ type placing struct {
 	asked     []string
 	namespace labels.Set
 	// lbs are the load balancers of the Service's kind by name in lower case, without the kind.
-	lbs map[string]doc
+	lbs map[string]*loadBalancer
 	// current is the load balancer of the Service, pinned that of its requested address; "" for none.
 	current, pinned string
 }
@@ -185,13 +185,12 @@ func (c *Config) place(p placing) (string, error) {
 	}
 	best, least := "", -1
 	for _, l := range list {
-		lb, exists := p.lbs[strings.ToLower(l.Name)]
-		count := len(docs(lb, "properties", "loadBalancingRules")) + 1
-		switch {
-		case exists && count == 1:
+		count := 0
+		if lb, exists := p.lbs[strings.ToLower(l.Name)]; exists {
+			count = len(lb.Properties.Rules) + 1
+		}
+		if count == 1 {
 			return l.Name, nil // there, and without rules
-		case !exists:
-			count = 0
 		}
 		if least < 0 || count < least {
 			best, least = l.Name, count
@@ -216,18 +215,18 @@ func (r *reconciler) loadBalancerOf(ctx context.Context, q services.Request, s *
 		return r.config.loadBalancerNameOf(q.Cluster, s.Internal), nil
 	}
 	base := baseName(q.Service)
-	p := placing{service: q.Service, asked: asksLBs(s.Configs), lbs: map[string]doc{}}
-	var own []doc
+	p := placing{service: q.Service, asked: asksLBs(s.Configs), lbs: map[string]*loadBalancer{}}
+	var own []*loadBalancer
 	for _, lb := range o.lbs {
-		if isInternal(str(lb, "name")) != s.Internal {
+		if isInternal(lb.Name) != s.Internal {
 			continue
 		}
-		p.lbs[strings.ToLower(baseLB(str(lb, "name")))] = lb
+		p.lbs[strings.ToLower(baseLB(lb.Name))] = lb
 		if hasPart(lb, base) {
-			p.current, own = baseLB(str(lb, "name")), append(own, lb)
+			p.current, own = baseLB(lb.Name), append(own, lb)
 		}
 		if r.holdsAddress(q, s, o, lb) {
-			p.pinned = baseLB(str(lb, "name"))
+			p.pinned = baseLB(lb.Name)
 		}
 	}
 	var err error
@@ -239,10 +238,10 @@ func (r *reconciler) loadBalancerOf(ctx context.Context, q services.Request, s *
 		return "", err
 	}
 	for _, lb := range own {
-		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			if why := isUsedByOthers(lb, f, base); !strings.EqualFold(baseLB(str(lb, "name")), name) && ownedBy(base, str(f, "name")) && why != "" {
+		for _, f := range lb.Properties.Fronts {
+			if why := isUsedByOthers(lb, f, base); !strings.EqualFold(baseLB(lb.Name), name) && ownedBy(base, f.Name) && why != "" {
 				return "", fmt.Errorf("service %q cannot migrate from load balancer %q to %q because frontend IP %q is also referenced by other resources; it is %s",
-					serviceName(q.Service), str(lb, "name"), name, str(f, "name"), why)
+					serviceName(q.Service), lb.Name, name, f.Name, why)
 			}
 		}
 	}
@@ -253,15 +252,15 @@ func (r *reconciler) loadBalancerOf(ctx context.Context, q services.Request, s *
 }
 
 // holdsAddress reports whether a frontend of somebody else's on a load balancer has the address that a Service names.
-func (r *reconciler) holdsAddress(q services.Request, s *settings, o *observed, lb doc) bool {
+func (r *reconciler) holdsAddress(q services.Request, s *settings, o *observed, lb *loadBalancer) bool {
 	list, _ := families(q.Service)
 	for _, six := range list {
 		ip := requestedIP(q.Service, s, six)
 		name, _ := s.namedAddress(q.Service, six)
-		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			public := nameOf(str(f, "properties", "publicIPAddress", "id"))
-			named := sameIP(r.ipOf(o, lb, str(f, "name")), ip) || name != "" && strings.EqualFold(public, name)
-			if named && !ownedBy(baseName(q.Service), str(f, "name")) {
+		for _, f := range lb.Properties.Fronts {
+			public := nameOf(f.Properties.PublicIP.ID)
+			named := sameIP(o.ipOf(f), ip) || name != "" && strings.EqualFold(public, name)
+			if named && !ownedBy(baseName(q.Service), f.Name) {
 				return true
 			}
 		}
@@ -392,10 +391,9 @@ func (r *reconciler) nodesOn(q services.Request, o *observed, lb string) (on []*
 		return nodes, nil
 	}
 	has := func(name, ip string) bool {
-		for _, doc := range o.lbs {
+		for _, lb := range o.lbs {
 			for _, six := range []bool{false, true} {
-				pool := byName(docs(doc, "properties", "backendAddressPools"), poolName(q.Cluster, six))
-				if strings.EqualFold(baseLB(str(doc, "name")), name) && slices.Contains(ipsOf(pool), ip) {
+				if strings.EqualFold(baseLB(lb.Name), name) && slices.Contains(lb.pool(poolName(q.Cluster, six)).ips(), ip) {
 					return true
 				}
 			}
@@ -408,16 +406,6 @@ func (r *reconciler) nodesOn(q services.Request, o *observed, lb string) (on []*
 	}
 	placed, homeless := r.config.placeNodes(nodes, setOf, has)
 	return slices.DeleteFunc(nodes, func(n *v1.Node) bool { return placed[n.Name] != strings.ToLower(baseLB(lb)) }), homeless
-}
-
-// ipsOf are the members of a pool by address.
-func ipsOf(pool doc) (ips []string) {
-	for _, a := range docs(pool, "properties", "loadBalancerBackendAddresses") {
-		if ip := str(a, "properties", "ipAddress"); ip != "" {
-			ips = append(ips, ip)
-		}
-	}
-	return ips
 }
 
 // homelessNodes tells of nodes for which there is no load balancer.

@@ -53,7 +53,7 @@ func severalWorld(t *testing.T, second map[string]any, test func(w *world)) {
 // onLB is the load balancer whose rules serve a Service.
 func (w *world) onLB(s *v1.Service) (names []string) {
 	for _, lb := range []string{"kubernetes", "lb2", "kubernetes-internal", "lb2-internal"} {
-		if hasPart(w.sim.Shown(lbID(lb)), baseName(s)) {
+		if hasPart(parsed[loadBalancer](w.sim.Shown(lbID(lb))), baseName(s)) {
 			names = append(names, lb)
 		}
 	}
@@ -472,20 +472,23 @@ func TestPoolsThatTwoServicesShared(t *testing.T) {
 	}
 	a, b := named("a-b", "c", "0000000a-0000-4000-8000-000000000000"), named("a", "b-c", "0000000b-0000-4000-8000-000000000000")
 	c := &Config{several: []standardLB{{Name: "kubernetes"}}}
-	rule := func(s *v1.Service) doc {
-		return part(baseName(s)+"-TCP-80", doc{"backendAddressPool": reference("kubernetes", "backendAddressPools", "a-b-c")})
+	rule := func(s *v1.Service) *lbRule {
+		pool := subresource{ID: lbID("kubernetes") + "/backendAddressPools/a-b-c"}
+		return &lbRule{subresource{Name: baseName(s) + "-TCP-80"}, lbRuleProperties{Pool: pool}}
 	}
 	known := []*v1.Service{a, b}
 	for name, want := range map[string]struct {
-		rules    []doc
+		rules    []*lbRule
 		ofA, ofB poolNames
 	}{
 		"neither has it": {nil, joinedPoolNames(a), uniquePoolNames(b)},
-		"the first":      {[]doc{rule(a)}, joinedPoolNames(a), uniquePoolNames(b)},
-		"the second":     {[]doc{rule(b)}, uniquePoolNames(a), joinedPoolNames(b)},
-		"both":           {[]doc{rule(a), rule(b)}, joinedPoolNames(a), uniquePoolNames(b)},
+		"the first":      {[]*lbRule{rule(a)}, joinedPoolNames(a), uniquePoolNames(b)},
+		"the second":     {[]*lbRule{rule(b)}, uniquePoolNames(a), joinedPoolNames(b)},
+		"both":           {[]*lbRule{rule(a), rule(b)}, joinedPoolNames(a), uniquePoolNames(b)},
 	} {
-		lbs := []doc{{"properties": doc{"loadBalancingRules": anyList(want.rules)}}}
+		lb := &loadBalancer{}
+		lb.Properties.Rules = want.rules
+		lbs := []*loadBalancer{lb}
 		assert.Equal(t, want.ofA, c.choosePools(a, known, lbs), name)
 		assert.Equal(t, want.ofB, c.choosePools(b, known, lbs), name)
 	}

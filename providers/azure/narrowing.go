@@ -95,8 +95,8 @@ func (r *reconciler) Narrowing(_ context.Context, q services.Request, o *observe
 // servedAddresses are the addresses of a Service's own frontends.
 func (r *reconciler) servedAddresses(o *observed, base string) (list []string) {
 	for _, lb := range o.lbs {
-		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			if ip := r.ipOf(o, lb, str(f, "name")); ip != "" && ownedBy(base, str(f, "name")) {
+		for _, f := range lb.Properties.Fronts {
+			if ip := o.ipOf(f); ip != "" && ownedBy(base, f.Name) {
 				list = append(list, ip)
 			}
 		}

@@ -3,7 +3,6 @@ package azure
 import (
 	"context"
 
-	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
@@ -16,7 +15,7 @@ func (r *reconciler) NodeChanges(
 	var list []services.Change[*observed]
 	var findings []services.Finding
 	for _, lb := range o.lbs {
-		name := str(lb, "name")
+		name := lb.Name
 		if !hasPart(lb, base) {
 			continue
 		}
@@ -41,12 +40,12 @@ func (r *reconciler) NodeChanges(
 			return nil, nil, err
 		}
 		findings = append(findings, told...)
-		e := func(d doc) error { return keepUnless(applyAddresses(d, members, r.networkID()), nil) }
-		if e(jsondoc.Clone(lb)) == nil {
+		e := func(lb *loadBalancer) error { return keepUnless(applyAddresses(lb, members, r.networkID()), nil) }
+		if e(clone(lb)) == nil {
 			list = append(list, services.Change[*observed]{
 				Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
 				Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-					_, err := r.resources.documents.submit(ctx, document{id: str(lb, "id"), what: "load balancer " + name, version: networkVersion}, e)
+					_, err := r.resources.documents.submit(ctx, document{id: lb.ID, what: "load balancer " + name, version: networkVersion}, editOf(e))
 					if err == nil && r.config.ownPool(q.Service) {
 						q.Report(services.Notice(eventPoolUpdated, "the pool of the Service on load balancer %s has the nodes with an endpoint", name))
 					}

@@ -59,10 +59,18 @@ func (s *subresource) hasName(name string) bool { return strings.EqualFold(s.Nam
 
 func (s *subresource) lowerID() string { return strings.ToLower(s.ID) }
 
+func (s *subresource) name() string { return s.Name }
+
+// named is a part of a document or a whole one.
+type named interface {
+	name() string
+	hasName(name string) bool
+}
+
 // findByName finds a part of a list, nil for none.
 func findByName[T any, P interface {
 	*T
-	hasName(name string) bool
+	named
 }](list []P, name string) P {
 	if i := slices.IndexFunc(list, func(p P) bool { return p.hasName(name) }); i >= 0 {
 		return list[i]

@@ -10,9 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUnknownFieldsStay: what a newer version of the API has stays in every part of a document that is read, changed and written.
-func TestUnknownFieldsStay(t *testing.T) {
+// TestUnknownFieldsSurvive: what a newer version of the API has stays in every part of a document that is read, changed and written.
+func TestUnknownFieldsSurvive(t *testing.T) {
 	t.Parallel()
+	keepsUnknown[loadBalancer](t)
 	keepsUnknown[publicIP](t)
 	keepsUnknown[securityGroup](t)
 	keepsUnknown[privateLink](t)

@@ -50,20 +50,18 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed
 }
 
 // balancersOf are the load balancers of a cluster's names, in the order of their IDs.
-func (r *reconciler) balancersOf(ctx context.Context, cluster string) ([]doc, error) {
+func (r *reconciler) balancersOf(ctx context.Context, cluster string) ([]*loadBalancer, error) {
 	all, err := r.resources.loadBalancers.All(ctx, inventory.Query{MaxAge: lookAge})
 	names := r.config.namesOf(cluster)
-	lbs := slices.DeleteFunc(slices.Clone(all), func(lb doc) bool {
-		return !slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, str(lb, "name")) })
-	})
-	slices.SortFunc(lbs, func(a, b doc) int { return strings.Compare(docID(a), docID(b)) })
+	lbs := slices.DeleteFunc(parseAll[loadBalancer](all), func(lb *loadBalancer) bool { return !slices.ContainsFunc(names, lb.hasName) })
+	slices.SortFunc(lbs, func(a, b *loadBalancer) int { return strings.Compare(a.lowerID(), b.lowerID()) })
 	return lbs, err
 }
 
 // hasLoadBalancers reports whether a Service has a part of a load balancer, or a public address.
 func (r *reconciler) hasLoadBalancers(q services.Request, o *observed) bool {
 	base := baseName(q.Service)
-	return slices.ContainsFunc(o.lbs, func(lb doc) bool { return hasPart(lb, base) }) ||
+	return slices.ContainsFunc(o.lbs, func(lb *loadBalancer) bool { return hasPart(lb, base) }) ||
 		slices.ContainsFunc(o.addresses, func(a *publicIP) bool { return r.serves(q, o, a) })
 }
 
@@ -157,11 +155,11 @@ func (r *reconciler) isGroupMissing(group string, q services.Request, err error)
 }
 
 // groupsIn are the resource groups of the public addresses of a Service's frontends.
-func groupsIn(lbs []doc, base string) (groups []string) {
+func groupsIn(lbs []*loadBalancer, base string) (groups []string) {
 	for _, lb := range lbs {
-		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			id := strings.ToLower(str(f, "properties", "publicIPAddress", "id"))
-			if id != "" && (ownedBy(base, str(f, "name")) || servesFrontend(lb, f, base)) {
+		for _, f := range lb.Properties.Fronts {
+			id := f.Properties.PublicIP.lowerID()
+			if id != "" && (ownedBy(base, f.Name) || servesFrontend(lb, f, base)) {
 				groups = append(groups, groupOf(id))
 			}
 		}

@@ -56,32 +56,32 @@ func (c *claim) keepPortsOf(living []*v1.Service) {
 
 // closeTo takes a Service that is gone out of the security group, by its part of a load balancer: the addresses of its frontends, those of
 // others' frontends with its rules, and its node ports, unless a living Service uses them now.
-func (c *cloud) closeTo(ctx context.Context, lb doc, base string, living []*v1.Service) error {
+func (c *cloud) closeTo(ctx context.Context, lb *loadBalancer, base string, living []*v1.Service) error {
 	r := c.reconciler
 	lbs, err := r.resources.loadBalancers.All(ctx, inventory.Query{MaxAge: lookAge})
 	if err != nil {
 		return err
 	}
 	k := claim{shared: map[string][]string{}}
-	for _, other := range lbs {
-		for _, f := range docs(other, "properties", "frontendIPConfigurations") {
+	for _, other := range parseAll[loadBalancer](lbs) {
+		for _, f := range other.Properties.Fronts {
 			ip, err := r.addressAt(ctx, f)
 			if err != nil {
-				return fmt.Errorf("reading the address of frontend %s: %w", str(f, "name"), err)
+				return fmt.Errorf("reading the address of frontend %s: %w", f.Name, err)
 			}
 			if ip == "" {
 				continue
 			}
-			if sameID(str(other, "id"), str(lb, "id")) && (ownedBy(base, str(f, "name")) || servesFrontend(lb, f, base)) {
+			if sameID(other.ID, lb.ID) && (ownedBy(base, f.Name) || servesFrontend(lb, f, base)) {
 				k.own = append(k.own, ip)
 			}
 			k.shared[ip] = append(k.shared[ip], otherPorts(other, f, base)...)
 		}
 	}
-	for _, rule := range docs(lb, "properties", "loadBalancingRules") {
-		p := rule["properties"]
-		if ownedBy(base, str(rule, "name")) && !flag(p, "enableFloatingIP") && num(p, "backendPort") > 0 {
-			k.nodePorts = append(k.nodePorts, portAt(rule, "backendPort"))
+	for _, rule := range lb.Properties.Rules {
+		p := rule.Properties
+		if ownedBy(base, rule.Name) && !p.Floating && p.BackPort > 0 {
+			k.nodePorts = append(k.nodePorts, rule.portAt(p.BackPort))
 		}
 	}
 	k.keepPortsOf(living)

@@ -30,18 +30,18 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 		return nil, err
 	}
 	uid, _ := ownership.Marked([]string{mark})
-	ours := func(d doc) bool { return tagsOf(d)[clusterTag] == uid }
 	orphans := []contract.Orphan{}
-	lbs, err := c.reconciler.resources.loadBalancers.All(ctx, inventory.Query{})
+	listed, err := c.reconciler.resources.loadBalancers.All(ctx, inventory.Query{})
 	if err != nil {
 		return nil, err
 	}
+	lbs := parseAll[loadBalancer](listed)
 	addresses, err := c.addressesOf(ctx, lbs, list)
 	if err != nil {
 		return nil, err
 	}
 	for _, lb := range lbs {
-		if !ours(lb) {
+		if lb.Tags[clusterTag] != uid {
 			continue
 		}
 		for _, base := range basesIn(lb) {
@@ -66,7 +66,7 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 
 // addressesOf are the public addresses of the subscription; where the credential may not ask for these, those of the resource groups that
 // load balancers and Services name.
-func (c *cloud) addressesOf(ctx context.Context, lbs []doc, list []*v1.Service) (all []*publicIP, err error) {
+func (c *cloud) addressesOf(ctx context.Context, lbs []*loadBalancer, list []*v1.Service) (all []*publicIP, err error) {
 	r := c.reconciler
 	listed, _, err := r.resources.listSubscription(ctx)
 	if !isSkippedGroup(err) {
@@ -77,8 +77,8 @@ func (c *cloud) addressesOf(ctx context.Context, lbs []doc, list []*v1.Service) 
 		groups = append(groups, r.addressGroup(s))
 	}
 	for _, lb := range lbs {
-		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			if id := strings.ToLower(str(f, "properties", "publicIPAddress", "id")); id != "" {
+		for _, f := range lb.Properties.Fronts {
+			if id := f.Properties.PublicIP.lowerID(); id != "" {
 				groups = append(groups, groupOf(id))
 			}
 		}
@@ -103,22 +103,27 @@ func isGeneratedName(name string) bool {
 }
 
 // basesIn are how the names of the parts of Services begin in a load balancer.
-func basesIn(lb doc) []string {
+func basesIn(lb *loadBalancer) []string {
+	var names []string
+	for _, f := range lb.Properties.Fronts {
+		names = append(names, f.Name)
+	}
+	for _, rule := range lb.Properties.Rules {
+		names = append(names, rule.Name)
+	}
 	found := map[string]bool{}
-	for _, kind := range []string{"frontendIPConfigurations", "loadBalancingRules"} {
-		for _, p := range docs(lb, "properties", kind) {
-			if name := str(p, "name"); isGeneratedName(name) && ownedBy(name[:32], name) {
-				found[name[:32]] = true
-			}
+	for _, name := range names {
+		if isGeneratedName(name) && ownedBy(name[:32], name) {
+			found[name[:32]] = true
 		}
 	}
 	return sortedKeys(found)
 }
 
 // orphansIn finds what a Service that is gone has of a load balancer: its frontends, or its rules where no frontend can go.
-func (c *cloud) orphansIn(ctx context.Context, lb doc, base string, list []*v1.Service) (orphans []contract.Orphan, err error) {
-	for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-		if !ownedBy(base, str(f, "name")) || isUsedByOthers(lb, f, base) != "" {
+func (c *cloud) orphansIn(ctx context.Context, lb *loadBalancer, base string, list []*v1.Service) (orphans []contract.Orphan, err error) {
+	for _, f := range lb.Properties.Fronts {
+		if !ownedBy(base, f.Name) || isUsedByOthers(lb, f, base) != "" {
 			continue
 		}
 		ip, err := c.reconciler.addressAt(ctx, f)
@@ -128,25 +133,25 @@ func (c *cloud) orphansIn(ctx context.Context, lb doc, base string, list []*v1.S
 		if slices.ContainsFunc(list, func(s *v1.Service) bool { return showsAddress(s, ip) }) {
 			return nil, nil
 		}
-		orphans = append(orphans, contract.Orphan{Kind: kindFrontend, ID: str(f, "id"), Name: str(f, "name")})
+		orphans = append(orphans, contract.Orphan{Kind: kindFrontend, ID: f.ID, Name: f.Name})
 	}
 	if len(orphans) > 0 {
 		return orphans, nil
 	}
-	for _, rule := range docs(lb, "properties", "loadBalancingRules") {
-		if ownedBy(base, str(rule, "name")) {
-			return []contract.Orphan{{Kind: kindRules, ID: str(lb, "id") + "/loadBalancingRules/" + base, Name: base}}, nil
+	for _, rule := range lb.Properties.Rules {
+		if ownedBy(base, rule.Name) {
+			return []contract.Orphan{{Kind: kindRules, ID: lb.ID + "/loadBalancingRules/" + base, Name: base}}, nil
 		}
 	}
 	return nil, nil
 }
 
 // addressAt is the address of a frontend, in whichever resource group it is; "" where it is not known.
-func (r *reconciler) addressAt(ctx context.Context, f doc) (string, error) {
-	if ip := str(f, "properties", "privateIPAddress"); ip != "" {
+func (r *reconciler) addressAt(ctx context.Context, f *frontend) (string, error) {
+	if ip := f.Properties.Address; ip != "" {
 		return ip, nil
 	}
-	id := str(f, "properties", "publicIPAddress", "id")
+	id := f.Properties.PublicIP.ID
 	if id == "" {
 		return "", nil
 	}
@@ -204,7 +209,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 		}
 		return r.removeAddress(ctx, o.ID)
 	}
-	lb, err := r.resources.read(ctx, ownerOf(o.ID), false)
+	lb, err := readAs[loadBalancer](ctx, r.resources, ownerOf(o.ID), false)
 	if err != nil || lb == nil {
 		return err
 	}
@@ -215,7 +220,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err := c.unlink(ctx, lb, base); err != nil {
 		return err
 	}
-	without := r.withoutService(str(lb, "name"), base, otherParts{})
+	without := r.withoutService(lb.Name, base, otherParts{})
 	if _, err := r.resources.documents.submit(ctx, r.withoutTarget(lb), without); err != nil {
 		return err
 	}
@@ -224,13 +229,13 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 
 // unlink removes the private link services of the frontends of a Service that is gone. One in a resource group that the Service alone named
 // is not found: Azure then refuses to delete its frontend.
-func (c *cloud) unlink(ctx context.Context, lb doc, base string) error {
+func (c *cloud) unlink(ctx context.Context, lb *loadBalancer, base string) error {
 	r := c.reconciler
 	mark, err := r.cluster.Mark(ctx)
 	if err != nil {
 		return err
 	}
-	o := &observed{lbs: []doc{lb}, mark: mark}
+	o := &observed{lbs: []*loadBalancer{lb}, mark: mark}
 	fronts := r.droppedFronts(o, base, nil)
 	if len(fronts) == 0 {
 		return nil
@@ -268,19 +273,19 @@ func (r *reconciler) removeAddress(ctx context.Context, id string) error {
 
 // releaseElsewhere deletes public addresses outside of the usual resource group. Without a frontend, a credential limited to resource
 // groups could not find them again.
-func (c *cloud) releaseElsewhere(ctx context.Context, before doc, base string, living []*v1.Service) error {
+func (c *cloud) releaseElsewhere(ctx context.Context, before *loadBalancer, base string, living []*v1.Service) error {
 	r := c.reconciler
-	for _, f := range docs(before, "properties", "frontendIPConfigurations") {
-		id := str(f, "properties", "publicIPAddress", "id")
+	for _, f := range before.Properties.Fronts {
+		id := f.Properties.PublicIP.ID
 		usual := strings.Contains(strings.ToLower(id), "/resourcegroups/"+strings.ToLower(r.config.Group)+"/")
-		if id == "" || usual || !ownedBy(base, str(f, "name")) {
+		if id == "" || usual || !ownedBy(base, f.Name) {
 			continue
 		}
 		a, err := readAs[publicIP](ctx, r.resources, id, true)
 		if err != nil {
 			return err
 		}
-		if a == nil || a.Tags[clusterTag] != tagsOf(before)[clusterTag] || !r.addressIsOrphan(a, living) {
+		if a == nil || a.Tags[clusterTag] != before.Tags[clusterTag] || !r.addressIsOrphan(a, living) {
 			continue
 		}
 		if err := r.removeAddress(ctx, id); err != nil {

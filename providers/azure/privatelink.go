@@ -186,22 +186,22 @@ func (r *reconciler) observeLinks(ctx context.Context, service *v1.Service, o *o
 }
 
 // mayBeLinked reports whether a frontend may have a private link service: an internal one, or one whose rules have no floating IP.
-func mayBeLinked(lb, f doc) bool {
-	return value(f, "properties", "subnet") != nil || slices.ContainsFunc(docs(lb, "properties", "loadBalancingRules"), func(rule doc) bool {
-		return sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(f, "id")) && !flag(rule, "properties", "enableFloatingIP")
+func mayBeLinked(lb *loadBalancer, f *frontend) bool {
+	return f.Properties.Subnet.ID != "" || slices.ContainsFunc(lb.Properties.Rules, func(rule *lbRule) bool {
+		return sameID(rule.Properties.Front.ID, f.ID) && !rule.Properties.Floating
 	})
 }
 
 // droppedFronts returns the IDs of frontends that a Service gives up; d is nil for a deleted Service.
 func (r *reconciler) droppedFronts(o *observed, base string, d *spec) (ids []string) {
 	for _, lb := range o.lbs {
-		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			kept := d != nil && strings.EqualFold(str(lb, "name"), d.LB) && slices.ContainsFunc(d.Fronts, func(w front) bool {
-				return strings.EqualFold(w.name, str(f, "name")) && (w.foreign || sameFront(f, w, r.config))
+		for _, f := range lb.Properties.Fronts {
+			kept := d != nil && lb.hasName(d.LB) && slices.ContainsFunc(d.Fronts, func(w front) bool {
+				return strings.EqualFold(w.name, f.Name) && (w.foreign || sameFront(f, w, r.config))
 			})
-			goes := ownedBy(base, str(f, "name")) || slices.Contains(o.inherited, docID(f))
+			goes := ownedBy(base, f.Name) || slices.Contains(o.inherited, f.lowerID())
 			if goes && !kept && mayBeLinked(lb, f) && isUsedByOthers(lb, f, base) == "" {
-				ids = append(ids, str(f, "id"))
+				ids = append(ids, f.ID)
 			}
 		}
 	}

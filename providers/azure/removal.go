@@ -3,23 +3,22 @@ package azure
 import (
 	"context"
 
-	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // removal takes a Service out of a load balancer, which goes with the last one.
-func (r *reconciler) removal(q services.Request, lb doc, a otherParts) services.Change[*observed] {
-	name := str(lb, "name")
+func (r *reconciler) removal(q services.Request, lb *loadBalancer, a otherParts) services.Change[*observed] {
+	name := lb.Name
 	base := baseName(q.Service)
 	return services.Change[*observed]{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + name, Detail: "without the Service"},
 		Compare: func() (before, after any) {
-			draft := jsondoc.Clone(lb)
+			draft := clone(lb)
 			if _, err := applyService(draft, base, nil, r.config, a); err != nil || isEmpty(draft) {
-				return lb, nil
+				return format(lb), nil
 			}
-			return withoutAdded(lb), withoutAdded(draft)
+			return withoutAdded(format(lb)), withoutAdded(format(draft))
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			_, err := r.resources.documents.submit(ctx, r.withoutTarget(lb), r.withoutService(name, base, a))
@@ -32,27 +31,27 @@ func (r *reconciler) removal(q services.Request, lb doc, a otherParts) services.
 }
 
 // withoutTarget is the document of a load balancer that a Service is taken out of.
-func (r *reconciler) withoutTarget(lb doc) document {
+func (r *reconciler) withoutTarget(lb *loadBalancer) document {
 	return document{
-		id: str(lb, "id"), what: "load balancer " + str(lb, "name"), version: networkVersion, beforeRemoval: r.members.decouple,
+		id: lb.ID, what: "load balancer " + lb.Name, version: networkVersion, beforeRemoval: r.members.decouple,
 	}
 }
 
 // withoutService takes a Service out of a load balancer, which goes with the last one unless others fill its pools.
 func (r *reconciler) withoutService(name, base string, a otherParts) edit {
-	return func(d doc) error {
-		if d == nil {
+	return editOf(func(lb *loadBalancer) error {
+		if lb == nil {
 			return errKeep
 		}
-		changed, err := applyService(d, base, nil, r.config, a)
+		changed, err := applyService(lb, base, nil, r.config, a)
 		switch {
 		case err != nil:
 			return err
-		case isEmpty(d) && r.fillsPools(isInternal(name)):
+		case isEmpty(lb) && r.fillsPools(isInternal(name)):
 			return errRemove
 		case !changed:
 			return errKeep
 		}
 		return nil
-	}
+	})
 }

@@ -157,19 +157,3 @@ func TestAggregatedRanges(t *testing.T) {
 	}
 	assert.Equal(t, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/23"), netip.MustParsePrefix("192.168.0.0/16")}, mergePrefixes(list))
 }
-
-// TestUnknownFieldsSurvive: what a newer version of the API has stays in the document.
-func TestUnknownFieldsSurvive(t *testing.T) {
-	t.Parallel()
-	lb := doc{"future": "kept", "properties": doc{"frontendIPConfigurations": []any{doc{"name": "other", "properties": doc{"future": 1.0}}}}}
-	c := &Config{}
-	d := &spec{Base: "a0123456789abcdef0123456789abcde", Fronts: []front{{name: "a0123456789abcdef0123456789abcde", pool: "k", subnet: "/s"}}}
-	changed, err := applyService(lb, d.Base, d, c, otherParts{})
-	require.NoError(t, err)
-	require.True(t, changed)
-	assert.Equal(t, "kept", lb["future"])
-	assert.Equal(t, doc{"name": "other", "properties": doc{"future": 1.0}}, docs(lb, "properties", "frontendIPConfigurations")[0])
-	changed, err = applyService(lb, d.Base, d, c, otherParts{})
-	require.NoError(t, err)
-	assert.False(t, changed)
-}

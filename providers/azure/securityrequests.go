@@ -32,7 +32,7 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 // clusterState holds the cluster's Services and load balancers while rules are written.
 type clusterState struct {
 	known []*v1.Service
-	lbs   []doc
+	lbs   []*loadBalancer
 }
 
 // groupEdit changes the rules of a security group.
@@ -105,32 +105,32 @@ func nodePortsTaken(known []*v1.Service, s *v1.Service) map[string]bool {
 }
 
 // otherPorts are the ports of a frontend that rules of others than a Service serve, each with its protocol.
-func otherPorts(lb, f doc, base string) (ports []string) {
-	for _, rule := range docs(lb, "properties", "loadBalancingRules") {
-		if sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(f, "id")) && !ownedBy(base, str(rule, "name")) {
-			ports = append(ports, portAt(rule, "frontendPort"))
+func otherPorts(lb *loadBalancer, f *frontend, base string) (ports []string) {
+	for _, rule := range lb.Properties.Rules {
+		if sameID(rule.Properties.Front.ID, f.ID) && !ownedBy(base, rule.Name) {
+			ports = append(ports, rule.portAt(rule.Properties.FrontPort))
 		}
 	}
 	return ports
 }
 
 // portsIn are the ports of the rules of a Service, and those on nodes, each with its protocol.
-func portsIn(lb doc, base string) (ports []string) {
-	for _, rule := range docs(lb, "properties", "loadBalancingRules") {
-		if ownedBy(base, str(rule, "name")) {
-			ports = append(ports, portAt(rule, "frontendPort"), portAt(rule, "backendPort"))
+func portsIn(lb *loadBalancer, base string) (ports []string) {
+	for _, rule := range lb.Properties.Rules {
+		if ownedBy(base, rule.Name) {
+			ports = append(ports, rule.portAt(rule.Properties.FrontPort), rule.portAt(rule.Properties.BackPort))
 		}
 	}
 	return ports
 }
 
-// portAt is a port of a rule of a load balancer with its protocol in lower case, as rules of the security group have it.
-func portAt(rule doc, key string) string {
-	protocol := strings.ToLower(str(rule, "properties", "protocol"))
+// portAt is a port with the protocol of a rule in lower case, as rules of the security group have it.
+func (r *lbRule) portAt(port int) string {
+	protocol := strings.ToLower(r.Properties.Protocol)
 	if protocol == "all" {
 		protocol = "*"
 	}
-	return protocol + " " + strconv.Itoa(num(rule, "properties", key))
+	return protocol + " " + strconv.Itoa(port)
 }
 
 // addressesFor are the public addresses of a Service alone. They identify its rules even if its load balancer is gone.
@@ -157,10 +157,10 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	proven := r.addressesFor(q, o)
 	var destinations []string
 	for _, lb := range o.lbs {
-		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			ip := r.ipOf(o, lb, str(f, "name"))
-			mine := ownedBy(base, str(f, "name")) || servesFrontend(lb, f, base)
-			if d != nil && strings.EqualFold(str(lb, "name"), d.LB) && d.front(str(f, "name")) != nil {
+		for _, f := range lb.Properties.Fronts {
+			ip := o.ipOf(f)
+			mine := ownedBy(base, f.Name) || servesFrontend(lb, f, base)
+			if d != nil && lb.hasName(d.LB) && d.front(f.Name) != nil {
 				destinations, mine = append(destinations, ip), true
 			}
 			if mine && ip != "" {
@@ -189,8 +189,8 @@ func (r *reconciler) claimAt(k claim, q services.Request, o *observed, now clust
 	base := baseName(q.Service)
 	k.shared, k.kept = map[string][]string{}, nil
 	for _, lb := range now.lbs {
-		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			ip := r.ipOf(o, lb, str(f, "name"))
+		for _, f := range lb.Properties.Fronts {
+			ip := o.ipOf(f)
 			k.shared[ip] = append(k.shared[ip], otherPorts(lb, f, base)...)
 		}
 		for _, gone := range basesIn(lb) {
@@ -285,8 +285,8 @@ func (r *reconciler) checkAdditional(q services.Request, o *observed, d *spec) e
 			}
 		}
 		for _, lb := range o.lbs {
-			for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-				if !sameIP(r.ipOf(o, lb, str(f, "name")), ip) || ownedBy(d.Base, str(f, "name")) {
+			for _, f := range lb.Properties.Fronts {
+				if !sameIP(o.ipOf(f), ip) || ownedBy(d.Base, f.Name) {
 					continue
 				}
 				taken := otherPorts(lb, f, d.Base)
@@ -315,17 +315,17 @@ func (o *observed) isOfAnotherCluster(ip string) *publicIP {
 }
 
 // sharedFronts refuses to give a frontend another address while other Services have rules on it: theirs would follow.
-func (r *reconciler) sharedFronts(lb doc, d *spec) error {
+func (r *reconciler) sharedFronts(lb *loadBalancer, d *spec) error {
 	for _, f := range d.Fronts {
-		have := byName(docs(lb, "properties", "frontendIPConfigurations"), f.name)
+		have := lb.front(f.name)
 		if f.foreign || have == nil || sameFront(have, f, r.config) {
 			continue
 		}
-		for _, rule := range docs(lb, "properties", "loadBalancingRules") {
-			name := str(rule, "name")
-			if sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(have, "id")) && isGeneratedName(name) && !ownedBy(d.Base, name) {
+		for _, rule := range lb.Properties.Rules {
+			name := rule.Name
+			if sameID(rule.Properties.Front.ID, have.ID) && isGeneratedName(name) && !ownedBy(d.Base, name) {
 				return fmt.Errorf("frontend %s of load balancer %s is to change its address, and rule %s of another Service uses it: give that Service another "+
-					"address first", f.name, str(lb, "name"), name)
+					"address first", f.name, lb.Name, name)
 			}
 		}
 	}
