@@ -2,6 +2,7 @@ package azure
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -166,6 +167,13 @@ func (a *api) address(path, version string, query ...string) string {
 func (a *api) get(ctx context.Context, what, path, version string, out any, query ...string) error {
 	_, err := a.call(ctx, "reading "+what, http.MethodGet, a.address(path, version, query...), nil, nil, out)
 	return err
+}
+
+// getAs reads one resource as a struct.
+func getAs[T any](ctx context.Context, a *api, what, path, version string) (*T, error) {
+	var d doc
+	err := a.get(ctx, what, path, version, &d)
+	return cmp.Or(parse[T](d), new(T)), err
 }
 
 // maxEmptyPages is how many pages of a listing may be empty, as Azure's may be where a filter leaves nothing of them.

@@ -306,8 +306,8 @@ func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *
 			}
 		}
 	}
-	var document doc
-	if err := r.api.get(ctx, "subnet "+name, f.subnet, networkVersion, &document); err != nil {
+	in, err := getAs[subnet](ctx, r.api, "subnet "+name, f.subnet, networkVersion)
+	if err != nil {
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			return fmt.Errorf("load balancer %s: virtual network %s has no subnet %s; name one of its subnets by annotation %s or subnetName of the cloud config",
 				lb.Name, c.Network, name, annotationSubnet)
@@ -315,9 +315,8 @@ func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *
 		return err
 	}
 	if f.ip == "" {
-		f.ip = keptIP(service, parse[subnet](document), f.six)
+		f.ip = keptIP(service, in, f.six)
 	}
-	var err error
 	f.zones, err = r.resources.zones(ctx)
 	return err
 }

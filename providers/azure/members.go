@@ -12,7 +12,6 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
@@ -30,6 +29,56 @@ type members struct {
 	mu sync.Mutex
 	// were are the machines that were nodes since the start: one that is a node no more leaves.
 	were map[machineID]bool
+}
+
+// networkCard is a network interface: a document of its own, or a part of a machine's or scale set's.
+type networkCard struct {
+	resource
+	Properties struct {
+		object
+		State   string        `json:"provisioningState"`
+		Primary bool          `json:"primary"`
+		Configs []*cardConfig `json:"ipConfigurations"`
+	} `json:"properties"`
+}
+
+type cardConfig struct {
+	subresource
+	Properties struct {
+		object
+		Primary bool           `json:"primary"`
+		Version string         `json:"privateIPAddressVersion"`
+		Pools   []*subresource `json:"loadBalancerBackendAddressPools"`
+	} `json:"properties"`
+}
+
+type networkProfile struct {
+	object
+	Cards []*networkCard `json:"networkInterfaceConfigurations"`
+}
+
+// setModel is the document of a scale set, with the model of its machines.
+type setModel struct {
+	resource
+	Properties struct {
+		object
+		State   string `json:"provisioningState"`
+		Profile struct {
+			object
+			Network networkProfile `json:"networkProfile"`
+		} `json:"virtualMachineProfile"`
+	} `json:"properties"`
+}
+
+// setMachine is the document of a machine of a uniform scale set.
+type setMachine struct {
+	resource
+	Properties struct {
+		object
+		State    string           `json:"provisioningState"`
+		Hardware struct{ object } `json:"hardwareProfile"`
+		Network  networkProfile   `json:"networkProfileConfiguration"`
+	} `json:"properties"`
 }
 
 // labelExclude and the others mark nodes that receive no traffic of load balancers.
@@ -430,50 +479,35 @@ func (m *members) decouple(ctx context.Context, d doc) error {
 	path := groupPath(m.api.config.Subscription, m.api.config.Group, "Microsoft.Compute") + "/virtualMachineScaleSets"
 	sets, _, err := list[doc](ctx, m.api, "scale sets", path, computeVersion)
 	problems = append(problems, err)
-	for _, set := range sets {
+	for _, set := range parseAll[setModel](sets) {
 		var changes []poolChange
 		for _, pool := range lb.Properties.Pools {
 			changes = append(changes, poolChange{memberAt: memberAt{pool: pool.ID}})
 		}
-		if _, due := modelWith(set, changes); due {
-			problems = append(problems, m.editModel(ctx, str(set, "id"), changes))
+		if set.changePools(changes) {
+			problems = append(problems, m.editModel(ctx, set.ID, changes))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-func (m *members) editModel(ctx context.Context, set string, changes []poolChange) error {
-	return m.changeExclusively(ctx, set, func() error {
-		var d doc
-		if err := m.api.get(ctx, "scale set "+nameOf(set), set, computeVersion, &d); err != nil {
+// editModel changes the model of a scale set, so that new machines come with the pool. Only the network profile goes over the wire: what is
+// absent stays as it is.
+func (m *members) editModel(ctx context.Context, id string, changes []poolChange) error {
+	return m.changeExclusively(ctx, id, func() error {
+		set, err := getAs[setModel](ctx, m.api, "scale set "+nameOf(id), id, computeVersion)
+		if err != nil || !set.changePools(changes) {
 			return err
 		}
-		return m.editSet(ctx, d, changes)
+		body := &setModel{resource: resource{Location: set.Location, Edge: set.Edge}}
+		body.Properties.Profile.Network.Cards = set.Properties.Profile.Network.Cards
+		return m.api.put(ctx, "scale set "+set.Name, set.ID, computeVersion, format(body), set.ETag)
 	})
 }
 
-// modelWith is a copy of a scale set whose model is changed, and whether that is a change.
-func modelWith(set doc, changes []poolChange) (doc, bool) {
-	set = jsondoc.Clone(set)
-	cards := docs(set, "properties", "virtualMachineProfile", "networkProfile", "networkInterfaceConfigurations")
-	return set, !strings.EqualFold(str(set, "properties", "provisioningState"), "Deleting") && changePools(cards, changes)
-}
-
-// editSet changes the model of a scale set, so that new machines come with the pool. Only the network profile goes over the wire:
-// what is absent stays as it is.
-func (m *members) editSet(ctx context.Context, set doc, changes []poolChange) error {
-	set, changed := modelWith(set, changes)
-	if !changed {
-		return nil
-	}
-	cards := docs(set, "properties", "virtualMachineProfile", "networkProfile", "networkInterfaceConfigurations")
-	body := doc{"location": str(set, "location"), "properties": doc{"virtualMachineProfile": doc{"networkProfile": doc{
-		"networkInterfaceConfigurations": anyList(cards),
-	}}}}
-	if value(set, "extendedLocation") != nil {
-		body["extendedLocation"] = set["extendedLocation"]
-	}
-	return m.api.put(ctx, "scale set "+str(set, "name"), str(set, "id"), computeVersion, body, str(set, "etag"))
+// changePools changes the model of a scale set that stays, and reports whether anything changed.
+func (s *setModel) changePools(changes []poolChange) bool {
+	return !strings.EqualFold(s.Properties.State, "Deleting") && changePools(s.Properties.Profile.Network.Cards, changes)
 }
 
 // takesNoChange reports whether a machine in this power state accepts no change and needs none.
@@ -511,39 +545,37 @@ func (m *members) editInterface(id string, changes []poolChange) resourceChange 
 }
 
 func (m *members) startInterface(ctx context.Context, id string, changes []poolChange) (wait func() error, err error) {
-	var nic doc
 	what := "network interface " + nameOf(id)
-	if err := m.api.get(ctx, what, id, networkVersion, &nic); err != nil {
+	card, err := getAs[networkCard](ctx, m.api, what, id, networkVersion)
+	if err != nil {
 		return nil, err
 	}
-	if strings.EqualFold(str(nic, "properties", "provisioningState"), "Failed") {
+	if hasFailed(card.Properties.State) {
 		changes = slices.DeleteFunc(slices.Clone(changes), func(c poolChange) bool { return c.in })
 	}
-	if !changePools([]doc{nic}, changes) {
+	if !changePools([]*networkCard{card}, changes) {
 		return nil, nil //nolint:nilnil // there is nothing to wait for
 	}
-	return m.api.startPut(ctx, what, id, networkVersion, nic, str(nic, "etag"))
+	return m.api.startPut(ctx, what, id, networkVersion, format(card), card.ETag)
 }
 
 func (m *members) startInstance(ctx context.Context, id machineID, changes []poolChange) (wait func() error, err error) {
-	var d doc
 	what := "machine " + nameOf(string(id)) + " of its scale set"
-	if err := m.api.get(ctx, what, string(id), computeVersion, &d); err != nil {
+	machine, err := getAs[setMachine](ctx, m.api, what, string(id), computeVersion)
+	if err != nil {
 		return nil, err
 	}
-	cards := docs(d, "properties", "networkProfileConfiguration", "networkInterfaceConfigurations")
-	if strings.EqualFold(str(d, "properties", "provisioningState"), "Deleting") || !changePools(cards, changes) {
+	p := machine.Properties
+	if strings.EqualFold(p.State, "Deleting") || !changePools(p.Network.Cards, changes) {
 		return nil, nil //nolint:nilnil // there is nothing to wait for
 	}
-	body := doc{"location": str(d, "location"), "properties": doc{
-		"hardwareProfile":             value(d, "properties", "hardwareProfile"),
-		"networkProfileConfiguration": doc{"networkInterfaceConfigurations": anyList(cards)},
-	}}
-	return m.api.startPut(ctx, what, string(id), computeVersion, body, str(d, "etag"))
+	body := &setMachine{resource: resource{Location: machine.Location}}
+	body.Properties.Hardware, body.Properties.Network.Cards = p.Hardware, p.Network.Cards
+	return m.api.startPut(ctx, what, string(id), computeVersion, format(body), machine.ETag)
 }
 
 // changePools makes several changes of pools, and reports whether anything changed.
-func changePools(cards []doc, changes []poolChange) (changed bool) {
+func changePools(cards []*networkCard, changes []poolChange) (changed bool) {
 	for _, c := range changes {
 		changed = changePool(cards, c.memberAt, c.in) || changed
 	}
@@ -551,50 +583,43 @@ func changePools(cards []doc, changes []poolChange) (changed bool) {
 }
 
 // changePool puts the primary configuration of a family into a pool, or takes every configuration out of it.
-func changePool(cards []doc, at memberAt, in bool) bool {
-	const key = "loadBalancerBackendAddressPools"
-	changed := false
+func changePool(cards []*networkCard, at memberAt, in bool) (changed bool) {
+	isPool := func(p *subresource) bool { return sameID(p.ID, at.pool) }
 	for _, card := range cards {
-		if len(cards) > 1 && !flag(card, "properties", "primary") {
+		if len(cards) > 1 && !card.Properties.Primary {
 			continue
 		}
-		for _, config := range docs(card, "properties", "ipConfigurations") {
-			pools := docs(config, "properties", key)
-			has := slices.ContainsFunc(pools, func(p doc) bool { return sameID(str(p, "id"), at.pool) })
+		for _, config := range card.Properties.Configs {
+			pools := config.Properties.Pools
+			has := slices.ContainsFunc(pools, isPool)
 			switch {
 			case !in && has:
-				pools = slices.DeleteFunc(pools, func(p doc) bool { return sameID(str(p, "id"), at.pool) })
-			case in && !has && matchingConfig(card, config, at.six) && !isOnOtherLB(pools, at.pool):
-				pools = append(pools, doc{"id": at.pool})
+				pools = slices.DeleteFunc(pools, isPool)
+			case in && !has && card.configOf(at.six) == config && !isOnOtherLB(pools, at.pool):
+				pools = append(pools, &subresource{ID: at.pool})
 			default:
 				continue
 			}
-			setList(config, key, pools)
-			changed = true
+			config.Properties.Pools, changed = pools, true
 		}
 	}
 	return changed
 }
 
 // isOnOtherLB reports whether a configuration is in a pool of another load balancer of the same kind.
-func isOnOtherLB(pools []doc, pool string) bool {
+func isOnOtherLB(pools []*subresource, pool string) bool {
 	kind := func(id string) bool { return isInternal(nameOf(ownerOf(id))) }
-	return slices.ContainsFunc(pools, func(p doc) bool {
-		other := str(p, "id")
-		return !sameID(ownerOf(other), ownerOf(pool)) && kind(other) == kind(pool)
+	return slices.ContainsFunc(pools, func(other *subresource) bool {
+		return !sameID(ownerOf(other.ID), ownerOf(pool)) && kind(other.ID) == kind(pool)
 	})
 }
 
-// matchingConfig: the primary configuration serves IPv4, the first one of the family IPv6.
-func matchingConfig(card, config doc, six bool) bool {
-	var right doc
-	for _, c := range docs(card, "properties", "ipConfigurations") {
-		if strings.EqualFold(str(c, "properties", "privateIPAddressVersion"), "IPv6") != six {
-			continue
-		}
-		if right == nil || !six && flag(c, "properties", "primary") {
-			right = c
+// configOf is the configuration that serves a family: the primary one IPv4, the first one of the family IPv6.
+func (n *networkCard) configOf(six bool) (serving *cardConfig) {
+	for _, c := range n.Properties.Configs {
+		if strings.EqualFold(c.Properties.Version, "IPv6") == six && (serving == nil || !six && c.Properties.Primary) {
+			serving = c
 		}
 	}
-	return right != nil && str(right, "name") == str(config, "name")
+	return serving
 }

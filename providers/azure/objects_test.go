@@ -19,6 +19,9 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 	keepsUnknown[privateLink](t)
 	keepsUnknown[subnet](t)
 	keepsUnknown[routeTable](t)
+	keepsUnknown[networkCard](t)
+	keepsUnknown[setModel](t)
+	keepsUnknown[setMachine](t)
 }
 
 func keepsUnknown[T any](t *testing.T) {
