@@ -9,7 +9,6 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/shared"
 )
@@ -28,8 +27,8 @@ func keepUnless(changed bool, err error) error {
 	return err
 }
 
-// edit changes a document in place. It is asked again with a newer document where somebody else wrote meanwhile.
-type edit func(d doc) error
+// edit returns a changed document, and leaves its argument as it is. It is asked again where somebody else wrote meanwhile.
+type edit func(d doc) (doc, error)
 
 // document is where a shared document is, and how it is made where it does not exist.
 type document struct {
@@ -82,13 +81,11 @@ func (s *documents) submit(ctx context.Context, target document, e edit) (doc, e
 		Gather: func() time.Duration { return target.gather },
 		Open:   func() shared.Document[draft] { return &writing{documents: s, target: target} },
 	}, func(_ context.Context, before draft) (after draft, err error) {
-		switch {
-		case before.doc != nil:
-			after.doc = jsondoc.Clone(before.doc)
-		case target.create != nil:
-			after.doc = target.create()
+		d := before.doc
+		if d == nil && target.create != nil {
+			d = target.create()
 		}
-		if err = e(after.doc); errors.Is(err, errRemove) {
+		if after.doc, err = e(d); errors.Is(err, errRemove) {
 			after.remove, err = true, nil
 		}
 		return after, err
@@ -121,7 +118,7 @@ func (w *writing) Write(ctx context.Context, before, after draft) (draft, error)
 		after.doc, err = nil, w.tryRemoval(ctx, before.doc)
 	default:
 		err = retryWhileBusy(ctx, func() error {
-			return w.api.put(ctx, w.target.what, w.target.id, w.target.version, after.doc, str(before.doc, "etag"))
+			return w.api.put(ctx, w.target.what, w.target.id, w.target.version, after.doc, textOf(before.doc, "etag"))
 		})
 		if err == nil {
 			after.doc, err = w.read(ctx, w.target.id, true)
@@ -164,7 +161,7 @@ func (w *writing) tryRemoval(ctx context.Context, before doc) error {
 }
 
 func (s *documents) remove(ctx context.Context, target document, before doc) error {
-	err := retryWhileBusy(ctx, func() error { return s.api.remove(ctx, target.what, target.id, target.version, str(before, "etag")) })
+	err := retryWhileBusy(ctx, func() error { return s.api.remove(ctx, target.what, target.id, target.version, textOf(before, "etag")) })
 	s.invalidate(target.id)
 	return err
 }

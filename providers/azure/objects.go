@@ -114,15 +114,10 @@ func clone[T any](t *T) *T { return parse[T](format(t)) }
 
 // editOf is the edit of a document as a struct.
 func editOf[T any](e func(*T) error) edit {
-	return func(d doc) error {
+	return func(d doc) (doc, error) {
 		t := parse[T](d)
 		err := e(t)
-		if t != nil {
-			after := format(t)
-			clear(d)
-			maps.Copy(d, after)
-		}
-		return err
+		return format(t), err
 	}
 }
 
@@ -140,7 +135,12 @@ func decode(from any, to reflect.Value) (ok bool) {
 	case *map[string]string:
 		var given doc
 		if given, ok = from.(doc); ok {
-			*p = textsOf(given)
+			*p = map[string]string{}
+			for key := range given {
+				if text, isText := given[key].(string); isText {
+					(*p)[key] = text
+				}
+			}
 		}
 	case interface{ source() *doc }:
 		if *p.source(), ok = from.(doc); ok {

@@ -77,12 +77,18 @@ func setTexts(v reflect.Value, text string) {
 // TestOnlyWhatChangedIsWritten: the rest is written to the byte as it was read, also where it is null, false or empty.
 func TestOnlyWhatChangedIsWritten(t *testing.T) {
 	t.Parallel()
-	const text = `{"properties":{"routes":[{"name":"a","properties":{"addressPrefix":null,"nextHopIpAddress":"10.0.0.1","x":false}},{"y":[]}]},"tags":null}`
+	const text = `{"properties":{"probes":[{"name":"a","properties":{"numberOfProbes":0,"port":80,"requestPath":null}},{"name":"b","x":[]}]},"tags":null}`
 	var d doc
 	require.NoError(t, json.Unmarshal([]byte(text), &d))
-	table := parse[routeTable](d)
-	table.Properties.Routes[0].Properties.Hop = "10.0.0.2"
-	written, err := json.Marshal(format(table))
+	lb := parse[loadBalancer](d)
+	lb.Properties.Probes[0].Properties.Port = 0
+	written, err := json.Marshal(format(lb))
 	require.NoError(t, err)
-	assert.Equal(t, strings.Replace(text, "10.0.0.1", "10.0.0.2", 1), string(written))
+	assert.Equal(t, strings.Replace(text, `"port":80`, `"port":0`, 1), string(written))
+
+	lb.Properties.Probes = append(lb.Properties.Probes[1:], &probe{Properties: probeProperties{Protocol: "Tcp"}})
+	written, err = json.Marshal(format(lb))
+	require.NoError(t, err)
+	want := `{"properties":{"probes":[{"name":"b","x":[]},{"properties":{"intervalInSeconds":0,"port":0,"probeThreshold":0,"protocol":"Tcp"}}]},"tags":null}`
+	assert.Equal(t, want, string(written), "a new part has all its numbers")
 }

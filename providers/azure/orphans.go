@@ -264,7 +264,7 @@ func (c *cloud) unlink(ctx context.Context, lb *loadBalancer, base string) error
 // removeAddress deletes a public address.
 func (r *reconciler) removeAddress(ctx context.Context, id string) error {
 	target := document{id: id, what: "public IP address " + nameOf(id), version: networkVersion}
-	_, err := r.resources.documents.submit(ctx, target, func(doc) error { return errRemove })
+	_, err := r.resources.documents.submit(ctx, target, func(d doc) (doc, error) { return d, errRemove })
 	if err == nil {
 		r.resources.forgetUnlisted(strings.ToLower(id))
 	}

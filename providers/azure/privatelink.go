@@ -241,7 +241,7 @@ func (r *reconciler) removeLink(ctx context.Context, l *privateLink) error {
 		}
 		return errors.Join(problems...)
 	}}
-	_, err := r.resources.documents.submit(ctx, target, func(doc) error { return errRemove })
+	_, err := r.resources.documents.submit(ctx, target, func(d doc) (doc, error) { return d, errRemove })
 	return err
 }
 

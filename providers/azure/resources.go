@@ -39,7 +39,7 @@ func newResources(a *api) *resources {
 	return r
 }
 
-func docID(d doc) string { return strings.ToLower(str(d, "id")) }
+func docID(d doc) string { return strings.ToLower(textOf(d, "id")) }
 
 func (r *resources) inventory(kind, path string) *inventory.Inventory[string, doc] {
 	return inventory.New(inventory.Source[string, doc]{
