@@ -361,7 +361,7 @@ func wantIPTags(want *publicIP, text string) {
 }
 
 // addressChange writes a public address that is not as it should be.
-func (r *reconciler) addressChange(_ services.Request, _ *observed, a *address) (c services.Change[*observed], due bool) {
+func (r *reconciler) addressChange(a *address) (c services.Change[*observed], due bool) {
 	if a == nil || a.found != nil && reflect.DeepEqual(a.found, a.want) && (!a.managed || !hasFailed(a.found.Properties.State)) {
 		return c, false
 	}
@@ -378,21 +378,18 @@ func (r *reconciler) addressChange(_ services.Request, _ *observed, a *address) 
 			}
 			return format(a.found), format(a.want)
 		},
-		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			target := document{id: id, what: "public IP address " + a.name, version: networkVersion}
+		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
+			target := document{id: id, what: "public IP address " + a.name}
 			if a.found == nil {
 				target.create = func() doc { return format(a.fresh) }
 				r.resources.recordUnlisted(&publicIP{resource: resource{subresource: subresource{ID: id, Name: a.name}, Tags: a.fresh.Tags}})
 			}
-			_, err := r.resources.documents.submit(ctx, target, editOf(a.edit))
+			err := r.resources.submit(ctx, target, editOf(a.edit))
 			if a.found == nil {
 				q.Asked(err)
 			}
-			if err != nil {
-				return o, err
-			}
-			return r.reobserve(ctx, q, o)
-		},
+			return err
+		}),
 	}, true
 }
 
@@ -420,10 +417,10 @@ func (r *reconciler) release(a *publicIP) services.Change[*observed] {
 	return services.Change[*observed]{
 		Planned: contract.Planned{Action: contract.PlanDelete, Object: what},
 		Compare: func() (before, after any) { return format(a), nil },
-		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			owner := serviceName(q.Service)
-			after, err := r.resources.documents.submit(ctx, document{id: a.ID, what: what, version: networkVersion}, editOf(func(d *publicIP) error {
-				if d == nil {
+		Make: r.thenObserve(func(ctx context.Context, q *services.Request, _ *observed) error {
+			owner, gone := serviceName(q.Service), false
+			err := r.resources.submit(ctx, document{id: a.ID, what: what}, editOf(func(d *publicIP) error {
+				if gone = d == nil; gone {
 					return errKeep
 				}
 				names, given := d.services()
@@ -432,6 +429,7 @@ func (r *reconciler) release(a *publicIP) services.Change[*observed] {
 				case !given || len(left) == len(names):
 					return errKeep
 				case len(left) == 0:
+					gone = true
 					return errRemove
 				}
 				for _, key := range []string{serviceTag, legacyServiceTag} {
@@ -441,14 +439,11 @@ func (r *reconciler) release(a *publicIP) services.Change[*observed] {
 				}
 				return nil
 			}))
-			if err != nil {
-				return o, err
-			}
-			if after == nil {
+			if err == nil && gone {
 				r.resources.forgetUnlisted(a.lowerID())
 			}
-			return r.reobserve(ctx, q, o)
-		},
+			return err
+		}),
 	}
 }
 

@@ -58,19 +58,15 @@ func (r *reconciler) removeBasic(o *observed) (list []services.Change[*observed]
 		list = append(list, services.Change[*observed]{
 			Planned: contract.Planned{Action: contract.PlanDelete, Object: "load balancer " + name, Detail: "a basic one, which Azure has retired"}, Replan: true,
 			Compare: func() (before, after any) { return format(lb), nil },
-			Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-				target := document{id: lb.ID, what: "load balancer " + name, version: networkVersion, beforeRemoval: r.members.decouple}
-				_, err := r.resources.documents.submit(ctx, target, editOf(func(lb *loadBalancer) error {
+			Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
+				target := document{id: lb.ID, what: "load balancer " + name, beforeRemoval: r.members.decouple}
+				return r.resources.submit(ctx, target, editOf(func(lb *loadBalancer) error {
 					if lb == nil || !lb.isBasic() {
 						return errKeep // it is another one by now
 					}
 					return cmp.Or(checkBasic([]*loadBalancer{lb}), errRemove)
 				}))
-				if err != nil {
-					return o, err
-				}
-				return r.reobserve(ctx, q, o)
-			},
+			}),
 		})
 	}
 	return list

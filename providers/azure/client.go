@@ -16,6 +16,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
@@ -135,10 +136,10 @@ func (a *api) call(ctx context.Context, what, method, address string, header htt
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
-		if err := r.SetBody(closer{bytes.NewReader(body)}, "application/json"); err != nil {
+		if err := r.SetBody(streaming.NopCloser(bytes.NewReader(body)), "application/json"); err != nil {
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
-		r.Raw().GetBody = func() (io.ReadCloser, error) { return closer{bytes.NewReader(body)}, nil }
+		r.Raw().GetBody = func() (io.ReadCloser, error) { return streaming.NopCloser(bytes.NewReader(body)), nil }
 	}
 	answer, err := a.pipeline.Do(r)
 	if err != nil {
@@ -147,12 +148,6 @@ func (a *api) call(ctx context.Context, what, method, address string, header htt
 	defer answer.Body.Close()
 	return answer.Header, read(answer, what, out)
 }
-
-// closer is a body that needs no closing.
-type closer struct{ *bytes.Reader }
-
-// Close implements io.Closer.
-func (closer) Close() error { return nil }
 
 // address is the URL of a path.
 func (a *api) address(path, version string, query ...string) string {

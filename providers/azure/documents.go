@@ -32,22 +32,13 @@ type edit func(d doc) (doc, error)
 
 // document is where a shared document is, and how it is made where it does not exist.
 type document struct {
-	id, what, version string
+	id, what string
 	// create returns the document before its first edit; nil if this program never creates it.
 	create func() doc
 	// beforeRemoval is called before the document is deleted.
 	beforeRemoval func(ctx context.Context, d doc) error
 	// gather is how long the first edit waits for others.
 	gather time.Duration
-}
-
-// documents writes documents that several Services share, under their ETags.
-type documents struct {
-	api *api
-	// read returns the document of now, or nil; invalidate has it read again.
-	read       func(ctx context.Context, id string, fresh bool) (doc, error)
-	invalidate func(id string)
-	writer     shared.Writer[draft]
 }
 
 // draft is a document, nil where it does not exist, and whether it is to be deleted.
@@ -74,12 +65,12 @@ const codeInUse = "LoadBalancerInUseByVirtualMachineScaleSet"
 // codeOutdated is Azure's code where an ETag is no longer that of the resource.
 const codeOutdated = "PreconditionFailed"
 
-// submit hands in an edit, and waits until it is written. It returns the document as it then is, nil where it was deleted.
-func (s *documents) submit(ctx context.Context, target document, e edit) (doc, error) {
-	after, err := s.writer.Submit(ctx, shared.Target[draft]{
+// submit hands in an edit, and waits until it is written.
+func (r *resources) submit(ctx context.Context, target document, e edit) error {
+	_, err := r.writer.Submit(ctx, shared.Target[draft]{
 		ID: target.id, Name: target.what, Timeout: writeDeadline,
 		Gather: func() time.Duration { return target.gather },
-		Open:   func() shared.Document[draft] { return &writing{documents: s, target: target} },
+		Open:   func() shared.Document[draft] { return &writing{resources: r, target: target} },
 	}, func(_ context.Context, before draft) (after draft, err error) {
 		d := before.doc
 		if d == nil && target.create != nil {
@@ -90,13 +81,13 @@ func (s *documents) submit(ctx context.Context, target document, e edit) (doc, e
 		}
 		return after, err
 	})
-	return after.doc, err
+	return err
 }
 
 // writing is one write of a document with its tries. The document was read fresh or not; before its deletion its members have left, and the
 // cloud may have refused that because of a member that came.
 type writing struct {
-	*documents
+	*resources
 	target                          document
 	isFresh, isPrepared, wasRefused bool
 }
@@ -118,7 +109,7 @@ func (w *writing) Write(ctx context.Context, before, after draft) (draft, error)
 		after.doc, err = nil, w.tryRemoval(ctx, before.doc)
 	default:
 		err = retryWhileBusy(ctx, func() error {
-			return w.api.put(ctx, w.target.what, w.target.id, w.target.version, after.doc, textOf(before.doc, "etag"))
+			return w.api.put(ctx, w.target.what, w.target.id, networkVersion, after.doc, textOf(before.doc, "etag"))
 		})
 		if err == nil {
 			after.doc, err = w.read(ctx, w.target.id, true)
@@ -160,9 +151,9 @@ func (w *writing) tryRemoval(ctx context.Context, before doc) error {
 	return err
 }
 
-func (s *documents) remove(ctx context.Context, target document, before doc) error {
-	err := retryWhileBusy(ctx, func() error { return s.api.remove(ctx, target.what, target.id, target.version, textOf(before, "etag")) })
-	s.invalidate(target.id)
+func (r *resources) remove(ctx context.Context, target document, before doc) error {
+	err := retryWhileBusy(ctx, func() error { return r.api.remove(ctx, target.what, target.id, networkVersion, textOf(before, "etag")) })
+	r.invalidate(target.id)
 	return err
 }
 

@@ -81,9 +81,9 @@ func TestTagsOfTheConfigurationBeyondTheLimits(t *testing.T) {
 		require.ErrorContains(t, warnings, "the value of tag team would have 257 characters, and the cloud takes at most 256")
 	}
 	lb := &loadBalancer{resource: resource{Tags: map[string]string{"theirs": "1"}}}
-	_, err := applyService(lb, "", &spec{Tags: pairs(manyTags(50))}, &Config{}, otherParts{})
+	_, err := applyService(lb, "", &spec{}, &Config{tags: pairs(manyTags(50))}, otherParts{})
 	require.ErrorContains(t, err, "a resource would have 51 tags, and the cloud takes at most 50")
-	_, err = applyService(lb, "", &spec{Tags: pairs(manyTags(50))}, &Config{}, otherParts{})
+	_, err = applyService(lb, "", &spec{}, &Config{tags: pairs(manyTags(50))}, otherParts{})
 	require.NoError(t, err, "what is there is not judged")
 }
 

@@ -48,26 +48,21 @@ type observed struct {
 	mark      string
 	// machines are those of members by network interface.
 	machines map[string]machineID
-	// links are the private link services, where they were read; held are the frontends, by their IDs in lower case, of those that were not
-	// made for Services of this cluster.
-	links []*privateLink
-	// basic are basic load balancers of this cluster's names, which give way.
-	basic     []*loadBalancer
+	// links are the private link services, where they were read.
+	links     []*privateLink
 	linksRead bool
-	held      map[string]string
-	cluster   string
+	// basic are basic load balancers of this cluster's names, which give way.
+	basic   []*loadBalancer
+	cluster string
 	// nodes are those that receive traffic, with the addresses that their machines have, where addresses of nodes matter.
 	nodes []*v1.Node
 	// namedNodes are addresses of nodes, which their machines have, in rules of the security group.
 	namedNodes []string
 	// sets are the names of the machines' scale sets or availability sets, if there are several load balancers. ownPools are the pools of this
-	// Service alone; pools are those it may have.
+	// Service alone.
 	sets     map[machineID]string
 	ownPools poolNames
-	pools    []string
-	// inherited are frontends, by their IDs in lower case, whose Services want them no more, and that this one, which leaves them, is the
-	// last to use.
-	inherited []string
+	otherParts
 	// left are the addresses that the Service's frontends had before what was changed since.
 	left []string
 	// foreign are public addresses that carry the mark of another cluster. Nothing is done with them.
@@ -188,7 +183,7 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 		return nil, err
 	}
 	c := r.config
-	d = &spec{Base: baseName(q.Service), Cluster: q.Cluster, Internal: s.Internal, Location: c.Location, Tags: c.tags}
+	d = &spec{Base: baseName(q.Service), Internal: s.Internal}
 	if d.LB, err = r.loadBalancerOf(ctx, q, s, o); err != nil {
 		return nil, err
 	}
@@ -340,7 +335,7 @@ func keptIP(service *v1.Service, in *subnet, six bool) string {
 func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]services.Change[*observed], error) {
 	list := r.removeBasic(o)
 	for i := range d.Fronts {
-		if c, ok := r.addressChange(q, o, d.Fronts[i].address); ok {
+		if c, ok := r.addressChange(d.Fronts[i].address); ok {
 			list = append(list, c)
 		}
 	}
@@ -381,7 +376,7 @@ func (r *reconciler) removals(q services.Request, o *observed, d *spec, sameKind
 	for _, lb := range o.lbs {
 		name := lb.Name
 		if (isInternal(name) == d.Internal) == sameKind && !strings.EqualFold(name, d.LB) && hasPart(lb, d.Base) {
-			c := r.removal(q, lb, o.otherParts())
+			c := r.removal(q, lb, o.otherParts)
 			c.Replan = sameKind
 			list = append(list, c)
 		}
@@ -396,7 +391,7 @@ func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change
 	if !lb.exists() {
 		action, draft = contract.PlanCreate, r.newLoadBalancer(o.mark)
 	}
-	e := r.partEdit(d, o.otherParts())
+	e := r.partEdit(d, o.otherParts)
 	if err = e(draft); errors.Is(err, errKeep) {
 		return c, false, nil
 	} else if err != nil {
@@ -410,16 +405,13 @@ func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change
 			}
 			return withoutAdded(format(lb)), withoutAdded(format(draft))
 		},
-		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			_, err := r.resources.documents.submit(ctx, r.loadBalancerDocument(d, o.mark), editOf(e))
+		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
+			err := r.resources.submit(ctx, r.loadBalancerDocument(d, o.mark), editOf(e))
 			if action == contract.PlanCreate {
 				q.Asked(err)
 			}
-			if err != nil {
-				return o, err
-			}
-			return r.reobserve(ctx, q, o)
-		},
+			return err
+		}),
 	}, true, nil
 }
 
@@ -466,8 +458,20 @@ func (r *reconciler) newLoadBalancer(mark string) *loadBalancer {
 
 func (r *reconciler) loadBalancerDocument(d *spec, mark string) document {
 	return document{
-		id: r.config.loadBalancerID(d.LB), what: "load balancer " + d.LB, version: networkVersion,
+		id: r.config.loadBalancerID(d.LB), what: "load balancer " + d.LB,
 		create: func() doc { return format(r.newLoadBalancer(mark)) }, beforeRemoval: r.members.decouple,
+	}
+}
+
+// thenObserve is a write after which the Service is observed again.
+func (r *reconciler) thenObserve(
+	write func(ctx context.Context, q *services.Request, o *observed) error,
+) func(context.Context, *services.Request, *observed) (*observed, error) {
+	return func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
+		if err := write(ctx, q, o); err != nil {
+			return o, err
+		}
+		return r.reobserve(ctx, q, o)
 	}
 }
 
@@ -506,15 +510,11 @@ func (r *reconciler) memberChange(q services.Request, o *observed, name string, 
 	return services.Change[*observed]{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
 		Compare: p.compare,
-		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			err := r.members.apply(ctx, lb.ID, func(lb *loadBalancer, machines map[string]machineID) membership {
+		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
+			return r.members.apply(ctx, lb.ID, func(lb *loadBalancer, machines map[string]machineID) membership {
 				return r.members.plan(lb, machines, fronts, nodes)
 			})
-			if err != nil {
-				return o, err
-			}
-			return r.reobserve(ctx, q, o)
-		},
+		}),
 	}, true
 }
 
@@ -587,14 +587,14 @@ func (r *reconciler) Deletions(
 			continue
 		}
 		for _, f := range lb.Properties.Fronts {
-			if why := o.otherParts().userOf(lb, f, base); ownedBy(base, f.Name) && why != "" {
+			if why := o.otherParts.userOf(lb, f, base); ownedBy(base, f.Name) && why != "" {
 				findings = append(findings, services.Warning(eventFrontendKept, "frontend %s of load balancer %s is used by %s and stays", f.Name, lb.Name, why))
 			}
 		}
 		draft := clone(lb)
-		changed, err := applyService(draft, base, nil, r.config, o.otherParts())
+		changed, err := applyService(draft, base, nil, r.config, o.otherParts)
 		if err == nil && (changed || isEmpty(draft) && r.fillsPools(isInternal(lb.Name))) {
-			list = append(list, r.removal(q, lb, o.otherParts()))
+			list = append(list, r.removal(q, lb, o.otherParts))
 		}
 	}
 	return append(list, r.releases(q, o, nil)...), findings, nil

@@ -171,7 +171,10 @@ func (r *reconciler) poolMembers(
 	q services.Request, o *observed, lb string, fronts []front,
 ) (wanted map[string]map[string]string, findings []services.Finding, err error) {
 	on, homeless := r.nodesOn(q, o, lb)
-	findings = homelessNodes(homeless)
+	if len(homeless) > 0 {
+		findings = append(findings, services.Warning(eventNoPlace, "nodes %s are behind no load balancer: they match neither primaryVMSet nor "+
+			"nodeSelector of multipleStandardLoadBalancerConfigurations", strings.Join(homeless, ", ")))
+	}
 	several := len(r.config.several) > 0 && len(o.nodes) > 0
 	wanted = map[string]map[string]string{}
 	for _, f := range fronts {

@@ -27,7 +27,7 @@ const (
 
 // spec is the desired state of a Service.
 type spec struct {
-	Base, LB, Cluster      string
+	Base, LB               string
 	Internal               bool
 	Fronts                 []front
 	Rules                  []*lbRule
@@ -38,8 +38,6 @@ type spec struct {
 	Additional             []string
 	AccessPorts            []accessPort
 	NodePorts              bool
-	Tags                   map[string]string
-	Location               string
 	// Members are those of pools by address: IP to node, by pool in lower case.
 	Members map[string]map[string]string
 	// Link is the private link service that is to be made or changed, nil where nothing is due.
@@ -56,8 +54,6 @@ type otherParts struct {
 	// pools are those, in lower case, that the Service may have for itself.
 	pools []string
 }
-
-func (o *observed) otherParts() otherParts { return otherParts{o.inherited, o.held, o.pools} }
 
 // userOf returns the user of a frontend that prevents its removal, or "".
 func (a otherParts) userOf(lb *loadBalancer, f *frontend, base string) (why string) {
@@ -385,7 +381,7 @@ func applyService(lb *loadBalancer, base string, d *spec, c *Config, a otherPart
 	if d == nil {
 		return changed, nil
 	}
-	tagged, err := lb.mergeTags(want.Tags, c.SystemTags, clusterTag)
+	tagged, err := lb.mergeTags(c.tags, c.SystemTags, clusterTag)
 	return tagged || changed, err
 }
 

@@ -407,12 +407,3 @@ func (r *reconciler) nodesOn(q services.Request, o *observed, lb string) (on []*
 	placed, homeless := r.config.placeNodes(nodes, setOf, has)
 	return slices.DeleteFunc(nodes, func(n *v1.Node) bool { return placed[n.Name] != strings.ToLower(baseLB(lb)) }), homeless
 }
-
-// homelessNodes tells of nodes for which there is no load balancer.
-func homelessNodes(names []string) []services.Finding {
-	if len(names) == 0 {
-		return nil
-	}
-	return []services.Finding{services.Warning(eventNoPlace, "nodes %s are behind no load balancer: they match neither primaryVMSet nor nodeSelector of "+
-		"multipleStandardLoadBalancerConfigurations", strings.Join(names, ", "))}
-}

@@ -45,7 +45,7 @@ func (r *reconciler) NodeChanges(
 			list = append(list, services.Change[*observed]{
 				Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
 				Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-					_, err := r.resources.documents.submit(ctx, document{id: lb.ID, what: "load balancer " + name, version: networkVersion}, editOf(e))
+					err := r.resources.submit(ctx, document{id: lb.ID, what: "load balancer " + name}, editOf(e))
 					if err == nil && r.config.ownPool(q.Service) {
 						q.Report(services.Notice(eventPoolUpdated, "the pool of the Service on load balancer %s has the nodes with an endpoint", name))
 					}
@@ -67,7 +67,7 @@ func (r *reconciler) nodeAccess(q services.Request, o *observed) (c services.Cha
 	if o.group == nil || err != nil || !s.NoFloating {
 		return c, false, nil //nolint:nilerr // a fault in an annotation is told by Ensure
 	}
-	d := &spec{Base: baseName(q.Service), Cluster: q.Cluster, Internal: s.Internal, LB: r.config.loadBalancerNameOf(q.Cluster, s.Internal)}
+	d := &spec{Base: baseName(q.Service), Internal: s.Internal, LB: r.config.loadBalancerNameOf(q.Cluster, s.Internal)}
 	d.accessTo(q.Service, s)
 	list, _ := families(q.Service)
 	for _, six := range list {

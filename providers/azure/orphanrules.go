@@ -134,8 +134,8 @@ func (r *reconciler) withdrawClaim(ctx context.Context, k claim) error {
 		return err
 	}
 	k.denies = r.denierAt(nil)
-	target := document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup, version: networkVersion}
-	_, err = r.resources.documents.submit(ctx, target, editOf(func(group *securityGroup) error {
+	target := document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup}
+	return r.resources.submit(ctx, target, editOf(func(group *securityGroup) error {
 		if group == nil {
 			return errKeep
 		}
@@ -145,5 +145,4 @@ func (r *reconciler) withdrawClaim(ctx context.Context, k claim) error {
 		}
 		return keepUnless(applyClaim(group, k.spareOthers(known, &v1.Service{})))
 	}))
-	return err
 }

@@ -221,7 +221,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 		return err
 	}
 	without := r.withoutService(lb.Name, base, otherParts{})
-	if _, err := r.resources.documents.submit(ctx, r.withoutTarget(lb), without); err != nil {
+	if err := r.resources.submit(ctx, r.withoutTarget(lb), without); err != nil {
 		return err
 	}
 	return c.releaseElsewhere(ctx, lb, base, living)
@@ -263,8 +263,8 @@ func (c *cloud) unlink(ctx context.Context, lb *loadBalancer, base string) error
 
 // removeAddress deletes a public address.
 func (r *reconciler) removeAddress(ctx context.Context, id string) error {
-	target := document{id: id, what: "public IP address " + nameOf(id), version: networkVersion}
-	_, err := r.resources.documents.submit(ctx, target, func(d doc) (doc, error) { return d, errRemove })
+	target := document{id: id, what: "public IP address " + nameOf(id)}
+	err := r.resources.submit(ctx, target, func(d doc) (doc, error) { return d, errRemove })
 	if err == nil {
 		r.resources.forgetUnlisted(strings.ToLower(id))
 	}

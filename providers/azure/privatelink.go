@@ -220,12 +220,7 @@ func (r *reconciler) unlink(q services.Request, o *observed, d *spec) (list []se
 		list = append(list, services.Change[*observed]{
 			Planned: contract.Planned{Action: contract.PlanDelete, Object: "private link service " + l.Name}, Replan: true,
 			Compare: func() (before, after any) { return format(l), nil },
-			Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-				if err := r.removeLink(ctx, l); err != nil {
-					return o, err
-				}
-				return r.reobserve(ctx, q, o)
-			},
+			Make:    r.thenObserve(func(ctx context.Context, _ *services.Request, _ *observed) error { return r.removeLink(ctx, l) }),
 		})
 	}
 	return list
@@ -234,15 +229,14 @@ func (r *reconciler) unlink(q services.Request, o *observed, d *spec) (list []se
 // removeLink deletes a private link service, after the private endpoints that are connected to it.
 func (r *reconciler) removeLink(ctx context.Context, l *privateLink) error {
 	defer r.forgetFronts(l)
-	target := document{id: l.ID, what: "private link service " + l.Name, version: networkVersion, beforeRemoval: func(ctx context.Context, d doc) error {
+	target := document{id: l.ID, what: "private link service " + l.Name, beforeRemoval: func(ctx context.Context, d doc) error {
 		var problems []error
 		for _, c := range parse[privateLink](d).Properties.Connections {
 			problems = append(problems, r.api.remove(ctx, "private endpoint connection "+c.Name, c.ID, networkVersion, ""))
 		}
 		return errors.Join(problems...)
 	}}
-	_, err := r.resources.documents.submit(ctx, target, func(d doc) (doc, error) { return d, errRemove })
-	return err
+	return r.resources.submit(ctx, target, func(d doc) (doc, error) { return d, errRemove })
 }
 
 // forgetFronts makes the load balancers of a private link service ones to be read again: its changes give them new ETags.
@@ -324,7 +318,7 @@ func (r *reconciler) fillLink(q services.Request, s *settings, o *observed, d *s
 	subnet := cmp.Or(s.Link.Subnet, s.Subnet, c.Subnet)
 	l.subnet = r.networkID() + "/subnets/" + subnet
 	tags := map[string]string{}
-	for key, v := range d.Tags {
+	for key, v := range c.tags {
 		setTag(tags, key, v)
 	}
 	tags[ownerTag], tags[nameTag] = serviceName(q.Service), q.Cluster
@@ -425,8 +419,8 @@ func (r *reconciler) linkChanges(d *spec) (list []services.Change[*observed]) {
 		list = append(list, services.Change[*observed]{
 			Planned: contract.Planned{Action: contract.PlanChange, Object: "subnet " + nameOf(l.subnet), Detail: "network policies of private link services: off"},
 			Make: func(ctx context.Context, _ *services.Request, o *observed) (*observed, error) {
-				target := document{id: l.subnet, what: "subnet " + nameOf(l.subnet), version: networkVersion}
-				_, err := r.resources.documents.submit(ctx, target, editOf(func(s *subnet) error {
+				target := document{id: l.subnet, what: "subnet " + nameOf(l.subnet)}
+				err := r.resources.submit(ctx, target, editOf(func(s *subnet) error {
 					if s == nil || s.allowsLinks() {
 						return errKeep
 					}
@@ -452,8 +446,8 @@ func (r *reconciler) linkChanges(d *spec) (list []services.Change[*observed]) {
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			defer r.resources.invalidate(ownerOf(l.front)) // it has another ETag then
-			target := document{id: l.id, what: "private link service " + nameOf(l.id), version: networkVersion, create: func() doc { return format(l.fresh) }}
-			_, err := r.resources.documents.submit(ctx, target, editOf(l.edit))
+			target := document{id: l.id, what: "private link service " + nameOf(l.id), create: func() doc { return format(l.fresh) }}
+			err := r.resources.submit(ctx, target, editOf(l.edit))
 			if l.found == nil {
 				q.Asked(err)
 			}

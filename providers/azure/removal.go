@@ -20,20 +20,16 @@ func (r *reconciler) removal(q services.Request, lb *loadBalancer, a otherParts)
 			}
 			return withoutAdded(format(lb)), withoutAdded(format(draft))
 		},
-		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			_, err := r.resources.documents.submit(ctx, r.withoutTarget(lb), r.withoutService(name, base, a))
-			if err != nil {
-				return o, err
-			}
-			return r.reobserve(ctx, q, o)
-		},
+		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
+			return r.resources.submit(ctx, r.withoutTarget(lb), r.withoutService(name, base, a))
+		}),
 	}
 }
 
 // withoutTarget is the document of a load balancer that a Service is taken out of.
 func (r *reconciler) withoutTarget(lb *loadBalancer) document {
 	return document{
-		id: lb.ID, what: "load balancer " + lb.Name, version: networkVersion, beforeRemoval: r.members.decouple,
+		id: lb.ID, what: "load balancer " + lb.Name, beforeRemoval: r.members.decouple,
 	}
 }
 

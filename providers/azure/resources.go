@@ -10,6 +10,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/shared"
 )
 
 // resources are the documents of the network, by the kinds that Services share.
@@ -18,7 +19,7 @@ type resources struct {
 	loadBalancers *inventory.Inventory[string, doc]
 	routeTables   *inventory.Inventory[string, doc]
 	single        *inventory.Inventory[string, doc]
-	documents     *documents
+	writer        shared.Writer[draft]
 
 	mu        sync.Mutex
 	addresses map[string]*inventory.Inventory[string, doc]
@@ -35,7 +36,6 @@ func newResources(a *api) *resources {
 	r.loadBalancers = r.inventory("load balancer", groupPath(a.config.NetworkSubscription, a.config.LBGroup, "Microsoft.Network")+"/loadBalancers")
 	r.routeTables = r.inventory("route table", groupPath(a.config.NetworkSubscription, a.config.RouteGroup, "Microsoft.Network")+"/routeTables")
 	r.single = inventory.New(inventory.Source[string, doc]{Kind: "network resource", ID: docID, Get: r.get})
-	r.documents = &documents{api: a, read: r.read, invalidate: r.invalidate}
 	return r
 }
 

@@ -110,7 +110,7 @@ func (r *routes) tableID() string {
 // table is the route table as a document. It is made with the first route.
 func (r *routes) table() document {
 	return document{
-		id: r.tableID(), what: "route table " + r.config.RouteTable, version: networkVersion, gather: gatherRoutes,
+		id: r.tableID(), what: "route table " + r.config.RouteTable, gather: gatherRoutes,
 		create: func() doc { return format(&routeTable{resource: resource{Location: r.config.Location}}) },
 	}
 }
@@ -235,10 +235,9 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, wanted *cloudprov
 		return err
 	}
 	klog.InfoS("Making route", "node", node.Name, "destination", wanted.DestinationCIDR, "nextHop", hop)
-	_, err = r.resources.documents.submit(ctx, r.table(), editOf(func(table *routeTable) error {
+	return r.resources.submit(ctx, r.table(), editOf(func(table *routeTable) error {
 		return r.pointRoute(table, others, node, name, wanted.DestinationCIDR, hop)
 	}))
-	return err
 }
 
 // pointRoute sets a network's route to a node. It replaces routes of former nodes, of nodes with another network, and those that very old
@@ -290,7 +289,7 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, unwanted *cloudprovi
 		return nil
 	}
 	klog.InfoS("Deleting route", "node", unwanted.TargetNode, "destination", unwanted.DestinationCIDR)
-	_, err := r.resources.documents.submit(ctx, r.table(), editOf(func(table *routeTable) error {
+	return r.resources.submit(ctx, r.table(), editOf(func(table *routeTable) error {
 		list := table.Properties.Routes
 		left := slices.DeleteFunc(slices.Clone(list), func(have *route) bool {
 			return have.hasName(name) && nodeOfRoute(have) != "" && sameNetwork(have.Properties.Prefix, unwanted.DestinationCIDR)
@@ -298,5 +297,4 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, unwanted *cloudprovi
 		table.Properties.Routes = left
 		return keepUnless(len(left) < len(list), nil)
 	}))
-	return err
 }

@@ -53,9 +53,9 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*o
 			_ = e(draft, planned) // it was tried
 			return withoutAdded(format(o.group)), withoutAdded(format(draft))
 		},
-		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			target := document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup, version: networkVersion}
-			_, err := r.resources.documents.submit(ctx, target, editOf(func(group *securityGroup) error {
+		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
+			target := document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup}
+			return r.resources.submit(ctx, target, editOf(func(group *securityGroup) error {
 				if group == nil {
 					return errKeep
 				}
@@ -70,11 +70,7 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*o
 				}
 				return e(group, now)
 			}))
-			if err != nil {
-				return o, err
-			}
-			return r.reobserve(ctx, q, o)
-		},
+		}),
 	}, true, nil
 }
 
