@@ -81,17 +81,17 @@ func (a *publicIP) cluster() string {
 
 // servedBy reports whether an address is one that a controller of this cluster made for a Service. One that is bound to a load balancer of
 // another name is another cluster's, which may be called like this one.
-func (r *reconciler) servedBy(a *publicIP, s *v1.Service, cluster string) bool {
+func (c *Config) servedBy(a *publicIP, s *v1.Service, cluster string) bool {
 	list, given := a.services()
 	named := a.cluster()
-	return given && (named == "" || strings.EqualFold(named, cluster)) && !r.isBoundElsewhere(a, cluster) &&
+	return given && (named == "" || strings.EqualFold(named, cluster)) && !c.isBoundElsewhere(a, cluster) &&
 		slices.ContainsFunc(list, func(n string) bool { return strings.EqualFold(n, serviceName(s)) })
 }
 
 // serves reports whether an address is the Service's. Without a mark it may be that of a Service of the same name in a cluster called
 // alike: then it is at a frontend of no Service of this cluster.
-func (r *reconciler) serves(q services.Request, o *observed, a *publicIP) bool {
-	if !r.servedBy(a, q.Service, q.Cluster) {
+func (r *observer) serves(q services.Request, o *observed, a *publicIP) bool {
+	if !r.config.servedBy(a, q.Service, q.Cluster) {
 		return false
 	}
 	base := baseName(q.Service)
@@ -109,10 +109,10 @@ func (o *observed) isOfKnownService(f *frontend) bool {
 }
 
 // isBoundElsewhere reports whether something other than this cluster's load balancers uses an address.
-func (r *reconciler) isBoundElsewhere(a *publicIP, cluster string) bool {
+func (c *Config) isBoundElsewhere(a *publicIP, cluster string) bool {
 	at := a.Properties.User.ID
-	return at != "" && !slices.ContainsFunc(r.config.namesOf(cluster), func(name string) bool {
-		return strings.HasPrefix(strings.ToLower(at), strings.ToLower(r.config.loadBalancerID(name))+"/")
+	return at != "" && !slices.ContainsFunc(c.namesOf(cluster), func(name string) bool {
+		return strings.HasPrefix(strings.ToLower(at), strings.ToLower(c.loadBalancerID(name))+"/")
 	})
 }
 
@@ -130,7 +130,7 @@ func addressName(cluster, base, prefixID, suffix string) string {
 func (r *reconciler) externalFront(
 	ctx context.Context, q services.Request, s *settings, o *observed, lb *loadBalancer, f *front,
 ) error {
-	group := r.addressGroup(q.Service)
+	group := r.config.addressGroup(q.Service)
 	inGroup := func(match func(*publicIP) bool) *publicIP {
 		for _, a := range o.addresses {
 			if strings.Contains(a.lowerID(), "/resourcegroups/"+group+"/") && match(a) {
@@ -162,7 +162,7 @@ func (r *reconciler) externalFront(
 			return fmt.Errorf("resource group %s has no public IP address with the address %s; create it there, or name the group by annotation %s", group, ip, annotationGroup)
 		}
 		a.name = a.found.Name
-		a.managed = r.servedBy(a.found, q.Service, q.Cluster)
+		a.managed = r.config.servedBy(a.found, q.Service, q.Cluster)
 	default:
 		named := func(suffix string) *publicIP {
 			a.name = addressName(q.Cluster, baseName(q.Service), prefixID, suffix)
@@ -246,7 +246,7 @@ func (r *reconciler) wantAddress(ctx context.Context, q services.Request, s *set
 		if err != nil {
 			return err
 		}
-		a.fresh = r.newAddress(six, prefixID, zones, mark)
+		a.fresh = r.config.newAddress(six, prefixID, zones, mark)
 		tags := map[string]string{serviceTag: owner, nameTag: q.Cluster}
 		maps.Copy(tags, a.fresh.Tags)
 		a.fresh.Tags = tags
@@ -259,18 +259,18 @@ func (r *reconciler) wantAddress(ctx context.Context, q services.Request, s *set
 			return errKeep // a user's by now
 		}
 		before := clone(d)
-		if err := r.shapeAddress(d, s, owner); err != nil {
+		if err := r.config.shapeAddress(d, s, owner); err != nil {
 			return err
 		}
 		isNew := d.ID == "" // Azure has not seen it
 		return keepUnless(isNew || !reflect.DeepEqual(before, d) || a.managed && hasFailed(d.Properties.State), nil)
 	}
 	a.want = clone(cmp.Or(a.found, a.fresh))
-	return r.shapeAddress(a.want, s, owner)
+	return r.config.shapeAddress(a.want, s, owner)
 }
 
 // shapeAddress makes the document of a public address what a Service asks for.
-func (r *reconciler) shapeAddress(d *publicIP, s *settings, owner string) error {
+func (c *Config) shapeAddress(d *publicIP, s *settings, owner string) error {
 	list, _ := d.services()
 	tags := map[string]string{}
 	if !slices.ContainsFunc(list, func(n string) bool { return strings.EqualFold(n, owner) }) {
@@ -284,7 +284,7 @@ func (r *reconciler) shapeAddress(d *publicIP, s *settings, owner string) error 
 			return fmt.Errorf("public IP address %s is to be for %d Services, and %w: give this Service an address of its own", d.Name, len(list), err)
 		}
 	}
-	for key, v := range r.config.tags {
+	for key, v := range c.tags {
 		setTag(tags, key, v)
 	}
 	if err := wantLabel(d, s, owner, tags); err != nil {
@@ -299,14 +299,14 @@ func (r *reconciler) shapeAddress(d *publicIP, s *settings, owner string) error 
 		}
 	}
 	upgrade(d)
-	if _, err := d.mergeTags(tags, r.config.SystemTags, clusterTag, "k8s-azure-", legacyServiceTag, "kubernetes-"); err != nil {
+	if _, err := d.mergeTags(tags, c.SystemTags, clusterTag, "k8s-azure-", legacyServiceTag, "kubernetes-"); err != nil {
 		return fmt.Errorf("public IP address %s: %w", d.Name, err)
 	}
 	return nil
 }
 
-func (r *reconciler) newAddress(six bool, prefixID string, zones []string, mark string) *publicIP {
-	a := &publicIP{resource: r.config.newResource(mark), Properties: publicIPProperties{
+func (c *Config) newAddress(six bool, prefixID string, zones []string, mark string) *publicIP {
+	a := &publicIP{resource: c.newResource(mark), Properties: publicIPProperties{
 		Allocation: "Static", Version: familyName(six), Prefix: subresource{ID: prefixID},
 	}}
 	a.SKU.Name, a.Zones = "Standard", zones
@@ -449,7 +449,7 @@ func (r *reconciler) release(a *publicIP) services.Change[*observed] {
 
 // inheritedFronts are the frontends that a Service leaves and that their creator no longer wants, by lower-case ID. d is nil for a deleted
 // Service.
-func (r *reconciler) inheritedFronts(ctx context.Context, q services.Request, lbs []*loadBalancer, d *spec) (ids []string, err error) {
+func (r *observer) inheritedFronts(ctx context.Context, q services.Request, lbs []*loadBalancer, d *spec) (ids []string, err error) {
 	base := baseName(q.Service)
 	type left struct {
 		internal bool

@@ -109,8 +109,8 @@ func TestNetworkOfAnotherSubscription(t *testing.T) {
 	c, _, err := parseConfig(inputs(`{"subscriptionId":"s","networkResourceSubscriptionID":"n","resourceGroup":"G","vnetName":"v","vnetResourceGroup":"vg",
 		"location":"westeurope","tenantId":"t","aadClientId":"a","aadClientSecret":"x"}`))
 	require.NoError(t, err)
-	r := &reconciler{config: &c}
-	assert.Equal(t, "/subscriptions/n/resourceGroups/vg/providers/Microsoft.Network/virtualNetworks/v", r.networkID())
+	r := &reconciler{observer: observer{config: &c}}
+	assert.Equal(t, "/subscriptions/n/resourceGroups/vg/providers/Microsoft.Network/virtualNetworks/v", r.config.networkID())
 }
 
 // TestPoolsThatOthersFill: their members are left alone, and the load balancer stays with its last Service.

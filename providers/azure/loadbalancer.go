@@ -8,11 +8,9 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -41,7 +39,7 @@ const (
 
 // observed holds Azure's objects of a Service.
 type observed struct {
-	// lbs are the load balancers of this cluster's names; own are those where the Service has a part.
+	// lbs are the load balancers of this cluster's names.
 	lbs       []*loadBalancer
 	addresses []*publicIP
 	group     *securityGroup
@@ -73,19 +71,9 @@ type observed struct {
 
 // reconciler implements services.Reconciler.
 type reconciler struct {
+	observer
 	api       *api
-	config    *Config
-	resources *resources
-	members   *members
-	instances *instances
-	cluster   ownership.Cluster
-	former    formerNodes
-	uses      *inventory.Inventory[string, addressUse]
-	kube      kubernetes.Interface
 	endpoints *endpoints
-	// latest is the framework's last request, for changes that the framework does not see.
-	latest    atomic.Pointer[services.Request]
-	translate func(*v1.Service) *v1.Service
 }
 
 var _ services.Reconciler[*observed, *spec] = (*reconciler)(nil)
@@ -103,15 +91,15 @@ func (r *reconciler) Validate(q services.Request) ([]services.Finding, error) {
 }
 
 // addressGroup is the resource group of a Service's public addresses.
-func (r *reconciler) addressGroup(service *v1.Service) string {
+func (c *Config) addressGroup(service *v1.Service) string {
 	if g := service.Annotations[annotationGroup]; g != "" && resourceName.Holds(g) {
 		return strings.ToLower(g)
 	}
-	return r.config.Group
+	return c.Group
 }
 
-func (r *reconciler) groupID() string {
-	return groupPath(r.config.NetworkSubscription, r.config.SecurityGroupGroup, "Microsoft.Network") + "/networkSecurityGroups/" + r.config.SecurityGroup
+func (c *Config) groupID() string {
+	return groupPath(c.NetworkSubscription, c.SecurityGroupGroup, "Microsoft.Network") + "/networkSecurityGroups/" + c.SecurityGroup
 }
 
 // CheckOwner refuses load balancers that carry the mark of another cluster.
@@ -143,7 +131,7 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o *obse
 		if kept.inherited, err = r.inheritedFronts(ctx, q, kept.lbs, nil); err != nil {
 			return nil, nil, err
 		}
-		if err == nil && len(r.droppedFronts(&kept, baseName(q.Service), nil)) > 0 {
+		if err == nil && len(kept.droppedFronts(r.config, baseName(q.Service), nil)) > 0 {
 			err = r.observeLinks(ctx, q.Service, &kept, false)
 		}
 	}
@@ -167,7 +155,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 		return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 	}
 	findings := r.findUnproven(q, o, d)
-	if !r.fillsPools(d.Internal) || r.config.PoolType != poolIP {
+	if !r.config.fillsPools(d.Internal) || r.config.PoolType != poolIP {
 		return d, findings, nil
 	}
 	members, found, err := r.poolMembers(q, o, d.LB, d.Fronts)
@@ -216,7 +204,7 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 			return nil, err
 		}
 	}
-	if err = cmp.Or(d.checkNames(lb), r.checkPlace(lb, d), r.checkAdditional(q, o, d)); err != nil {
+	if err = cmp.Or(d.checkNames(lb), r.config.checkPlace(lb, d), r.checkAdditional(q, o, d)); err != nil {
 		return nil, err
 	}
 	if o.inherited, err = r.inheritedFronts(ctx, q, o.lbs, d); err != nil {
@@ -226,12 +214,12 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 }
 
 // checkPlace refuses what others have on the load balancer already.
-func (r *reconciler) checkPlace(lb *loadBalancer, d *spec) error {
+func (c *Config) checkPlace(lb *loadBalancer, d *spec) error {
 	var mixed error
-	if r.fillsPools(d.Internal) {
-		mixed = unlikePool(lb, d.Fronts, r.config.PoolType == poolIP)
+	if c.fillsPools(d.Internal) {
+		mixed = unlikePool(lb, d.Fronts, c.PoolType == poolIP)
 	}
-	return cmp.Or(conflicts(lb, d.Base, *d), mixed, r.sharedFronts(lb, d))
+	return cmp.Or(conflicts(lb, d.Base, *d), mixed, c.sharedFronts(lb, d))
 }
 
 // isSix reports whether a frontend is of IPv6; guess is said of one whose public address was not read.
@@ -285,7 +273,7 @@ func requestedIP(service *v1.Service, s *settings, six bool) string {
 func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *settings, lb *loadBalancer, f *front) error {
 	c := r.config
 	name := cmp.Or(s.Subnet, c.Subnet)
-	f.subnet, f.ip = r.networkID()+"/subnets/"+name, requestedIP(service, s, f.six)
+	f.subnet, f.ip = r.config.networkID()+"/subnets/"+name, requestedIP(service, s, f.six)
 	have := lb.front(f.name)
 	if have != nil && (s.Subnet == "" || sameID(have.Properties.Subnet.ID, f.subnet)) {
 		if s.Subnet == "" {
@@ -389,9 +377,9 @@ func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change
 	lb := o.balancerNamed(d.LB)
 	action, draft := contract.PlanChange, clone(lb)
 	if !lb.exists() {
-		action, draft = contract.PlanCreate, r.newLoadBalancer(o.mark)
+		action, draft = contract.PlanCreate, r.config.newLoadBalancer(o.mark)
 	}
-	e := r.partEdit(d, o.otherParts)
+	e := r.config.partEdit(d, o.otherParts)
 	if err = e(draft); errors.Is(err, errKeep) {
 		return c, false, nil
 	} else if err != nil {
@@ -416,21 +404,21 @@ func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change
 }
 
 // partEdit is the edit of a load balancer for one Service, with the members of pools by address.
-func (r *reconciler) partEdit(d *spec, a otherParts) func(*loadBalancer) error {
+func (c *Config) partEdit(d *spec, a otherParts) func(*loadBalancer) error {
 	return func(lb *loadBalancer) error {
-		changed, err := applyService(lb, d.Base, d, r.config, a)
-		changed = applyAddresses(lb, d.Members, r.networkID()) || changed
+		changed, err := applyService(lb, d.Base, d, c, a)
+		changed = applyAddresses(lb, d.Members, c.networkID()) || changed
 		return keepUnless(changed || hasFailed(lb.Properties.State), err)
 	}
 }
 
-func (r *reconciler) networkID() string {
-	return groupPath(r.config.NetworkSubscription, r.config.NetworkGroup, "Microsoft.Network") + "/virtualNetworks/" + r.config.Network
+func (c *Config) networkID() string {
+	return groupPath(c.NetworkSubscription, c.NetworkGroup, "Microsoft.Network") + "/virtualNetworks/" + c.Network
 }
 
 // fillsPools reports whether this program fills the pools of a kind of load balancers.
-func (r *reconciler) fillsPools(internal bool) bool {
-	switch r.config.Preconfigured {
+func (c *Config) fillsPools(internal bool) bool {
+	switch c.Preconfigured {
 	case "all":
 		return false
 	case "internal":
@@ -450,8 +438,8 @@ func internalIP(n *v1.Node, six bool) string {
 	return ""
 }
 
-func (r *reconciler) newLoadBalancer(mark string) *loadBalancer {
-	lb := &loadBalancer{resource: r.config.newResource(mark)}
+func (c *Config) newLoadBalancer(mark string) *loadBalancer {
+	lb := &loadBalancer{resource: c.newResource(mark)}
 	lb.SKU.Name = "Standard"
 	return lb
 }
@@ -459,7 +447,7 @@ func (r *reconciler) newLoadBalancer(mark string) *loadBalancer {
 func (r *reconciler) loadBalancerDocument(d *spec, mark string) document {
 	return document{
 		id: r.config.loadBalancerID(d.LB), what: "load balancer " + d.LB,
-		create: func() doc { return format(r.newLoadBalancer(mark)) }, beforeRemoval: r.members.decouple,
+		create: func() doc { return format(r.config.newLoadBalancer(mark)) }, beforeRemoval: r.members.decouple,
 	}
 }
 
@@ -481,7 +469,7 @@ func (r *reconciler) reobserve(ctx context.Context, q *services.Request, o *obse
 	if err != nil {
 		return o, err
 	}
-	now.mark, now.inherited, now.left = o.mark, o.inherited, slices.Concat(o.left, r.servedAddresses(o, baseName(q.Service)))
+	now.mark, now.inherited, now.left = o.mark, o.inherited, slices.Concat(o.left, o.servedAddresses(baseName(q.Service)))
 	now.splitBasic(*q)
 	if o.linksRead {
 		err = r.observeLinks(ctx, q.Service, now, false)
@@ -499,7 +487,7 @@ func hasPart(lb *loadBalancer, base string) bool {
 // memberChange brings nodes into pools by network interface, and takes those out that are none any more.
 func (r *reconciler) memberChange(q services.Request, o *observed, name string, fronts []front) (c services.Change[*observed], due bool) {
 	lb := o.balancerNamed(name)
-	if !lb.exists() || r.config.PoolType != poolNIC || !r.fillsPools(isInternal(name)) {
+	if !lb.exists() || r.config.PoolType != poolNIC || !r.config.fillsPools(isInternal(name)) {
 		return c, false
 	}
 	nodes := r.config.eligible(q.Nodes)
@@ -593,7 +581,7 @@ func (r *reconciler) Deletions(
 		}
 		draft := clone(lb)
 		changed, err := applyService(draft, base, nil, r.config, o.otherParts)
-		if err == nil && (changed || isEmpty(draft) && r.fillsPools(isInternal(lb.Name))) {
+		if err == nil && (changed || isEmpty(draft) && r.config.fillsPools(isInternal(lb.Name))) {
 			list = append(list, r.removal(q, lb, o.otherParts))
 		}
 	}

@@ -128,7 +128,7 @@ func (o *observed) poolOf(c *Config, service *v1.Service, six bool) string {
 }
 
 // observePools finds the pools that a Service may have for itself.
-func (r *reconciler) observePools(ctx context.Context, service *v1.Service, o *observed) error {
+func (r *observer) observePools(ctx context.Context, service *v1.Service, o *observed) error {
 	if len(r.config.several) == 0 {
 		return nil
 	}
@@ -170,7 +170,7 @@ func dropPools(lb *loadBalancer, own []string, fronts []front) bool {
 func (r *reconciler) poolMembers(
 	q services.Request, o *observed, lb string, fronts []front,
 ) (wanted map[string]map[string]string, findings []services.Finding, err error) {
-	on, homeless := r.nodesOn(q, o, lb)
+	on, homeless := r.config.nodesOn(q, o, lb)
 	if len(homeless) > 0 {
 		findings = append(findings, services.Warning(eventNoPlace, "nodes %s are behind no load balancer: they match neither primaryVMSet nor "+
 			"nodeSelector of multipleStandardLoadBalancerConfigurations", strings.Join(homeless, ", ")))

@@ -225,7 +225,7 @@ func (r *reconciler) loadBalancerOf(ctx context.Context, q services.Request, s *
 		if hasPart(lb, base) {
 			p.current, own = baseLB(lb.Name), append(own, lb)
 		}
-		if r.holdsAddress(q, s, o, lb) {
+		if o.holdsAddress(q, s, lb) {
 			p.pinned = baseLB(lb.Name)
 		}
 	}
@@ -252,7 +252,7 @@ func (r *reconciler) loadBalancerOf(ctx context.Context, q services.Request, s *
 }
 
 // holdsAddress reports whether a frontend of somebody else's on a load balancer has the address that a Service names.
-func (r *reconciler) holdsAddress(q services.Request, s *settings, o *observed, lb *loadBalancer) bool {
+func (o *observed) holdsAddress(q services.Request, s *settings, lb *loadBalancer) bool {
 	list, _ := families(q.Service)
 	for _, six := range list {
 		ip := requestedIP(q.Service, s, six)
@@ -269,7 +269,7 @@ func (r *reconciler) holdsAddress(q services.Request, s *settings, o *observed, 
 }
 
 // namespaceLabels are the labels of a namespace, where a selector needs them. The name of a namespace is a label that each one has.
-func (r *reconciler) namespaceLabels(ctx context.Context, namespace string) (labels.Set, error) {
+func (r *observer) namespaceLabels(ctx context.Context, namespace string) (labels.Set, error) {
 	known := labels.Set{v1.LabelMetadataName: namespace}
 	needed := slices.ContainsFunc(r.config.several, func(l standardLB) bool {
 		if l.namespaces == nil {
@@ -359,7 +359,7 @@ func (c *Config) lbsFor(n *v1.Node, set string) []standardLB {
 }
 
 // readSets reads the names of the sets of nodes whose provider IDs do not tell them.
-func (r *reconciler) readSets(ctx context.Context, o *observed, nodes []*v1.Node) error {
+func (r *observer) readSets(ctx context.Context, o *observed, nodes []*v1.Node) error {
 	o.sets = map[machineID]string{}
 	for _, n := range r.config.eligible(nodes) {
 		id, err := parseProviderID(n.Spec.ProviderID)
@@ -385,9 +385,9 @@ func (r *reconciler) readSets(ctx context.Context, o *observed, nodes []*v1.Node
 }
 
 // nodesOn are the nodes that are behind a load balancer, and those that are behind none.
-func (r *reconciler) nodesOn(q services.Request, o *observed, lb string) (on []*v1.Node, homeless []string) {
+func (c *Config) nodesOn(q services.Request, o *observed, lb string) (on []*v1.Node, homeless []string) {
 	nodes := slices.Clone(o.nodes)
-	if len(r.config.several) == 0 {
+	if len(c.several) == 0 {
 		return nodes, nil
 	}
 	has := func(name, ip string) bool {
@@ -404,6 +404,6 @@ func (r *reconciler) nodesOn(q services.Request, o *observed, lb string) (on []*
 		id, _ := parseProviderID(n.Spec.ProviderID)
 		return o.sets[id]
 	}
-	placed, homeless := r.config.placeNodes(nodes, setOf, has)
+	placed, homeless := c.placeNodes(nodes, setOf, has)
 	return slices.DeleteFunc(nodes, func(n *v1.Node) bool { return placed[n.Name] != strings.ToLower(baseLB(lb)) }), homeless
 }

@@ -81,10 +81,10 @@ func (r *reconciler) Narrowing(_ context.Context, q services.Request, o *observe
 	k := r.claimOf(q, o, nil)
 	var denied []access
 	if d.denies() {
-		denied = accesses(*d, r.servedAddresses(o, d.Base))
+		denied = accesses(*d, o.servedAddresses(d.Base))
 	}
 	c, due, err := r.groupChange(o, func(group *securityGroup, now clusterState) error {
-		return keepUnless(r.claimAt(k, q, o, now).narrow(group, asked, denied))
+		return keepUnless(claimAt(k, q, o, now).narrow(group, asked, denied))
 	})
 	if err != nil || !due {
 		return nil, err
@@ -93,7 +93,7 @@ func (r *reconciler) Narrowing(_ context.Context, q services.Request, o *observe
 }
 
 // servedAddresses are the addresses of a Service's own frontends.
-func (r *reconciler) servedAddresses(o *observed, base string) (list []string) {
+func (o *observed) servedAddresses(base string) (list []string) {
 	for _, lb := range o.lbs {
 		for _, f := range lb.Properties.Fronts {
 			if ip := o.ipOf(f); ip != "" && ownedBy(base, f.Name) {

@@ -24,7 +24,7 @@ func (r *reconciler) NodeChanges(
 		for _, six := range families {
 			fronts = append(fronts, front{six: six, pool: o.poolOf(r.config, q.Service, six)})
 		}
-		if r.fillsPools(isInternal(name)) {
+		if r.config.fillsPools(isInternal(name)) {
 			if err := unlikePool(lb, fronts, r.config.PoolType == poolIP); err != nil {
 				return nil, nil, err
 			}
@@ -32,7 +32,7 @@ func (r *reconciler) NodeChanges(
 		if c, ok := r.memberChange(q, o, name, fronts); ok {
 			list = append(list, c)
 		}
-		if r.config.PoolType != poolIP || !r.fillsPools(isInternal(name)) {
+		if r.config.PoolType != poolIP || !r.config.fillsPools(isInternal(name)) {
 			continue
 		}
 		members, told, err := r.poolMembers(q, o, name, fronts)
@@ -40,7 +40,9 @@ func (r *reconciler) NodeChanges(
 			return nil, nil, err
 		}
 		findings = append(findings, told...)
-		e := func(lb *loadBalancer) error { return keepUnless(applyAddresses(lb, members, r.networkID()), nil) }
+		e := func(lb *loadBalancer) error {
+			return keepUnless(applyAddresses(lb, members, r.config.networkID()), nil)
+		}
 		if e(clone(lb)) == nil {
 			list = append(list, services.Change[*observed]{
 				Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},

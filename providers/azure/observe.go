@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
@@ -17,8 +19,23 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
+// observer reads what is there, and remembers of nodes what only a former state shows.
+type observer struct {
+	config    *Config
+	resources *resources
+	members   *members
+	instances *instances
+	cluster   ownership.Cluster
+	former    formerNodes
+	uses      *inventory.Inventory[string, addressUse]
+	kube      kubernetes.Interface
+	// latest is the framework's last request, for changes that the framework does not see.
+	latest    atomic.Pointer[services.Request]
+	translate func(*v1.Service) *v1.Service
+}
+
 // Observe reads the load balancers, the public addresses and the security group, which all Services share.
-func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed, error) {
+func (r *observer) Observe(ctx context.Context, q services.Request) (*observed, error) {
 	lbs, err := r.balancersOf(ctx, q.Cluster)
 	if err != nil {
 		return nil, err
@@ -50,7 +67,7 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed
 }
 
 // balancersOf are the load balancers of a cluster's names, in the order of their IDs.
-func (r *reconciler) balancersOf(ctx context.Context, cluster string) ([]*loadBalancer, error) {
+func (r *observer) balancersOf(ctx context.Context, cluster string) ([]*loadBalancer, error) {
 	all, err := r.resources.loadBalancers.All(ctx, inventory.Query{MaxAge: lookAge})
 	names := r.config.namesOf(cluster)
 	lbs := slices.DeleteFunc(parseAll[loadBalancer](all), func(lb *loadBalancer) bool { return !slices.ContainsFunc(names, lb.hasName) })
@@ -59,14 +76,14 @@ func (r *reconciler) balancersOf(ctx context.Context, cluster string) ([]*loadBa
 }
 
 // hasLoadBalancers reports whether a Service has a part of a load balancer, or a public address.
-func (r *reconciler) hasLoadBalancers(q services.Request, o *observed) bool {
+func (r *observer) hasLoadBalancers(q services.Request, o *observed) bool {
 	base := baseName(q.Service)
 	return slices.ContainsFunc(o.lbs, func(lb *loadBalancer) bool { return hasPart(lb, base) }) ||
 		slices.ContainsFunc(o.addresses, func(a *publicIP) bool { return r.serves(q, o, a) })
 }
 
 // observeNodes reads what is to be known of nodes: the machines of members, and with several load balancers the sets of machines.
-func (r *reconciler) observeNodes(ctx context.Context, q services.Request, o *observed) (err error) {
+func (r *observer) observeNodes(ctx context.Context, q services.Request, o *observed) (err error) {
 	if needsMembers := q.Purpose != services.Lookup && q.Purpose != services.Delete; needsMembers && r.config.PoolType == poolNIC {
 		r.members.note(r.config.eligible(q.Nodes))
 		if o.machines, err = r.members.machinesOf(ctx, o.lbs...); err != nil {
@@ -89,7 +106,7 @@ func (r *reconciler) observeNodes(ctx context.Context, q services.Request, o *ob
 
 // attestedNodes are nodes with the addresses of their machines. Addresses of a Node alone do not count, because a kubelet may write any.
 // With an error, those are left out whose machines cannot be read.
-func (r *reconciler) attestedNodes(ctx context.Context, nodes []*v1.Node) (list []*v1.Node, failed error) {
+func (r *observer) attestedNodes(ctx context.Context, nodes []*v1.Node) (list []*v1.Node, failed error) {
 	list = make([]*v1.Node, 0, len(nodes))
 	for _, n := range nodes {
 		has, err := r.instances.addressesOf(ctx, n)
@@ -108,14 +125,14 @@ func (r *reconciler) attestedNodes(ctx context.Context, nodes []*v1.Node) (list 
 }
 
 // observeAddresses reads the public addresses that a Service may have.
-func (r *reconciler) observeAddresses(ctx context.Context, q services.Request, o *observed) error {
+func (r *observer) observeAddresses(ctx context.Context, q services.Request, o *observed) error {
 	var err error
 	if o.mark, err = r.cluster.Mark(ctx); err != nil {
 		return err
 	}
 	// The usual group comes first: its first listing tells of addresses in others.
 	var groups []string
-	for _, g := range append([]string{r.config.Group, r.addressGroup(q.Service)}, groupsIn(o.lbs, baseName(q.Service))...) {
+	for _, g := range append([]string{r.config.Group, r.config.addressGroup(q.Service)}, groupsIn(o.lbs, baseName(q.Service))...) {
 		if slices.Contains(groups, g) {
 			continue
 		}
@@ -124,7 +141,7 @@ func (r *reconciler) observeAddresses(ctx context.Context, q services.Request, o
 		if g != r.config.Group && isSkippedGroup(err) {
 			r.resources.forgetGroup(g)
 		}
-		if r.isGroupMissing(g, q, err) {
+		if r.config.isGroupMissing(g, q, err) {
 			continue
 		}
 		if err != nil {
@@ -149,9 +166,9 @@ func (r *reconciler) observeAddresses(ctx context.Context, q services.Request, o
 }
 
 // isGroupMissing reports whether a resource group is missing in which the Service requests no address: it has no objects there.
-func (r *reconciler) isGroupMissing(group string, q services.Request, err error) bool {
-	asked := group == r.addressGroup(q.Service) && q.Purpose != services.Delete && q.Purpose != services.Lookup
-	return err != nil && !asked && group != r.config.Group && strings.EqualFold(codeOf(err), codeNoGroup)
+func (c *Config) isGroupMissing(group string, q services.Request, err error) bool {
+	asked := group == c.addressGroup(q.Service) && q.Purpose != services.Delete && q.Purpose != services.Lookup
+	return err != nil && !asked && group != c.Group && strings.EqualFold(codeOf(err), codeNoGroup)
 }
 
 // groupsIn are the resource groups of the public addresses of a Service's frontends.
@@ -167,7 +184,7 @@ func groupsIn(lbs []*loadBalancer, base string) (groups []string) {
 	return groups
 }
 
-func (r *reconciler) observeGroup(ctx context.Context, q services.Request, o *observed) error {
+func (r *observer) observeGroup(ctx context.Context, q services.Request, o *observed) error {
 	mayLack := q.Purpose == services.Delete || q.Purpose == services.Lookup
 	known, err := r.cluster.Services(ctx)
 	if err != nil {
@@ -180,7 +197,7 @@ func (r *reconciler) observeGroup(ctx context.Context, q services.Request, o *ob
 		}
 		return &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: "reading the security group", Message: "securityGroupName is not configured"}
 	}
-	group, err := r.resources.single.Get(ctx, strings.ToLower(r.groupID()), inventory.Query{MaxAge: lookAge})
+	group, err := r.resources.single.Get(ctx, strings.ToLower(r.config.groupID()), inventory.Query{MaxAge: lookAge})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		if mayLack {
 			return nil
@@ -198,7 +215,7 @@ func (r *reconciler) observeGroup(ctx context.Context, q services.Request, o *ob
 }
 
 // namedNodes are the addresses of nodes that rules of the security group name, as far as their machines have them.
-func (r *reconciler) namedNodes(ctx context.Context, q services.Request, group *securityGroup) ([]string, error) {
+func (r *observer) namedNodes(ctx context.Context, q services.Request, group *securityGroup) ([]string, error) {
 	named := map[string]bool{}
 	for _, rule := range group.Properties.Rules {
 		for _, ip := range rule.destinations() {

@@ -134,7 +134,7 @@ func (r *reconciler) withdrawClaim(ctx context.Context, k claim) error {
 		return err
 	}
 	k.denies = r.denierAt(nil)
-	target := document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup}
+	target := document{id: r.config.groupID(), what: "network security group " + r.config.SecurityGroup}
 	return r.resources.submit(ctx, target, editOf(func(group *securityGroup) error {
 		if group == nil {
 			return errKeep

@@ -57,7 +57,7 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 	}
 	for _, a := range addresses {
 		named := func(s *v1.Service) bool { return isNamedFor(a, a.cluster(), s) }
-		if (a.Tags[clusterTag] == uid || slices.ContainsFunc(list, named)) && c.reconciler.addressIsOrphan(a, list) {
+		if (a.Tags[clusterTag] == uid || slices.ContainsFunc(list, named)) && c.reconciler.config.addressIsOrphan(a, list) {
 			orphans = append(orphans, contract.Orphan{Kind: kindAddress, ID: a.ID, Name: a.Name})
 		}
 	}
@@ -74,7 +74,7 @@ func (c *cloud) addressesOf(ctx context.Context, lbs []*loadBalancer, list []*v1
 	}
 	groups := []string{r.config.Group}
 	for _, s := range list {
-		groups = append(groups, r.addressGroup(s))
+		groups = append(groups, r.config.addressGroup(s))
 	}
 	for _, lb := range lbs {
 		for _, f := range lb.Properties.Fronts {
@@ -147,7 +147,7 @@ func (c *cloud) orphansIn(ctx context.Context, lb *loadBalancer, base string, li
 }
 
 // addressAt is the address of a frontend, in whichever resource group it is; "" where it is not known.
-func (r *reconciler) addressAt(ctx context.Context, f *frontend) (string, error) {
+func (r *observer) addressAt(ctx context.Context, f *frontend) (string, error) {
 	if ip := f.Properties.Address; ip != "" {
 		return ip, nil
 	}
@@ -169,14 +169,14 @@ func showsAddress(s *v1.Service, ip string) bool {
 
 // addressIsOrphan reports whether a public address that a controller made is for Services alone that are gone, or that have theirs in
 // another resource group by now. One that a living Service shows, or names, is about to be its.
-func (r *reconciler) addressIsOrphan(a *publicIP, list []*v1.Service) bool {
+func (c *Config) addressIsOrphan(a *publicIP, list []*v1.Service) bool {
 	names, given := a.services()
 	if !given || a.Properties.User.ID != "" {
 		return false
 	}
 	return !slices.ContainsFunc(list, func(s *v1.Service) bool {
 		group := groupOf(a.lowerID())
-		looks := group == r.config.Group || group == r.addressGroup(s)
+		looks := group == c.Group || group == c.addressGroup(s)
 		named := func(text string) bool { return looks && strings.EqualFold(text, serviceName(s)) }
 		return slices.ContainsFunc(names, named) || requestsAddress(s, a)
 	})
@@ -207,7 +207,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 		if err := c.closeAddress(ctx, o.ID, living); err != nil {
 			return err
 		}
-		return r.removeAddress(ctx, o.ID)
+		return r.resources.removeAddress(ctx, o.ID)
 	}
 	lb, err := readAs[loadBalancer](ctx, r.resources, ownerOf(o.ID), false)
 	if err != nil || lb == nil {
@@ -236,7 +236,7 @@ func (c *cloud) unlink(ctx context.Context, lb *loadBalancer, base string) error
 		return err
 	}
 	o := &observed{lbs: []*loadBalancer{lb}, mark: mark}
-	fronts := r.droppedFronts(o, base, nil)
+	fronts := o.droppedFronts(r.config, base, nil)
 	if len(fronts) == 0 {
 		return nil
 	}
@@ -253,7 +253,7 @@ func (c *cloud) unlink(ctx context.Context, lb *loadBalancer, base string) error
 			return fmt.Errorf("private link service %s, which was not made for a Service of this cluster, uses frontend %s: remove it first",
 				l.Name, nameOf(id))
 		}
-		if err := r.removeLink(ctx, l); err != nil {
+		if err := r.resources.removeLink(ctx, l); err != nil {
 			return err
 		}
 		o.links = slices.DeleteFunc(o.links, func(gone *privateLink) bool { return gone.lowerID() == l.lowerID() })
@@ -262,11 +262,11 @@ func (c *cloud) unlink(ctx context.Context, lb *loadBalancer, base string) error
 }
 
 // removeAddress deletes a public address.
-func (r *reconciler) removeAddress(ctx context.Context, id string) error {
+func (r *resources) removeAddress(ctx context.Context, id string) error {
 	target := document{id: id, what: "public IP address " + nameOf(id)}
-	err := r.resources.submit(ctx, target, func(d doc) (doc, error) { return d, errRemove })
+	err := r.submit(ctx, target, func(d doc) (doc, error) { return d, errRemove })
 	if err == nil {
-		r.resources.forgetUnlisted(strings.ToLower(id))
+		r.forgetUnlisted(strings.ToLower(id))
 	}
 	return err
 }
@@ -285,10 +285,10 @@ func (c *cloud) releaseElsewhere(ctx context.Context, before *loadBalancer, base
 		if err != nil {
 			return err
 		}
-		if a == nil || a.Tags[clusterTag] != before.Tags[clusterTag] || !r.addressIsOrphan(a, living) {
+		if a == nil || a.Tags[clusterTag] != before.Tags[clusterTag] || !r.config.addressIsOrphan(a, living) {
 			continue
 		}
-		if err := r.removeAddress(ctx, id); err != nil {
+		if err := r.resources.removeAddress(ctx, id); err != nil {
 			return err
 		}
 	}

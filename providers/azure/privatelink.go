@@ -144,18 +144,18 @@ func linkOn(links []*privateLink, front string) *privateLink {
 }
 
 // linkGroup is the resource group of the private link service of a Service.
-func (r *reconciler) linkGroup(service *v1.Service) string {
+func (c *Config) linkGroup(service *v1.Service) string {
 	if g := service.Annotations[annotationLinkGroup]; g != "" && resourceName.Holds(g) {
 		return strings.ToLower(g)
 	}
-	return r.config.LinkGroup
+	return c.LinkGroup
 }
 
 // observeLinks reads the private link services. A credential that may not see them has made none; Azure protects frontends that others'
 // need. It is an error if the Service requests one.
-func (r *reconciler) observeLinks(ctx context.Context, service *v1.Service, o *observed, asked bool) error {
+func (r *observer) observeLinks(ctx context.Context, service *v1.Service, o *observed, asked bool) error {
 	o.links, o.linksRead = nil, true
-	groups := []string{r.linkGroup(service)}
+	groups := []string{r.config.linkGroup(service)}
 	if groups[0] != r.config.LinkGroup {
 		groups = append(groups, r.config.LinkGroup)
 	}
@@ -193,11 +193,11 @@ func mayBeLinked(lb *loadBalancer, f *frontend) bool {
 }
 
 // droppedFronts returns the IDs of frontends that a Service gives up; d is nil for a deleted Service.
-func (r *reconciler) droppedFronts(o *observed, base string, d *spec) (ids []string) {
+func (o *observed) droppedFronts(c *Config, base string, d *spec) (ids []string) {
 	for _, lb := range o.lbs {
 		for _, f := range lb.Properties.Fronts {
 			kept := d != nil && lb.hasName(d.LB) && slices.ContainsFunc(d.Fronts, func(w front) bool {
-				return strings.EqualFold(w.name, f.Name) && (w.foreign || sameFront(f, w, r.config))
+				return strings.EqualFold(w.name, f.Name) && (w.foreign || sameFront(f, w, c))
 			})
 			goes := ownedBy(base, f.Name) || slices.Contains(o.inherited, f.lowerID())
 			if goes && !kept && mayBeLinked(lb, f) && isUsedByOthers(lb, f, base) == "" {
@@ -211,7 +211,7 @@ func (r *reconciler) droppedFronts(o *observed, base string, d *spec) (ids []str
 // unlink removes the private link services of frontends that go, which Azure keeps as long as they have one.
 func (r *reconciler) unlink(q services.Request, o *observed, d *spec) (list []services.Change[*observed]) {
 	seen := map[string]bool{}
-	for _, id := range r.droppedFronts(o, baseName(q.Service), d) {
+	for _, id := range o.droppedFronts(r.config, baseName(q.Service), d) {
 		l := linkOn(o.links, id)
 		if l == nil || seen[l.lowerID()] || !managedLink(l, q.Cluster, o.mark) {
 			continue
@@ -220,14 +220,16 @@ func (r *reconciler) unlink(q services.Request, o *observed, d *spec) (list []se
 		list = append(list, services.Change[*observed]{
 			Planned: contract.Planned{Action: contract.PlanDelete, Object: "private link service " + l.Name}, Replan: true,
 			Compare: func() (before, after any) { return format(l), nil },
-			Make:    r.thenObserve(func(ctx context.Context, _ *services.Request, _ *observed) error { return r.removeLink(ctx, l) }),
+			Make: r.thenObserve(func(ctx context.Context, _ *services.Request, _ *observed) error {
+				return r.resources.removeLink(ctx, l)
+			}),
 		})
 	}
 	return list
 }
 
 // removeLink deletes a private link service, after the private endpoints that are connected to it.
-func (r *reconciler) removeLink(ctx context.Context, l *privateLink) error {
+func (r *resources) removeLink(ctx context.Context, l *privateLink) error {
 	defer r.forgetFronts(l)
 	target := document{id: l.ID, what: "private link service " + l.Name, beforeRemoval: func(ctx context.Context, d doc) error {
 		var problems []error
@@ -236,26 +238,26 @@ func (r *reconciler) removeLink(ctx context.Context, l *privateLink) error {
 		}
 		return errors.Join(problems...)
 	}}
-	return r.resources.submit(ctx, target, func(d doc) (doc, error) { return d, errRemove })
+	return r.submit(ctx, target, func(d doc) (doc, error) { return d, errRemove })
 }
 
 // forgetFronts makes the load balancers of a private link service ones to be read again: its changes give them new ETags.
-func (r *reconciler) forgetFronts(l *privateLink) {
+func (r *resources) forgetFronts(l *privateLink) {
 	for _, f := range l.Properties.Fronts {
-		r.resources.invalidate(ownerOf(f.ID))
+		r.invalidate(ownerOf(f.ID))
 	}
 }
 
 // wantLink decides which private link service a Service has, and which are deleted with its frontends.
 func (r *reconciler) wantLink(ctx context.Context, q services.Request, s *settings, o *observed, d *spec) error {
 	asks := s.Link.Create
-	if !asks && len(r.droppedFronts(o, d.Base, d)) == 0 {
+	if !asks && len(o.droppedFronts(r.config, d.Base, d)) == 0 {
 		return nil
 	}
 	if err := r.observeLinks(ctx, q.Service, o, asks); err != nil {
 		return err
 	}
-	for _, id := range r.droppedFronts(o, d.Base, d) {
+	for _, id := range o.droppedFronts(r.config, d.Base, d) {
 		same := func(f front) bool { return strings.EqualFold(f.name, nameOf(id)) }
 		if name, held := o.held[strings.ToLower(id)]; held && slices.ContainsFunc(d.Fronts, same) {
 			return fmt.Errorf("frontend %s is to change, and private link service %s, which was not made for a Service of this cluster, uses it: remove that first",
@@ -268,7 +270,7 @@ func (r *reconciler) wantLink(ctx context.Context, q services.Request, s *settin
 	}
 	l := &link{front: r.config.loadBalancerID(d.LB) + "/frontendIPConfigurations/" + d.Fronts[at].name}
 	if l.found = linkOn(o.links, l.front); l.found != nil {
-		mine, err := r.ownLink(q, s, l.found, o.mark)
+		mine, err := ownLink(q, s, l.found, o.mark)
 		if err != nil || !mine {
 			return err
 		}
@@ -282,7 +284,7 @@ func (r *reconciler) wantLink(ctx context.Context, q services.Request, s *settin
 }
 
 // ownLink reports whether the private link service of a frontend is the Service's to change.
-func (*reconciler) ownLink(q services.Request, s *settings, found *privateLink, mark string) (bool, error) {
+func ownLink(q services.Request, s *settings, found *privateLink, mark string) (bool, error) {
 	name, service := found.Name, serviceName(q.Service)
 	if !managedLink(found, q.Cluster, mark) {
 		return false, fmt.Errorf("the frontend of Service %s has private link service %s, which this program did not make: remove that, or "+
@@ -313,10 +315,10 @@ func (r *reconciler) fillLink(q services.Request, s *settings, o *observed, d *s
 		name = "pls-" + frontName
 	}
 	if l.id == "" {
-		l.id = groupPath(c.Subscription, r.linkGroup(q.Service), "Microsoft.Network") + "/privateLinkServices/" + name
+		l.id = groupPath(c.Subscription, r.config.linkGroup(q.Service), "Microsoft.Network") + "/privateLinkServices/" + name
 	}
 	subnet := cmp.Or(s.Link.Subnet, s.Subnet, c.Subnet)
-	l.subnet = r.networkID() + "/subnets/" + subnet
+	l.subnet = r.config.networkID() + "/subnets/" + subnet
 	tags := map[string]string{}
 	for key, v := range c.tags {
 		setTag(tags, key, v)
@@ -393,7 +395,7 @@ func applyLink(
 }
 
 // checkLinkSubnet looks whether the subnet lets private link services in.
-func (r *reconciler) checkLinkSubnet(ctx context.Context, q services.Request, l *link) error {
+func (r *observer) checkLinkSubnet(ctx context.Context, q services.Request, l *link) error {
 	in, err := readAs[subnet](ctx, r.resources, l.subnet, false)
 	switch {
 	case err != nil:

@@ -85,10 +85,10 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	}
 	c.Name, c.HTTP, c.NodeAPI, c.Begin = Name, a.http, c.instances, c.begin
 	r := newResources(a)
-	c.reconciler = &reconciler{
-		api: a, config: &a.config, resources: r, members: &members{api: a, instances: c.instances, resources: r},
+	c.reconciler = &reconciler{api: a, observer: observer{
+		config: &a.config, resources: r, members: &members{api: a, instances: c.instances, resources: r},
 		instances: c.instances, uses: newAddressUses(a), translate: c.translate,
-	}
+	}}
 	c.loadBalancers = &services.LoadBalancer[*observed, *spec]{
 		Reconciler: c.reconciler, Creations: services.Creations{Shows: creationShows, Repeat: true}, Identify: c.instances.machines.Identify,
 		Name: func(cluster string, s *v1.Service) string {

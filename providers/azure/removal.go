@@ -43,7 +43,7 @@ func (r *reconciler) withoutService(name, base string, a otherParts) edit {
 		switch {
 		case err != nil:
 			return err
-		case isEmpty(lb) && r.fillsPools(isInternal(name)):
+		case isEmpty(lb) && r.config.fillsPools(isInternal(name)):
 			return errRemove
 		case !changed:
 			return errKeep

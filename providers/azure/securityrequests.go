@@ -24,7 +24,7 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 	}
 	k := r.claimOf(q, o, d)
 	return r.groupChange(o, func(group *securityGroup, now clusterState) error {
-		changed, err := applyClaim(group, r.claimAt(k, q, o, now))
+		changed, err := applyClaim(group, claimAt(k, q, o, now))
 		return keepUnless(changed || hasFailed(group.Properties.State) && d != nil, err)
 	})
 }
@@ -54,7 +54,7 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*o
 			return withoutAdded(format(o.group)), withoutAdded(format(draft))
 		},
 		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
-			target := document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup}
+			target := document{id: r.config.groupID(), what: "network security group " + r.config.SecurityGroup}
 			return r.resources.submit(ctx, target, editOf(func(group *securityGroup) error {
 				if group == nil {
 					return errKeep
@@ -130,7 +130,7 @@ func (r *lbRule) portAt(port int) string {
 }
 
 // addressesFor are the public addresses of a Service alone. They identify its rules even if its load balancer is gone.
-func (r *reconciler) addressesFor(q services.Request, o *observed) (list []string) {
+func (r *observer) addressesFor(q services.Request, o *observed) (list []string) {
 	for _, a := range o.addresses {
 		if names, _ := a.services(); len(names) == 1 && r.serves(q, o, a) {
 			list = append(list, a.Properties.Address)
@@ -173,7 +173,7 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 		return k
 	}
 	if d.NodePorts {
-		destinations = r.frontsOnNodes(o, d)
+		destinations = o.frontsOnNodes(d)
 	}
 	destinations = append(destinations, d.Additional...)
 	k.wanted = accesses(*d, slices.DeleteFunc(destinations, func(ip string) bool { return ip == "" }))
@@ -181,7 +181,7 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 }
 
 // claimAt returns a claim as it is at a moment, without what the others of the cluster have.
-func (r *reconciler) claimAt(k claim, q services.Request, o *observed, now clusterState) claim {
+func claimAt(k claim, q services.Request, o *observed, now clusterState) claim {
 	base := baseName(q.Service)
 	k.shared, k.kept = map[string][]string{}, nil
 	for _, lb := range now.lbs {
@@ -200,7 +200,7 @@ func (r *reconciler) claimAt(k claim, q services.Request, o *observed, now clust
 
 // denierAt returns whether a Service at an address denies all others there. One without an address yet may get any, and one with a fault is
 // unknown. addresses are the public ones that may be requested by name.
-func (r *reconciler) denierAt(addresses []*publicIP) func(s *v1.Service, ip string) bool {
+func (r *observer) denierAt(addresses []*publicIP) func(s *v1.Service, ip string) bool {
 	return func(s *v1.Service, ip string) bool {
 		s = r.translate(s)
 		a := &publicIP{Properties: publicIPProperties{Address: ip}}
@@ -231,7 +231,7 @@ func (r *reconciler) findUnproven(q services.Request, o *observed, d *spec) (fin
 	if len(further) == 0 || o.group == nil {
 		return nil
 	}
-	k := r.claimAt(r.claimOf(q, o, d), q, o, clusterState{o.known, o.lbs})
+	k := claimAt(r.claimOf(q, o, d), q, o, clusterState{o.known, o.lbs})
 	for _, p := range q.Service.Spec.Ports { // a rule is about the ports of the Service, or about its node ports
 		k.nodePorts = append(k.nodePorts, strings.ToLower(securityProtocol(p.Protocol))+" "+strconv.Itoa(int(p.Port)))
 	}
@@ -259,7 +259,7 @@ func (c claim) wants(ip string, rule *securityRule) bool {
 }
 
 // frontsOnNodes are the addresses of the nodes in each family that a Service is served in: where traffic goes to node ports.
-func (r *reconciler) frontsOnNodes(o *observed, d *spec) (list []string) {
+func (o *observed) frontsOnNodes(d *spec) (list []string) {
 	for _, n := range o.nodes {
 		for _, f := range d.Fronts {
 			list = append(list, internalIP(n, f.six))
@@ -311,10 +311,10 @@ func (o *observed) isOfAnotherCluster(ip string) *publicIP {
 }
 
 // sharedFronts refuses to give a frontend another address while other Services have rules on it: theirs would follow.
-func (r *reconciler) sharedFronts(lb *loadBalancer, d *spec) error {
+func (c *Config) sharedFronts(lb *loadBalancer, d *spec) error {
 	for _, f := range d.Fronts {
 		have := lb.front(f.name)
-		if f.foreign || have == nil || sameFront(have, f, r.config) {
+		if f.foreign || have == nil || sameFront(have, f, c) {
 			continue
 		}
 		for _, rule := range lb.Properties.Rules {

@@ -108,7 +108,7 @@ func newAddressUses(a *api) *inventory.Inventory[string, addressUse] {
 // findFormerNodes finds addresses of nodes that left, or changed address, while the program did not run. Only rules for the Service's node
 // ports name them, no Node reports them, and they belong to a node's machine or to nobody. What another cluster uses, or Azure does not
 // show, stays.
-func (r *reconciler) findFormerNodes(ctx context.Context, q services.Request, o *observed) error {
+func (r *observer) findFormerNodes(ctx context.Context, q services.Request, o *observed) error {
 	k := claim{nodePorts: nodePortsOf(q.Service)}
 	nodes, rules := o.namedNodes, o.group.Properties.Rules
 	former := r.former.update(rules, nodes)
@@ -140,7 +140,7 @@ func (r *reconciler) findFormerNodes(ctx context.Context, q services.Request, o 
 }
 
 // isNodeAddress reports whether a node's machine has an address, whatever the Node reports.
-func (r *reconciler) isNodeAddress(ctx context.Context, ip string) (bool, error) {
+func (r *observer) isNodeAddress(ctx context.Context, ip string) (bool, error) {
 	for _, n := range r.instances.listNodes() {
 		has, err := r.instances.addressesOf(ctx, n)
 		if err != nil || slices.ContainsFunc(has, func(a v1.NodeAddress) bool { return sameIP(a.Address, ip) }) {
@@ -151,7 +151,7 @@ func (r *reconciler) isNodeAddress(ctx context.Context, ip string) (bool, error)
 }
 
 // isFree reports whether nobody has an address of the network. That somebody has it may be old news, for it stays as it is then.
-func (r *reconciler) isFree(ctx context.Context, ip string) (bool, error) {
+func (r *observer) isFree(ctx context.Context, ip string) (bool, error) {
 	if r.config.Network == "" {
 		return false, nil
 	}

@@ -81,11 +81,11 @@ func (r *resources) forgetUnlisted(id string) {
 }
 
 // unlistedAddresses returns a Service's public addresses outside of the resource groups already read.
-func (r *reconciler) unlistedAddresses(
+func (r *observer) unlistedAddresses(
 	ctx context.Context, q services.Request, o *observed, looked []string,
 ) (list []*publicIP, err error) {
 	proven := func(a *publicIP) bool {
-		return r.servedBy(a, q.Service, q.Cluster) && (hasMark(a, o.mark) || isNamedFor(a, q.Cluster, q.Service))
+		return r.config.servedBy(a, q.Service, q.Cluster) && (hasMark(a, o.mark) || isNamedFor(a, q.Cluster, q.Service))
 	}
 	for _, id := range r.resources.unlistedIDs(proven) {
 		if slices.Contains(looked, groupOf(id)) {

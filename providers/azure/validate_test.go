@@ -36,7 +36,7 @@ func TestValidateTellsWhoIsDenied(t *testing.T) {
 		require.NoError(t, err, name)
 		said := schema.Problems(warnings)
 		require.Len(t, said, len(c.want), name)
-		findings, err := (&reconciler{config: &Config{}}).Validate(services.Request{Service: s})
+		findings, err := (&reconciler{observer: observer{config: &Config{}}}).Validate(services.Request{Service: s})
 		require.NoError(t, err, name)
 		require.Len(t, findings, len(c.want), name)
 		for i, want := range c.want {
