@@ -40,7 +40,10 @@ type Features struct {
 type InstanceTags struct {
 	// Called is the cloud's word for them, with what else a rule must know, such as that they have no values; "" if there are none.
 	Called string `json:"called,omitempty"`
-	// Elsewhere names the further call that would read them, for which they are not served; "" if the reads of instances have them.
+	// Call names the further call that reads those of all instances, which is made only while rules ask for tags; "" if the reads of
+	// instances have them.
+	Call string `json:"call,omitempty"`
+	// Elsewhere names what would have to be asked for them, for which they are not served; "" if they are.
 	Elsewhere string `json:"elsewhere,omitempty"`
 }
 

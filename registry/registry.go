@@ -87,6 +87,9 @@ type Provider struct {
 	Features    Features
 	// InstanceTags describes the tags of instances, which --node-labels-from-tags makes labels of.
 	InstanceTags InstanceTags
+	// NodeLabels are labels outside of Kubernetes' names by which the provider does something else with a Node, or that it writes itself: no
+	// tag gives them.
+	NodeLabels []string
 	// Extras name in a few words the provider's features besides nodes, load balancers and routes.
 	Extras []string
 	// Controllers are the provider's own controllers. The cloud starts them as a ControllerRunner.

@@ -23,6 +23,7 @@ func (w *writer) providerPages(providers []registry.Provider) {
 			w.problem(fmt.Errorf("reading the code of provider %s: %w", p.Name, err))
 			continue
 		}
+		w.problem(undeclaredLabels(p, found))
 		sections := map[string]string{
 			"options": optionsTable(p.Options), "annotations": annotationsTable(p.Annotations), "portable": servesTable(p),
 			"permissions": w.permissionsOf(p),

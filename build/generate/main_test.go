@@ -131,7 +131,9 @@ func TestEverythingMissingIsReported(t *testing.T) {
 	root := checkout(t, "bare", "imagined", "unlinked")
 	write(t, filepath.Join(root, "docs", "providers", "imagined.md"), "# Imagined Cloud\n")
 	write(t, filepath.Join(root, "README.md"), "# AnyCCM\n")
-	write(t, filepath.Join(root, "providers", "imagined", "more.go"), "package imagined\nconst eventToy = \"ToyBroken\"\n")
+	write(t, filepath.Join(root, "providers", "imagined", "more.go"), "package imagined\nconst eventToy = \"ToyBroken\"\n"+
+		"const labelToy, labelZone = \"example.com/toy\", \"topology.kubernetes.io/zone\"\n"+
+		"func read(node *Node) string { return node.Labels[labelToy] + node.Labels[labelZone] }\n")
 	bad := imagined()
 	bad.Events = []events.Row{{On: "Node", Reason: "ToyForgotten"}, {On: "Node", Reason: "RouteRefused"}}
 	bad.Installation.MaxSlimMiB = 0
@@ -146,6 +148,7 @@ func TestEverythingMissingIsReported(t *testing.T) {
 		"providers/imagined/testdata/scenarios.yaml is missing", "providers/imagined/testdata/expectations.yaml is missing",
 		"docs/providers/imagined.md: the markers of section annotations are missing", "the markers of section permissions are missing", "the markers of section limits are missing",
 		"README.md: the markers of section clouds are missing",
+		"provider imagined: its code reads the label example.com/toy of Nodes, which a tag may give",
 		"event ToyBroken of Imagined Cloud has no row", "event ToyForgotten has a row, and no code writes it", "event RouteRefused has several rows",
 	} {
 		assert.ErrorContains(t, err, want)

@@ -27,14 +27,18 @@ import (
 type source struct {
 	reasons []string
 	metrics []metric
+	// texts are string constants, and labels the names of those by which code reads labels of Nodes.
+	texts  map[string]string
+	labels []string
 }
 
 // metric is a declared metric.
 type metric struct{ name, kind, labels, help string }
 
-// readSource reads the reasons of events, which are constants whose names begin with event, and the metrics.
+// readSource reads the reasons of events, which are constants whose names begin with event, the metrics, and the labels of Nodes that the
+// code uses.
 func readSource(dir string) (source, error) {
-	var found source
+	found := source{texts: map[string]string{}}
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -50,12 +54,14 @@ func readSource(dir string) (source, error) {
 			return err
 		}
 		texts := constants(file)
+		maps.Copy(found.texts, texts)
 		for name, text := range texts {
 			if strings.HasPrefix(strings.ToLower(name), "event") {
 				found.reasons = append(found.reasons, text)
 			}
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
+			found.labels = append(found.labels, nodeLabel(n)...)
 			if call, ok := n.(*ast.CallExpr); ok {
 				if m, ok := metricOf(call, texts); ok {
 					found.metrics = append(found.metrics, m)

@@ -56,15 +56,22 @@ func (w *writer) support(providers []registry.Provider) {
 // tagsTable has a row for each cloud whose instances have tags.
 func tagsTable(providers []registry.Provider) string {
 	var b strings.Builder
-	b.WriteString("| cloud | tags of instances | served |\n| --- | --- | --- |\n")
+	b.WriteString("| cloud | tags of instances | served | labels of the cloud's own |\n| --- | --- | --- | --- |\n")
 	for _, p := range providers {
-		is := p.InstanceTags
+		is, served := p.InstanceTags, "yes, with the reads of instances"
 		switch {
-		case is.Served():
-			fmt.Fprintf(&b, "| %s | %s | yes, with the reads of instances |\n", p.Title, is.Called)
-		case is.Called != "":
-			fmt.Fprintf(&b, "| %s | %s | not served, needs another call: %s |\n", p.Title, is.Called, is.Elsewhere)
+		case is.Called == "":
+			continue
+		case is.Elsewhere != "":
+			served = "no: " + is.Elsewhere
+		case is.Call != "":
+			served = "yes, with another call: " + is.Call
 		}
+		own := make([]string, len(p.NodeLabels))
+		for i, label := range p.NodeLabels {
+			own[i] = "`" + label + "`"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", p.Title, is.Called, served, strings.Join(own, ", "))
 	}
 	return b.String()
 }

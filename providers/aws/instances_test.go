@@ -458,6 +458,9 @@ func TestFargate(t *testing.T) {
 	shutdown, err := w.instances.InstanceShutdown(t.Context(), node)
 	require.NoError(t, err)
 	assert.False(t, shutdown, "what runs is not shut down")
+	_, why, err := w.instances.AttestInstance(t.Context(), node)
+	require.NoError(t, err)
+	assert.Contains(t, why, "on Fargate", "no certificate of its kubelet is approved")
 
 	w.sim.RemoveInterface(eni)
 	w.restart()

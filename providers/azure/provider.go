@@ -33,6 +33,7 @@ func Description() registry.Provider {
 		Options:     Options.Rows(), CheckService: checkService, ServiceFields: serviceFields, Events: eventRows(),
 		Permissions: permissions(), Installation: installation(), Routes: isRouting, Limits: azurelimits.Table,
 		InstanceTags:       registry.InstanceTags{Called: "tags, whose keys have no `/`"},
+		NodeLabels:         []string{labelManaged, labelGroup},
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
 	})
 }

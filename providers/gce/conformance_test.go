@@ -207,7 +207,7 @@ func snapshot(sim *gcesim.Sim) string {
 func unlimited() map[string]string {
 	const unbounded = "the discovery document of Compute Engine bounds it nowhere"
 	all := map[string]string{}
-	for _, path := range []string{"description", "*requestPath", "backends", "healthChecks", "allowed*", "destinationRanges", "targetTags"} {
+	for _, path := range []string{"description", "*requestPath", "healthChecks", "allowed*", "destinationRanges", "targetTags"} {
 		all[path] = unbounded
 	}
 	return all

@@ -22,6 +22,7 @@ func Description() registry.Provider {
 		Name: Name, Title: "Google Compute Engine", Stability: "alpha", SDK: "google.golang.org/api",
 		Limits:             gcelimits.Table,
 		InstanceTags:       registry.InstanceTags{Called: "labels, with lower-case letters, digits, `-` and `_` in key and value"},
+		NodeLabels:         []string{labelUnmanaged},
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		InstanceKey:        instanceKey,
 		Features: registry.Features{

@@ -21,7 +21,8 @@ const providerIDPrefix = Name + "://"
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "IBM Cloud", Stability: "alpha", Limits: ibmlimits.Table,
-		InstanceTags:       registry.InstanceTags{Called: "user tags", Elsewhere: "the service Global Search and Tagging"},
+		InstanceTags:       registry.InstanceTags{Called: "user tags", Elsewhere: "only the search index of another service has them, which is late"},
+		NodeLabels:         []string{labelDedicated},
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		Features: registry.Features{
 			Instances: registry.Done, Zones: registry.Done, ServingCertificates: registry.Done, Routes: registry.CloudHasNone,

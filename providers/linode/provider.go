@@ -28,6 +28,7 @@ func Description() registry.Provider {
 		Name: Name, Title: "Linode (Akamai)", Stability: "alpha", SDK: "github.com/linode/linodego",
 		Limits:             linodelimits.Table,
 		InstanceTags:       registry.InstanceTags{Called: "tags without values"},
+		NodeLabels:         []string{labelHostUUID},
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		PodRanges:          true,
 		Extras:             []string{"node metadata", "pod ranges", "firewalls", "TLS secrets"},

@@ -44,7 +44,20 @@ type instance struct {
 	Shape              string `json:"shape"`
 	State              string `json:"lifecycleState"`
 
-	Tags map[string]string `json:"freeformTags"`
+	Freeform map[string]string         `json:"freeformTags"`
+	Defined  map[string]map[string]any `json:"definedTags"`
+}
+
+// tags returns the free-form tags, and the defined ones by namespace and key. A free-form key with a period is left out: Oracle has none,
+// and it could be taken for a defined tag, which not everybody may write.
+func (i instance) tags() map[string]string {
+	all := flatTags(i.Defined)
+	for key, value := range i.Freeform {
+		if !strings.Contains(key, ".") {
+			all[key] = value
+		}
+	}
+	return all
 }
 
 // ended reports whether an instance is shown that never runs again.
@@ -70,7 +83,7 @@ func newInstances(a *api) *instances {
 		Kind: "instance", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
 		Form: providerIDPrefix + "<OCID of the instance>", Parse: parseProviderID, Print: func(i instance) string { return providerIDPrefix + i.ID },
 		Search: i.search, State: instance.state, Metadata: i.describe, Verify: verify,
-		Tags:       func(i instance) map[string]string { return i.Tags },
+		Tags:       instance.tags,
 		Unattested: "its addresses are those of its VNICs, which are read apart",
 	})
 	return i

@@ -30,7 +30,8 @@ func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Oracle Cloud Infrastructure", Stability: "alpha",
 		Limits:             ocilimits.Table,
-		InstanceTags:       registry.InstanceTags{Called: "free-form tags; defined tags are not served"},
+		InstanceTags:       registry.InstanceTags{Called: "free-form tags, and defined tags as `<namespace>.<key>`"},
+		NodeLabels:         []string{labelFaultDomain, labelIPv6},
 		ProviderIDPrefixes: []string{providerIDPrefix, bareIDPrefix}, InstanceKey: instanceKey,
 		Features: registry.Features{
 			Instances: registry.Done, Zones: registry.Done,

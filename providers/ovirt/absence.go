@@ -56,7 +56,7 @@ func (a *api) checkAbsence(by restapi.Tokens, all []listedVM) error {
 // listEverything lists all virtual machines visible to the user, and checks that the address is that of an engine.
 func (a *api) listEverything(ctx context.Context) (all []listedVM, calls int, err error) {
 	err = a.keeper.Do(ctx, func(s restapi.Tokens) error {
-		list, err := a.vms(ctx, s, "listing all virtual machines", "", false)
+		list, err := a.vms(ctx, s, "listing all virtual machines", "", "")
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/restapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/session"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -93,14 +94,14 @@ func (a *api) get(ctx context.Context, s restapi.Tokens, what, path string, out 
 	return a.http.Get(ctx, what, a.endpoint.api+path, s.Access, out)
 }
 
-// vms reads virtual machines by a search; "" finds all.
-func (a *api) vms(ctx context.Context, s restapi.Tokens, what, search string, withNICs bool) ([]vm, error) {
+// vms reads virtual machines by a search; "" finds all. follow names the collections of each that come along.
+func (a *api) vms(ctx context.Context, s restapi.Tokens, what, search, follow string) ([]vm, error) {
 	query := url.Values{}
 	if search != "" {
 		query.Set("search", search)
 	}
-	if withNICs {
-		query.Set("follow", "nics")
+	if follow != "" {
+		query.Set("follow", follow)
 	}
 	var list listing
 	path := "/vms"
@@ -131,9 +132,25 @@ func (a *api) noteHosts(list ...vm) {
 // instances lists the virtual machines of the filter by one call: with pages, some may be missed if the set changes.
 func (a *api) instances(ctx context.Context) (all []vm, calls int, err error) {
 	err = a.keeper.Do(ctx, func(s restapi.Tokens) error {
-		all, err = a.vms(ctx, s, "listing virtual machines", a.config.Filter, true)
+		all, err = a.vms(ctx, s, "listing virtual machines", a.config.Filter, "nics")
 		assignNames(all)
 		return err
 	})
 	return all, 1, err
+}
+
+// tags reads the tags of the virtual machines of the filter. It is no part of their listing, because not every user may see tags.
+func (a *api) tags(ctx context.Context, _ []string) (map[string]map[string]string, error) {
+	all := map[string]map[string]string{}
+	err := a.keeper.Do(ctx, func(s restapi.Tokens) error {
+		list, err := a.vms(ctx, s, "reading the tags of virtual machines", a.config.Filter, "tags")
+		for _, v := range list {
+			all[v.ID] = map[string]string{}
+			for _, t := range v.Tags.Tag {
+				all[v.ID][t.Name] = nodes.BareTag
+			}
+		}
+		return err
+	})
+	return all, err
 }

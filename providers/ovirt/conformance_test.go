@@ -1,6 +1,8 @@
 package ovirt
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,6 +35,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		RemoveInstance: func(id string) { sim.Remove(idOf(id)) },
 		PowerOff:       func(id string) { require.NoError(t, sim.SetState(idOf(id), "down")) },
 		Resize:         func(string) { sim.SetType("large") },
+		Tag: func(id string, tags map[string]string) {
+			sim.Edit(sim.Find(idOf(id)), func(v *ovirtsim.VM) { v.Tags = slices.Sorted(maps.Keys(tags)) })
+		},
 		RefuseAccount: func() {
 			sim.SetPassword("another")
 			sim.EndTokens(false)

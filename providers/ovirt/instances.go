@@ -41,7 +41,7 @@ func newInstances(a *api) *instances {
 	i.Instances = nodes.New(nodes.Cloud[string, vm]{
 		Kind: "virtual machine", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
 		Form: providerIDPrefix + "<UUID>", Parse: parseProviderID, Print: func(v vm) string { return a.config.ProviderIDForm + v.ID },
-		Search: i.search, State: i.state, Metadata: i.describe, Verify: verify,
+		Search: i.search, State: i.state, Metadata: i.describe, Verify: verify, AllTags: a.tags,
 		Unattested: "its addresses are what its guest reports",
 	})
 	return i

@@ -35,6 +35,12 @@ type vm struct {
 	NICs         struct {
 		NIC []nic `json:"nic"`
 	} `json:"nics"`
+	// Tags are shown only where they are asked for.
+	Tags struct {
+		Tag []struct {
+			Name string `json:"name"`
+		} `json:"tag"`
+	} `json:"tags"`
 
 	// knownAs are the possible node names of the machine, from a listing; see assignNames.
 	knownAs []string

@@ -18,7 +18,7 @@ const Name = "ovirt"
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "oVirt", Stability: "alpha",
-		InstanceTags:       registry.InstanceTags{Called: "tags without values", Elsewhere: "a further collection of each virtual machine"},
+		InstanceTags:       registry.InstanceTags{Called: "tags without values", Call: "a listing of the virtual machines with their tags"},
 		ProviderIDPrefixes: []string{providerIDPrefix, earlierPrefix}, InstanceKey: instanceKey,
 		Features: registry.Features{
 			Instances: registry.Done, Zones: registry.Done,
@@ -74,6 +74,7 @@ func permissions() []registry.Permission {
 			For: "zones, regions and instance types", Needs: []string{"ReadOnlyAdmin on data centers"}, Only: "`[nodes] zones` is not `off`",
 			Beyond: []string{"ReadOnlyAdmin on data centers"}, Without: "new nodes get no zone, region and instance type",
 		},
+		{For: "labels from tags", Needs: []string{"ReadOnlyAdmin on data centers"}, Only: "`--node-labels-from-tags` is set"},
 	}
 }
 

@@ -52,7 +52,7 @@ func newInstances(c Config, a *api) *instances {
 	i.Instances = nodes.New(nodes.Cloud[string, instance]{
 		Kind: "virtual machine", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
 		Form: providerIDPrefix + "<UUID>", Parse: a.parse, Print: printProviderID,
-		Search: i.search, State: stateOf, Metadata: i.describe, Verify: verify,
+		Search: i.search, State: stateOf, Metadata: i.describe, Verify: verify, AllTags: a.machineTags,
 		Unattested: "its addresses and the name of its host are what its guest reports",
 	})
 	return i

@@ -33,6 +33,7 @@ func tryNodes(t testing.TB, sim *vspheresim.Sim, f *conformance.Fixture) {
 	f.Resize = func(id string) {
 		sim.Edit(of(id), func(m *mo.VirtualMachine) { m.Summary.Config.NumCpu = 32 })
 	}
+	f.Tag = func(id string, tags map[string]string) { sim.SetTags(of(id).Ref, tags) }
 	f.PowerOff = func(id string) { sim.PowerOff(of(id)) }
 	f.InstanceListing = vspheresim.Listing
 	f.RefuseAccount = func() {

@@ -28,6 +28,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxsim"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
@@ -305,7 +306,9 @@ func tryNSX(t testing.TB, sim *nsxsim.Sim, f *conformance.Fixture) {
 		"Reserve":       "a Service asks for a pool of addresses, and for none of them",
 		"OwnershipTags": "no annotation sets tags",
 	}
-	f.Strictness = conformance.Strictness{Free: nsxFree(), Unlimited: nsxUnlimited(), Ordered: map[string]string{
+	const bySize = "TestSizeOfTheService"
+	elsewhere := map[string]string{nsxlimits.Servers.String(): bySize, nsxlimits.Members.String(): bySize}
+	f.Strictness = conformance.Strictness{Free: nsxFree(), Unlimited: nsxUnlimited(), LimitsElsewhere: elsewhere, Ordered: map[string]string{
 		reading + "[].val.GuestNicInfo.ipAddress": tools, reading + "[].val.GuestNicInfo[].ipAddress": tools,
 		reading + ".val.GuestNicInfo.ipAddress": tools, reading + ".val.GuestNicInfo[].ipAddress": tools,
 		reading + ".val.ManagedObjectReference": walk, reading + "[].val.ManagedObjectReference": walk,

@@ -20,7 +20,7 @@ const Name = "vsphere"
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "vSphere", Stability: "alpha", SDK: "github.com/vmware/govmomi",
-		InstanceTags:       registry.InstanceTags{Called: "tags in categories", Elsewhere: "the tagging service of vCenter"},
+		InstanceTags:       registry.InstanceTags{Called: "tags: the category with the name of its tag as value", Call: "the tagging service of vCenter"},
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
 		Features: registry.Features{
 			Instances: registry.Done, Zones: registry.Done,

@@ -55,6 +55,8 @@ type vcenter struct {
 	stop        <-chan struct{}
 	followSoon  bool
 	followAfter time.Time
+	// names are those of tags.
+	names tagNames
 
 	inventory knownMachines
 	// everything lists all machines to prove that one is absent: requests at about the same time share one listing.

@@ -118,11 +118,8 @@ func (s *session) readAttached(ctx context.Context, v *vcenter, tags map[string]
 		ids = append(ids, id)
 	}
 	var all []struct {
-		Tag     string `json:"tag_id"`
-		Objects []struct {
-			ID   string `json:"id"`
-			Type string `json:"type"`
-		} `json:"object_ids"`
+		Tag     string         `json:"tag_id"`
+		Objects []taggedObject `json:"object_ids"`
 	}
 	path := "/tagging/tag-association?~action=list-attached-objects-on-tags"
 	if err := s.call(ctx, v, http.MethodPost, path, map[string][]string{"tag_ids": ids}, &all); err != nil {

@@ -9,9 +9,14 @@ func WithTags(ctx context.Context, told *map[string]string) context.Context {
 	return context.WithValue(ctx, tagsKey{}, told)
 }
 
-// TellTags stores the tags of an instance for the caller that used WithTags. Without any, they may not have been read: nothing follows.
-func TellTags[T any](ctx context.Context, instance T, tags func(T) map[string]string) {
-	if told, wanted := ctx.Value(tagsKey{}).(*map[string]string); wanted && tags != nil {
-		*told = tags(instance)
+// TellTags reads the tags of an instance for the caller that used WithTags, and does nothing for another one. Without any, they may not
+// have been read: nothing follows.
+func TellTags(ctx context.Context, read func() (map[string]string, error)) error {
+	told, wanted := ctx.Value(tagsKey{}).(*map[string]string)
+	if !wanted {
+		return nil
 	}
+	tags, err := read()
+	*told = tags
+	return err
 }

@@ -86,6 +86,11 @@ func nodeUpdateRows() []Row {
 			Do:   "Correct the tags, or the rules; see [labels of Nodes](node-labels.md).",
 		},
 		{
+			On: "Node", Reason: "NodeRecordForged", Type: "Warning",
+			What: "The Node's managed fields name `anyccm-node-labels` or `anyccm-node-tags` for more than labels. Somebody else wrote that, such as the Node's kubelet, and a write of labels could remove what the entry names. The labels are not written.",
+			Do:   "Remove that entry of `metadata.managedFields`, and find out who wrote it; see [labels of Nodes](node-labels.md).",
+		},
+		{
 			On: "Node", Reason: "NodeTopologyChanged", Type: "Warning",
 			What: "The cloud has another zone or region for the instance than the Node's labels, which stay: volumes and running Pods keep the old zone.",
 			Do:   "Delete the Node and let it register again, or set `--update-topology-labels`; see [labels of Nodes](node-labels.md).",

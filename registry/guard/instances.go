@@ -25,14 +25,17 @@ type instances struct {
 	reports   *reports
 	attempts  priority.Attempts
 	observer  atomic.Pointer[Observer]
+	withTags  atomic.Bool
 }
 
 // Observer gets the metadata of a Node of ours, and the tags of its instance. Its error keeps the Node uninitialized.
 type Observer func(ctx context.Context, node *v1.Node, m *cloudprovider.InstanceMetadata, tags map[string]string) error
 
-// ObserveMetadata passes all metadata of our Nodes to an observer from now on.
-func (c *Cloud) ObserveMetadata(observe Observer) {
+// ObserveMetadata passes all metadata of our Nodes to an observer from now on. On some clouds tags cost calls: without withTags there are
+// none.
+func (c *Cloud) ObserveMetadata(observe Observer, withTags bool) {
 	if c.instances != nil {
+		c.instances.withTags.Store(withTags)
 		c.instances.observer.Store(&observe)
 	}
 }
@@ -108,7 +111,7 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
 	observe, tags := i.observer.Load(), map[string]string(nil)
-	if observe != nil {
+	if observe != nil && i.withTags.Load() {
 		ctx = contract.WithTags(ctx, &tags)
 	}
 	if contract.Uninitialized(node) {

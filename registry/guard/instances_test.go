@@ -23,22 +23,25 @@ func TestObserverKeepsTheTaint(t *testing.T) {
 	t.Parallel()
 	tags := map[string]string{"team": "shop"}
 	g := guarded(&cloud{metadata: func(ctx context.Context) (*cloudprovider.InstanceMetadata, error) {
-		contract.TellTags(ctx, tags, func(told map[string]string) map[string]string { return told })
-		return &cloudprovider.InstanceMetadata{ProviderID: "alpha://1"}, nil
+		err := contract.TellTags(ctx, func() (map[string]string, error) { return tags, nil })
+		return &cloudprovider.InstanceMetadata{ProviderID: "alpha://1"}, err
 	}})
 	failure := errors.New("not now")
 	var told map[string]string
-	g.ObserveMetadata(func(_ context.Context, _ *v1.Node, _ *cloudprovider.InstanceMetadata, tags map[string]string) error {
+	observe := func(_ context.Context, _ *v1.Node, _ *cloudprovider.InstanceMetadata, tags map[string]string) error {
 		told = tags
 		return failure
-	})
+	}
+	g.ObserveMetadata(observe, true)
 	in, _ := g.InstancesV2()
 	_, err := in.InstanceMetadata(t.Context(), node("", true))
 	require.ErrorIs(t, err, failure, "the Node would be initialised")
 	assert.Equal(t, tags, told)
 	failure = nil
+	g.ObserveMetadata(observe, false)
 	_, err = in.InstanceMetadata(t.Context(), node("", true))
 	require.NoError(t, err)
+	assert.Nil(t, told, "tags that nobody asks for are not read")
 }
 
 // TestFrequentPassesHoldNobody: with --node-monitor-period below the pause between two searches, Nodes that are lost one after another

@@ -31,8 +31,10 @@ const (
 	EventNodeLabelsUpdated = "NodeLabelsUpdated"
 	// EventNodeTopologyChanged: the cloud has another zone or region than the Node, which keeps its labels.
 	EventNodeTopologyChanged = "NodeTopologyChanged"
-	// EventNodeTagsIgnored: tags of the instance give no label, although rules name them, or labels from tags are not written.
+	// EventNodeTagsIgnored: tags of the instance give no label, although rules name them.
 	EventNodeTagsIgnored = "NodeTagsIgnored"
+	// EventNodeRecordForged: labels are not written, because somebody else wrote as this program's field manager.
+	EventNodeRecordForged = "NodeRecordForged"
 )
 
 // forgetAfter is how long the facts of a Node are stored after the last answer. The framework asks about each Node every few minutes.
@@ -62,9 +64,10 @@ type instance struct {
 	updates map[string]bool
 	// fromTags is by the last tags; nil before there are any.
 	fromTags *tagLabels
-	// difference was compared last, topology and the manager of a forged record were reported last; none is repeated.
-	difference, topology, forged string
-	at                           time.Time
+	// difference was compared last, and told was reported last; neither is repeated.
+	difference string
+	told       report
+	at         time.Time
 }
 
 // New returns a controller. writeTopology lets it write zone and region, which Kubernetes documents as unchanging.
@@ -129,7 +132,7 @@ func (c *Controller) Observe(ctx context.Context, node *v1.Node, m *cloudprovide
 
 // observeTags evaluates the tags of an instance, and returns how the Node differs. No tags are a doubt: the answer may only lack them.
 func (c *Controller) observeTags(i *instance, node *v1.Node, tags, labels map[string]string) (differences []string) {
-	if len(c.rules.rules) == 0 || len(tags) == 0 {
+	if !c.rules.Any() || len(tags) == 0 {
 		return nil
 	}
 	t := c.rules.evaluate(tags, labels)
@@ -201,7 +204,11 @@ func (c *Controller) correct(ctx context.Context, uid types.UID) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.report(ctx, node, i, d, tags) {
+	told := i.told
+	i.told = reportOn(node, d, tags)
+	c.tell(node, told, i.told)
+	if i.told.forged != "" {
+		i.difference = "" // tried again after the next answer
 		return nil
 	}
 	for key := range updates {
@@ -212,31 +219,16 @@ func (c *Controller) correct(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// report tells once of what is not written, and returns false if that is because of a forged record.
-func (c *Controller) report(ctx context.Context, node *v1.Node, i *instance, d, tags decision) bool {
-	topology := strings.Join(d.topology, ", ")
-	if topology != "" && topology != i.topology {
+// tell writes the events of a report, each once.
+func (c *Controller) tell(node *v1.Node, before, now report) {
+	if now.topology != "" && now.topology != before.topology {
 		c.events.Event(node, v1.EventTypeWarning, EventNodeTopologyChanged, "the cloud has another zone or region than the Node's labels, which stay, "+
-			"because volumes and Pods keep the old one: "+topology+"; delete the Node and let it register again, or set --update-topology-labels")
+			"because volumes and Pods keep the old one: "+now.topology+"; delete the Node and let it register again, or set --update-topology-labels")
 	}
-	forged := ""
-	switch {
-	case tags.patch != nil && forgedRecord(node, TagManager):
-		forged = TagManager
-	case d.patch != nil && forgedRecord(node, Manager):
-		forged = Manager
+	if now.forged != "" && now.forged != before.forged {
+		c.events.Event(node, v1.EventTypeWarning, EventNodeRecordForged, "labels are not written: the Node's managed fields name "+now.forged+
+			" for more than labels, which somebody else wrote; remove that entry, and find out who may write the Node")
 	}
-	if forged != "" {
-		i.difference = "" // tried again after the next answer
-	}
-	if forged != "" && forged != i.forged {
-		text := "labels are not written: the Node's managed fields name " + forged + " for more than labels, which somebody else wrote; remove that entry"
-		if klog.FromContext(ctx).Info(text, "node", node.Name); forged == TagManager {
-			c.events.Event(node, v1.EventTypeWarning, EventNodeTagsIgnored, text)
-		}
-	}
-	i.topology, i.forged = topology, forged
-	return forged == ""
 }
 
 // apply makes the one patch of a decision, reports it, and returns the Node after it.

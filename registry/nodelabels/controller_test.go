@@ -52,7 +52,7 @@ func newWorld(t *testing.T, topology bool, rules ...string) *world {
 		ProviderID: "toy://1", InstanceType: "small", Zone: "a", Region: "r", AdditionalLabels: map[string]string{rack: "7"},
 	}
 	isOurs := func(n *v1.Node) bool { return strings.HasPrefix(n.Spec.ProviderID, "toy://") }
-	parsed, err := ParseRules(rules, "")
+	parsed, err := ParseRules(rules, "", nil)
 	require.NoError(t, err)
 	w.Controller = New(w.client, w.events, isOurs, topology, parsed)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -376,7 +376,10 @@ func TestForgedRecordRemovesNothing(t *testing.T) {
 		w.cloud.InstanceType = "large"
 		patches, events := w.observe("web")
 		assert.Zero(t, patches)
-		assert.Empty(t, events)
+		require.Len(t, events, 1, "the Node has an event")
+		assert.Contains(t, events[0], "Warning NodeRecordForged labels are not written: the Node's managed fields name anyccm-node-labels for more")
+		_, events = w.observe("web")
+		assert.Empty(t, events, "one event for one record")
 		assert.Len(t, w.node("web").Spec.Taints, 1, "the taint stays")
 	})
 }

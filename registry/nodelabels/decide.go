@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -122,6 +123,24 @@ func decide(node *v1.Node, cloud map[string]string, updates map[string]bool, wri
 		}
 	}
 	return d
+}
+
+// report holds what is told of a Node whose labels are not all written.
+type report struct {
+	// topology describes changes of zone and region that are not written; forged is the manager of a forged record.
+	topology, forged string
+}
+
+// reportOn returns what is told of a Node about the decisions on its labels of the cloud and on those from tags.
+func reportOn(node *v1.Node, d, tags decision) report {
+	r := report{topology: strings.Join(d.topology, ", ")}
+	switch {
+	case tags.patch != nil && forgedRecord(node, TagManager):
+		r.forged = TagManager
+	case d.patch != nil && forgedRecord(node, Manager):
+		r.forged = Manager
+	}
+	return r
 }
 
 // kubelets returns whether a manager is a kubelet, which sets the label of the host's name. Some programs contain one.

@@ -28,22 +28,16 @@ const (
 	roles       = "node-role.kubernetes.io/"
 )
 
-// isSwitch reports whether a provider does something else with Nodes that have the label.
-func isSwitch(label string) bool {
-	switch label {
-	case "kubernetes.azure.com/managed", "kubernetes.azure.com/resource-group", "components.gke.io/gke-unmanaged-node",
-		"oci.oraclecloud.com/ip-family-ipv6":
-		return true
-	}
-	return false
-}
-
 // Rules say which tags of instances become labels of their Nodes. The zero value has none.
 type Rules struct {
 	rules []rule
-	// selected are the labels of --node-selector, by which a Node counts as this program's.
-	selected sets.Set[string]
+	// selected are the labels of --node-selector, by which a Node counts as this program's, and clouds those that mean something to the
+	// cloud.
+	selected, clouds sets.Set[string]
 }
+
+// Any reports whether there are rules.
+func (r Rules) Any() bool { return len(r.rules) > 0 }
 
 // rule gives the tag a label. With prefix, both are beginnings, followed by the same text.
 type rule struct {
@@ -54,9 +48,10 @@ type rule struct {
 // fault is why tags give no label.
 type fault struct{ label, why string }
 
-// ParseRules reads rules of the form tag=label, tags*=labels* or autoscalerPreset, and reports all faults together.
-func ParseRules(texts []string, nodeSelector string) (Rules, error) {
-	r := Rules{selected: sets.New[string]()}
+// ParseRules reads rules of the form tag=label, tags*=labels* or autoscalerPreset, and reports all faults together. No tag gives a label
+// of the node selector or of the cloud.
+func ParseRules(texts []string, nodeSelector string, clouds []string) (Rules, error) {
+	r := Rules{selected: sets.New[string](), clouds: sets.New(clouds...)}
 	if selector, err := klabels.Parse(nodeSelector); err == nil { // or the guard reports it
 		requirements, _ := selector.Requirements()
 		for _, one := range requirements {
@@ -127,8 +122,8 @@ func (r Rules) refusal(key string) string {
 		return fmt.Sprintf("the label %s belongs to the cloud and its drivers", key)
 	case r.selected.Has(key):
 		return fmt.Sprintf("the label %s is in --node-selector, so it says which Nodes are managed", key)
-	case isSwitch(key):
-		return fmt.Sprintf("the label %s switches what a cloud does with a Node", key)
+	case r.clouds.Has(key):
+		return fmt.Sprintf("the label %s means something to this cloud", key)
 	case domain+"/" == restriction:
 		return ""
 	case domain+"/" == roles && name != "control-plane" && name != "master" && r.lists(key):

@@ -39,24 +39,23 @@ func TestRulesThatAreRefused(t *testing.T) {
 		"a=" + v1.LabelNodeExcludeBalancers: "one of Kubernetes", "a=kubelet.kubernetes.io/x": "one of Kubernetes",
 		"a=" + zoneLabel: "belongs to the cloud", "a=topology.k8s.aws/zone-id": "belongs to the cloud", "a*=topology.gke.io/*": "belongs to the cloud",
 		"a=" + roles + "control-plane": "one of Kubernetes", "a=" + roles + "master": "one of Kubernetes", "a*=" + roles + "*": "name each role",
-		"a*=" + roles + "work*":          "one of Kubernetes",
-		"a=kubernetes.azure.com/managed": "switches", "a=kubernetes.azure.com/resource-group": "switches",
-		"a=components.gke.io/gke-unmanaged-node": "switches", "a=oci.oraclecloud.com/ip-family-ipv6": "switches",
-		"a=pool": "--node-selector", "b=example.com/ours": "--node-selector",
+		"a*=" + roles + "work*": "one of Kubernetes",
+		"a=example.com/switch":  "means something to this cloud",
+		"a=pool":                "--node-selector", "b=example.com/ours": "--node-selector",
 		autoscalerPreset + "s": "use tag=label",
 	}
 	texts := append(slices.Sorted(maps.Keys(refused)), teamRule, teamRule)
-	_, err := ParseRules(texts, "pool=a,example.com/ours")
+	_, err := ParseRules(texts, "pool=a,example.com/ours", []string{"example.com/switch"})
 	for text, why := range refused {
 		assert.ErrorContains(t, err, fmt.Sprintf("--node-labels-from-tags: %q: ", text))
-		_, one := ParseRules([]string{text}, "pool=a,example.com/ours")
+		_, one := ParseRules([]string{text}, "pool=a,example.com/ours", []string{"example.com/switch"})
 		assert.ErrorContains(t, one, why, text)
 	}
 	require.ErrorContains(t, err, "it is there twice")
 	_, err = ParseRules([]string{
 		teamRule, "Cost Center=example.com/cost-center", "a=b=plain", autoscalerPreset, "*=tags.example.com/*", "z=" + isolated,
-		"r*=" + restriction + "*", "w=" + roles + "worker",
-	}, "pool=a")
+		"r*=" + restriction + "*", "w=" + roles + "worker", "s=example.com/switch",
+	}, "pool=a", nil)
 	require.NoError(t, err)
 }
 
@@ -65,7 +64,7 @@ func TestMatch(t *testing.T) {
 	t.Parallel()
 	rules, err := ParseRules([]string{
 		teamRule, "squad=" + team, "z=" + isolated, "w=" + roles + "worker", autoscalerPreset, "pre/*=pre.example.com/*", "a=b=plain",
-	}, "pool=a")
+	}, "pool=a", []string{"example.com/switch"})
 	require.NoError(t, err)
 	const hint = "k8s.io/cluster-autoscaler/node-template/label/"
 	type tags = map[string]string
@@ -78,7 +77,7 @@ func TestMatch(t *testing.T) {
 		"isolation":            {tags{"z": "true"}, tags{isolated: "true"}, nil},
 		"case counts":          {tags{"Team": "shop"}, tags{}, nil},
 		"the last equals sign": {tags{"a=b": "c"}, tags{"plain": "c"}, nil},
-		"a switch of a cloud":  {tags{hint + "kubernetes.azure.com/managed": "false"}, tags{}, []string{"switches what a cloud does"}},
+		"a switch of a cloud":  {tags{hint + "example.com/switch": "false"}, tags{}, []string{"means something to this cloud"}},
 		"a prefix":             {tags{"pre/a": "1", "pre/": "2", "pre": "3", "pre/b c": "4"}, tags{"pre.example.com/a": "1"}, []string{"no legal key"}},
 		"the preset":           {tags{hint + "example.com/gpu": "a100", hint + "plain": "x"}, tags{"example.com/gpu": "a100", "plain": "x"}, nil},
 		"the preset, Kubernetes's": {
@@ -285,7 +284,7 @@ func TestForgedTagRecord(t *testing.T) {
 			patches, events := w.observe("web")
 			assert.Zero(t, patches)
 			require.Len(t, events, 1)
-			assert.Contains(t, events[0], "Warning NodeTagsIgnored labels are not written: the Node's managed fields name anyccm-node-tags")
+			assert.Contains(t, events[0], "Warning NodeRecordForged labels are not written: the Node's managed fields name anyccm-node-tags for more")
 			patches, events = w.observe("web")
 			assert.Zero(t, patches)
 			assert.Empty(t, events, "one event for one record")

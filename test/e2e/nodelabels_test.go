@@ -67,6 +67,7 @@ func TestLabelsFollowTheInstance(t *testing.T) {
 	assert.NotContains(t, node(t, c, "node-2").Labels, tagTeam, "the tag is gone")
 	assert.Equal(t, "true", node(t, c, "node-2").Labels[tagRole])
 	assert.Equal(t, "mine", node(t, c, "node-1").Labels[v1.LabelInstanceTypeStable])
+	requireEvent(t, c, metav1.NamespaceDefault, nodelabels.EventNodeRecordForged, "node-3", "anyccm-node-labels for more than labels")
 	forged := node(t, c, "node-3")
 	assert.Len(t, forged.Spec.Taints, 1, "a kubelet may not remove a taint, and has nobody remove it")
 	assert.Equal(t, "s-2vcpu-4gb", forged.Labels[v1.LabelInstanceTypeStable])

@@ -89,11 +89,18 @@ func TestApproverNeedsAttestation(t *testing.T) {
 
 // TestRulesForTags: faults of the rules refuse the start, all together with the others.
 func TestRulesForTags(t *testing.T) {
-	alpha := provider("alpha", func(p *registry.Provider) { p.InstanceTags.Called = "tags" })
-	require.NoError(t, check(t, newManager(t, alpha), "--node-labels-from-tags=team=example.com/team,cluster-autoscaler"))
-	err := check(t, newManager(t, alpha), "--node-labels-from-tags=team,a=pool", "--node-labels-from-tags=b=kubernetes.io/os", "--node-selector=pool=x",
+	alpha := provider("alpha", func(p *registry.Provider) {
+		p.InstanceTags.Called, p.NodeLabels = "tags", []string{"example.com/switch"}
+	})
+	m := newManager(t, alpha)
+	require.NoError(t, check(t, m, "--node-labels-from-tags=team=example.com/team,cluster-autoscaler"))
+	assert.True(t, m.labels.rules.Any())
+	err := check(t, newManager(t, alpha), "--node-labels-from-tags=team,a=pool",
+		"--node-labels-from-tags=b=kubernetes.io/os,c=example.com/switch", "--node-selector=pool=x",
 		"--controllers=*,-node-label-controller", "--concurrent-service-syncs=0")
-	for _, want := range []string{`"team": use`, `"a=pool": `, `"b=kubernetes.io/os": `, "needs node-label-controller", "--concurrent-service-syncs=0"} {
+	for _, want := range []string{
+		`"team": use`, `"a=pool": `, `"b=kubernetes.io/os": `, `"c=example.com/switch": `, "needs node-label-controller", "--concurrent-service-syncs=0",
+	} {
 		require.ErrorContains(t, err, want)
 	}
 	for _, tags := range []registry.InstanceTags{{}, {Called: "tags", Elsewhere: "another service"}} {

@@ -28,6 +28,8 @@ const nodeLabelController = "node-label-controller"
 type nodeLabels struct {
 	topology bool
 	fromTags []string
+	// rules are those of fromTags.
+	rules nodelabels.Rules
 }
 
 func (n *nodeLabels) addFlags(fs *pflag.FlagSet) {
@@ -36,11 +38,11 @@ func (n *nodeLabels) addFlags(fs *pflag.FlagSet) {
 }
 
 // validateLabels reports all faults of the rules for labels from tags.
-func (m *manager) validateLabels(p registry.Provider) error {
+func (m *manager) validateLabels(p registry.Provider) (err error) {
 	if len(m.labels.fromTags) == 0 {
 		return nil
 	}
-	_, err := nodelabels.ParseRules(m.labels.fromTags, m.policy.NodeSelector)
+	m.labels.rules, err = nodelabels.ParseRules(m.labels.fromTags, m.policy.NodeSelector, p.NodeLabels)
 	if !p.InstanceTags.Served() {
 		err = errors.Join(err, fmt.Errorf("--node-labels-from-tags: the instances of %s show no tags; leave it out, see docs/node-labels.md", p.Name))
 	}
@@ -60,14 +62,10 @@ func (m *manager) correctNodeLabels(account frameworkapp.ControllerInitContext) 
 				if !ok || !m.enabledControllers().Has(names.CloudNodeController) {
 					return nil, false, nil
 				}
-				rules, err := nodelabels.ParseRules(m.labels.fromTags, m.policy.NodeSelector)
-				if err != nil {
-					return nil, false, err
-				}
 				client := c.ClientBuilder.ClientOrDie(i.ClientName)
 				recorder := events.NewRecorder(client, nodeLabelController, ctx.Done())
-				labels := nodelabels.New(client, recorder, guarded.IsOurs, m.labels.topology, rules)
-				guarded.ObserveMetadata(labels.Observe)
+				labels := nodelabels.New(client, recorder, guarded.IsOurs, m.labels.topology, m.labels.rules)
+				guarded.ObserveMetadata(labels.Observe, m.labels.rules.Any())
 				rescue.Go("correcting labels of Nodes", func() { labels.Run(ctx) })
 				return nil, true, nil
 			}

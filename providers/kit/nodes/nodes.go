@@ -93,6 +93,9 @@ type Cloud[ID comparable, T any] struct {
 	// Tags returns what the cloud calls tags, labels or metadata of an instance, without a call; an answer without any is no statement. A nil
 	// function means that the reads of instances have none.
 	Tags func(T) map[string]string
+	// AllTags reads the tags of these instances by few calls, where Tags is nil: only while somebody asks for tags, and for all nodes at
+	// once. With an error it returns those that could be read; nil means that there is no such call.
+	AllTags func(ctx context.Context, ids []ID) (map[ID]map[string]string, error)
 	// Verify says why an instance is not proved to be the node's, or "" if it is, from data that no kubelet can write. An error is no
 	// verdict. A nil function means that instances cannot be verified.
 	Verify func(ctx context.Context, node *v1.Node, instance T) (why string, err error)
@@ -134,6 +137,7 @@ type Instances[ID comparable, T any] struct {
 	cloud Cloud[ID, T]
 	// known is set once a node of the cluster had an instance.
 	known atomic.Bool
+	tags  tagView[ID]
 }
 
 var _ API = (*Instances[string, string])(nil)
@@ -264,7 +268,9 @@ func (i *Instances[ID, T]) describe(ctx context.Context, node *v1.Node, q invent
 	if err != nil {
 		return nil, err
 	}
-	contract.TellTags(ctx, found.instance, i.cloud.Tags)
+	if err := i.tellTags(ctx, node, found.instance); err != nil {
+		return nil, err
+	}
 	m, err := i.cloud.Metadata(ctx, node, found.instance, q)
 	incomplete, lacks := errors.AsType[*Incomplete](err)
 	if lacks && incomplete.Metadata != nil {

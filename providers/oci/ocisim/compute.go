@@ -34,6 +34,8 @@ type Instance struct {
 	State              string            `json:"lifecycleState"`
 	Created            string            `json:"timeCreated"`
 	Tags               map[string]string `json:"freeformTags"`
+	// Defined are the defined tags by namespace.
+	Defined map[string]map[string]string `json:"definedTags"`
 
 	vnics []VNIC
 }

@@ -132,10 +132,13 @@ func (s *Sim) listVMs(w http.ResponseWriter, r *http.Request) {
 		s.fault(w, r, http.StatusBadRequest, problem)
 		return
 	}
-	follow := strings.Split(q.Get("follow"), ",")
+	if s.filtered && strings.Contains(q.Get("follow"), "tags") {
+		s.fault(w, r, http.StatusForbidden, "Query execution failed due to insufficient permissions.")
+		return
+	}
 	list := collection("vms", "vm")
 	for _, v := range found {
-		list.kids = append(list.kids, s.vmDocument(v, slices.Contains(follow, "nics")))
+		list.kids = append(list.kids, s.vmDocument(v, q.Get("follow")))
 	}
 	s.send(w, r, list)
 }
@@ -185,17 +188,13 @@ func (s *Sim) serveVM(w http.ResponseWriter, r *http.Request, parts []string) {
 	v := s.visible()[at]
 	switch {
 	case len(parts) == 1:
-		s.send(w, r, s.vmDocument(v, slices.Contains(strings.Split(r.URL.Query().Get("follow"), ","), "nics")))
+		s.send(w, r, s.vmDocument(v, r.URL.Query().Get("follow")))
 	case len(parts) == 2 && parts[1] == "nics":
 		s.send(w, r, s.nicsDocument(v, false))
 	case len(parts) == 2 && parts[1] == "reporteddevices":
 		s.send(w, r, s.devicesDocument(v, func(Device) bool { return true }))
 	case len(parts) == 2 && parts[1] == "tags":
-		tags := collection("tags", "tag")
-		for _, t := range v.Tags {
-			tags.kids = append(tags.kids, object("tag", text("name", t)))
-		}
-		s.send(w, r, tags)
+		s.send(w, r, v.tagsDocument())
 	default:
 		w.WriteHeader(http.StatusNotFound)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/xml"
+	"slices"
 	"strings"
 )
 
@@ -99,12 +100,12 @@ func (e element) encode(inJSON bool) (body []byte, contentType string) {
 }
 
 // vmDocument is the document of a virtual machine: all that the engine always shows, since its clients rely on that.
-func (s *Sim) vmDocument(v *VM, withNICs bool) element {
+func (s *Sim) vmDocument(v *VM, follow string) element {
 	address := apiRoot + "/vms/" + v.ID
 	e := object("vm",
 		object("actions", link("start", address+"/start"), link("stop", address+"/stop")),
 		text("name", v.Name), text("description", ""), text("comment", ""),
-		link("tags", address+"/tags"), link("reporteddevices", address+"/reporteddevices"), link("diskattachments", address+"/diskattachments"),
+		link("reporteddevices", address+"/reporteddevices"), link("diskattachments", address+"/diskattachments"),
 		object("bios", text("type", "q35_sea_bios")),
 		object("cpu", text("architecture", "x86_64"), object("topology", text("cores", "1"), text("sockets", "2"), text("threads", "1"))),
 		element{name: "creation_time", text: "2024-05-06T07:08:09.000+02:00", number: "1714972089000"},
@@ -128,12 +129,25 @@ func (s *Sim) vmDocument(v *VM, withNICs bool) element {
 	add(text("fqdn", v.FQDN), v.FQDN != "" && !v.isOff())
 	add(reference("host", "hosts", v.Host), v.Host != "" && !v.isOff() && !s.filtered)
 	add(reference("instance_type", "instancetypes", v.InstanceType), v.InstanceType != "")
-	if !withNICs {
-		add(link("nics", address+"/nics"), true)
-		return e
+	for _, part := range []struct {
+		name string
+		show func() element
+	}{{"tags", v.tagsDocument}, {"nics", func() element { return s.nicsDocument(v, true) }}} {
+		if slices.Contains(strings.Split(follow, ","), part.name) {
+			add(part.show(), true)
+		} else {
+			add(link(part.name, address+"/"+part.name), true)
+		}
 	}
-	add(s.nicsDocument(v, true), true)
 	return e
+}
+
+func (v *VM) tagsDocument() element {
+	tags := collection("tags", "tag")
+	for _, t := range v.Tags {
+		tags.kids = append(tags.kids, object("tag", text("name", t)))
+	}
+	return tags
 }
 
 func (s *Sim) nicsDocument(v *VM, withDevices bool) element {

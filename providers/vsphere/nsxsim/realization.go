@@ -1,6 +1,7 @@
 package nsxsim
 
 import (
+	"cmp"
 	"net/http"
 	"net/netip"
 	"path"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxlimits"
 )
 
 // realLocked reports whether the last change of an object is in force.
@@ -26,6 +28,30 @@ func (s *Sim) reasonLocked(o *Object) string {
 	}
 	if kindOf(o.Path).immutable && o.Address == "" {
 		return "IpAddressPool " + path.Dir(path.Dir(o.Path)) + " is exhausted: there is no free address"
+	}
+	return s.oversizeLocked(o)
+}
+
+// oversizeLocked is why a virtual server is more than its load balancer service has room for, together with those written before it.
+func (s *Sim) oversizeLocked(o *Object) string {
+	service, servers, members := s.objects[o.Text("lb_service_path")], 0, 0
+	if service == nil || service.Text("size") != "LARGE" {
+		return ""
+	}
+	for _, other := range s.objects {
+		if other.Text("lb_service_path") != service.Path || cmp.Or(other.Since.Compare(o.Since), strings.Compare(other.Path, o.Path)) > 0 {
+			continue
+		}
+		servers++
+		if pool := s.objects[other.Text("pool_path")]; pool != nil {
+			list, _ := pool.Fields["members"].([]any)
+			members += len(list)
+		}
+	}
+	for _, err := range []error{nsxlimits.Servers.CheckNumber(servers), nsxlimits.Members.CheckNumber(members)} {
+		if err != nil {
+			return err.Error()
+		}
 	}
 	return ""
 }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/types"
@@ -32,6 +34,21 @@ func (s *Sim) Tag(category, name string, ref types.ManagedObjectReference) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.urns[category], s.urns[category+"/"+name] = categoryURN, tagURN
+}
+
+// SetTags gives an object these tags by category, in place of all that it has.
+func (s *Sim) SetTags(ref types.ManagedObjectReference, tags map[string]string) {
+	s.mu.Lock()
+	urns := maps.Clone(s.urns)
+	s.mu.Unlock()
+	for name, urn := range urns {
+		if strings.Contains(name, "/") { // or it is a category
+			s.ask("/tagging/tag-association/id:"+urn+"?~action=detach", map[string]any{"object_id": map[string]any{"id": ref.Value, "type": ref.Type}})
+		}
+	}
+	for category, name := range tags {
+		s.Tag(category, name, ref)
+	}
 }
 
 // ask makes a call of the REST API as an administrator does, which is not counted.

@@ -1,0 +1,131 @@
+package vsphere
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+)
+
+const (
+	// taggedMachines is how many virtual machines a call asks about; VMware advises at most 2,000.
+	taggedMachines = 1000
+	// tagNamesAge is how long names of tags and categories serve without being read again.
+	tagNamesAge = time.Hour
+)
+
+// tagNames holds the names of tags and of their categories by the ID of the tag. One caller at a time uses it.
+type tagNames struct {
+	since time.Time
+	known map[string]tag
+}
+
+// taggedObject is an object, in both forms that the tagging service has.
+type taggedObject struct {
+	ID   string `json:"id"`
+	Type string `json:"type"`
+}
+
+// machineTags reads the tags of virtual machines: the category and the name of its tag. Several tags of one category are told together,
+// which is no legal label.
+func (a *api) machineTags(ctx context.Context, ids []string) (map[string]map[string]string, error) {
+	all := map[string]map[string]string{}
+	var problems []error
+	for _, v := range a.vcenters {
+		refs, owners := v.referencesOf(ids)
+		if len(refs) == 0 {
+			continue
+		}
+		problems = append(problems, v.do(ctx, "reading tags of virtual machines", func(ctx context.Context, s *session) error {
+			for some := range slices.Chunk(refs, taggedMachines) {
+				if err := s.readMachineTags(ctx, v, some, owners, all); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	return all, errors.Join(problems...)
+}
+
+// referencesOf returns the virtual machines of instances that a vCenter shows, and the instance of each.
+func (v *vcenter) referencesOf(ids []string) (refs []taggedObject, owners map[string]string) {
+	wanted := map[string]bool{}
+	for _, id := range ids {
+		wanted[id] = true
+	}
+	owners = map[string]string{}
+	v.inventory.Lock()
+	defer v.inventory.Unlock()
+	for _, m := range v.inventory.shown {
+		if id := canonicalUUID(m.UUID); wanted[id] && !m.Template {
+			refs, owners[m.Ref.Value] = append(refs, taggedObject{m.Ref.Value, m.Ref.Type}), id
+		}
+	}
+	return refs, owners
+}
+
+func (s *session) readMachineTags(
+	ctx context.Context, v *vcenter, refs []taggedObject, owners map[string]string, all map[string]map[string]string,
+) error {
+	var attached []struct {
+		Object taggedObject `json:"object_id"`
+		Tags   []string     `json:"tag_ids"`
+	}
+	path := "/tagging/tag-association?~action=list-attached-tags-on-objects"
+	if err := s.call(ctx, v, http.MethodPost, path, map[string]any{"object_ids": refs}, &attached); err != nil {
+		return err
+	}
+	for _, ref := range refs {
+		all[owners[ref.ID]] = map[string]string{}
+	}
+	for _, on := range attached {
+		tags := all[owners[on.Object.ID]]
+		if tags == nil {
+			return unclearError("the tagging service answers about %s, which nobody asked about", on.Object.ID)
+		}
+		names := map[string][]string{} // by category
+		for _, id := range on.Tags {
+			t, err := s.tagName(ctx, v, id)
+			if err != nil {
+				return err
+			}
+			names[t.Category] = append(names[t.Category], t.Name)
+		}
+		delete(names, "") // tags that were deleted meanwhile
+		for category, list := range names {
+			slices.Sort(list)
+			tags[category] = strings.Join(list, ", ")
+		}
+	}
+	return nil
+}
+
+// tagName returns the name of a tag and that of its category; neither if it was deleted.
+func (s *session) tagName(ctx context.Context, v *vcenter, id string) (t tag, err error) {
+	if time.Since(v.names.since) > tagNamesAge {
+		v.names.since, v.names.known = time.Now(), map[string]tag{}
+	}
+	if known, ok := v.names.known[id]; ok {
+		return known, nil
+	}
+	var category struct {
+		Name string `json:"name"`
+	}
+	if err = s.call(ctx, v, http.MethodGet, "/tagging/tag/id:"+id, nil, &t); err == nil {
+		err = s.call(ctx, v, http.MethodGet, "/tagging/category/id:"+t.Category, nil, &category)
+	}
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return tag{}, nil
+	case err != nil:
+		return tag{}, err
+	}
+	t.Category = category.Name
+	v.names.known[id] = t
+	return t, nil
+}
