@@ -112,14 +112,18 @@ func (r *reconciler) Changes(req services.Request, o observed, d desired) ([]cha
 		list = append(list, r.checkFirewallChanges(o, d)...) // target pool or backend service relies on the health check
 	}
 	list = append(list, r.addresses.changes(o, d, why != "")...)
+	targets := r.poolChanges
+	if d.internal {
+		targets = r.backends.changes
+	}
+	due := targets(o, d)
+	if why != "" && d.internal && lastPart(o.rule.BackendService) != d.backend {
+		list, due = append(list, due...), nil // clients do not wait for another backend service
+	}
 	if why != "" {
 		list = append(list, r.rules.deletion(d.name, "to be made again: "+why, o.rule))
 	}
-	if d.internal {
-		list = append(list, r.backends.changes(o, d)...)
-	} else {
-		list = append(list, r.poolChanges(o, d)...)
-	}
+	list = append(list, due...)
 	if creates {
 		list = append(list, r.rules.creation(d))
 		o.rule = d.expectedRule(o)
