@@ -39,6 +39,7 @@ func scopeOf(sim *awssim.Sim) conformance.Scope {
 	return conformance.Scope{
 		NeededReads: needed,
 		Nodes:       "nodes: ",
+		OneClosing:  "one call closes all ports of a group",
 		Rules: func() (lines []string) {
 			for _, g := range sim.Groups() {
 				for _, r := range g.Rules {

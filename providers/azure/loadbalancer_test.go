@@ -72,7 +72,7 @@ func tryLoadBalancers(t testing.TB, sim *azuresim.Sim, f *conformance.Fixture) {
 	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
 	f.UDP = conformance.FeatureCase{Shows: " Udp "}
 	f.DualStack, f.EachFamily = conformance.FeatureCase{Shows: "-IPv6"}, true
-	f.SourceRanges = conformance.FeatureCase{Scope: scopeOf(t, sim)}
+	f.SourceRanges, f.Scopes = conformance.FeatureCase{Scope: scopeOf(t, sim)}, moreScopes(t, sim)
 	f.Portable = map[string]conformance.PortableCase{
 		portable.Address:     {Value: sim.AddAddress("reserved")},
 		portable.IdleTimeout: {Value: "10m"},

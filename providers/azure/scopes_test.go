@@ -24,6 +24,26 @@ var needed = []string{
 	"GET Microsoft.Network/networkSecurityGroups/{name}",
 }
 
+// moreScopes are further kinds of rules.
+func moreScopes(t testing.TB, sim *azuresim.Sim) map[string]conformance.FeatureCase {
+	t.Helper()
+	onNodes := scopeOf(t, sim)
+	onNodes.Unlisted = "rules without floating IP name nodes, and no load balancer"
+	onNodes.NeededReads = append(machineReads(), needed...) // whose machines cannot be read keeps its clients
+	return map[string]conformance.FeatureCase{
+		"others denied":       {With: map[string]string{annotationDenyAll: "true"}, Scope: scopeOf(t, sim), FullTier: true},
+		"without floating IP": {With: map[string]string{annotationNoFloating: "true"}, Scope: onNodes, FullTier: true},
+	}
+}
+
+// machineReads are those that tell which addresses nodes have.
+func machineReads() []string {
+	return []string{
+		"GET Microsoft.Network/networkInterfaces", "GET Microsoft.Compute/virtualMachineScaleSets",
+		"GET Microsoft.Compute/virtualMachineScaleSets/networkInterfaces",
+	}
+}
+
 // otherAddress is another cluster's.
 const otherAddress = "203.0.113.222"
 
@@ -75,6 +95,7 @@ func scopeOf(t testing.TB, sim *azuresim.Sim) conformance.Scope {
 		Full:        "takes at most 4000",
 		Fill:        func(room int) (leave func()) { return fillGroup(edit, room) },
 		Unprotected: "a lock is no field of a load balancer, and to read it is another right: the deletion is refused after all is closed",
+		OneClosing:  "the group is written as a whole",
 		Missing:     `nsg "[^"]+" not found`,
 		Except:      map[conformance.Writer]string{conformance.SecondProcess: "names of rules are unique in a group, and ours say what a rule opens"},
 	}

@@ -34,7 +34,7 @@ func scopeOf(sim *cloudstacksim.Sim, kind string) conformance.Scope {
 	const own = "CloudStack takes no two rules for a port that share a network, and firewall rules bear no mark: those of the address are ours"
 	return conformance.Scope{
 		NeededReads: needed,
-		Name:        kind, NoSubnet: noSubnet, Unprotected: unprotected, NotUDP: udpNotMade, Full: noRoom,
+		Name:        kind, NoSubnet: noSubnet, Unprotected: unprotected, NotUDP: udpNotMade, Full: noRoom, Annotation: annotate,
 		Fill:  func(room int) func() { return fillRouter(sim, room) },
 		Rules: func() []string { return rulesIn(sim) }, Remove: sim.RemoveFirewalls, Unlisted: "firewall rules bear no mark",
 		Widen: func(network string) {
@@ -47,6 +47,9 @@ func scopeOf(sim *cloudstacksim.Sim, kind string) conformance.Scope {
 		},
 	}
 }
+
+// annotate has the load balancer itself let in a network.
+func annotate(network string) (key, value string) { return annotationSourceCIDRs, network }
 
 // udpNotMade is why source ranges do not hold for UDP.
 const udpNotMade = "Services with ports of UDP are refused"
@@ -96,7 +99,7 @@ func listScope(sim *cloudstacksim.Sim) conformance.Scope {
 	return conformance.Scope{
 		NeededReads: needed,
 		Name:        vpcTier,
-		NoSubnet:    noSubnet, Unprotected: unprotected, NotUDP: udpNotMade, Full: noRoom,
+		NoSubnet:    noSubnet, Unprotected: unprotected, NotUDP: udpNotMade, Full: noRoom, Annotation: annotate,
 		Fill:   func(room int) func() { return fillRouter(sim, room) },
 		Rules:  func() []string { return rulesIn(sim) },
 		Remove: sim.RemoveACLItems,

@@ -18,6 +18,8 @@ func scopeOf(sim *digitaloceansim.Sim) conformance.Scope {
 	return conformance.Scope{
 		NeededReads: needed,
 		Unfilled:    "nobody else's rules stay in the list of a load balancer, which the published description bounds nowhere",
+		OneClosing:  "the list of a load balancer names no ports",
+		Annotation:  func(network string) (key, value string) { return annotationAllowRules, "cidr:" + network },
 		NoSubnet:    "who may connect does not depend on subnets",
 		OneFamily:   "DigitalOcean takes no networks of IPv6 in the list of a load balancer",
 		Unprotected: "load balancers cannot be protected",

@@ -89,6 +89,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	return tryOthers(sim, &conformance.Fixture{
 		UDP:          conformance.FeatureCase{Shows: `"IPProtocol": "UDP"`},
 		SourceRanges: conformance.FeatureCase{Scope: scopeOf(sim)},
+		Scopes: map[string]conformance.FeatureCase{
+			"internal": {With: internalService("").Annotations, Scope: scopeOf(sim), FullTier: true},
+		},
 		Strictness: conformance.Strictness{
 			Immediate: "a change shows before its operation, which is waited for, is done",
 			Free:      map[string]string{"description": "a text for people, which the API does not look at"},

@@ -53,6 +53,7 @@ func scopeOf(sim *gcesim.Sim) conformance.Scope {
 			}
 		},
 		Overflow: gcelimits.SourceRanges.Max + 1, Full: "takes at most 5000",
+		OneClosing:  "a firewall rule has all ports of a Service",
 		NoSubnet:    "who may connect does not depend on subnets",
 		Unprotected: "nothing of a load balancer can be protected",
 		Widen: func(network string) {
@@ -63,7 +64,7 @@ func scopeOf(sim *gcesim.Sim) conformance.Scope {
 			}
 		},
 		Strip: func() {
-			for _, kind := range []string{"forwardingRules", "targetPools", "httpHealthChecks", "addresses"} {
+			for _, kind := range []string{"forwardingRules", "targetPools", "backendServices", "httpHealthChecks", "healthChecks", "addresses"} {
 				for _, o := range sim.Objects(kind) {
 					sim.Edit(kind, fmt.Sprint(o["name"]), nil)
 				}

@@ -78,21 +78,6 @@ func TestNarrowingIsNotHeldUpByARefusedRule(t *testing.T) {
 	})
 }
 
-// TestEachFormerPortIsClosed: that one rule cannot be removed keeps no other one.
-func TestEachFormerPortIsClosed(t *testing.T) {
-	t.Parallel()
-	inWorld(t, 1, 0, nil, func(w *world) {
-		s := ranged("web", "198.51.100.0/24")
-		s.Spec.Ports = append(s.Spec.Ports, conformance.Port("more", 81, 30081), conformance.Port("most", 82, 30082))
-		w.mustEnsure(s)
-		s.Spec.Ports = s.Spec.Ports[:1]
-		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusBadRequest, Operation: deleteRule, Count: 1})
-		require.NoError(w.t, err)
-		require.Error(w.t, w.ensure(s))
-		assert.Len(w.t, w.lets(), 2, "one of the former ports is closed: %v", w.lets())
-	})
-}
-
 // TestOwnGroupIsNarrowedUntilOthersCome: while a Service may not have the groups that it names, its ranges narrow the group that it has.
 func TestOwnGroupIsNarrowedUntilOthersCome(t *testing.T) {
 	t.Parallel()

@@ -27,9 +27,10 @@ func scopeOf(t testing.TB, sim *ibmsim.Sim) conformance.Scope {
 	t.Helper()
 	const own = "a Service has a security group of its own: what is there goes with it"
 	return conformance.Scope{
-		NeededReads: needed,
-		Subnet:      func() string { return sim.Subnets()[0].ID },
-		Overflow:    ibmlimits.Rules.Max, Full: "takes 250 rules", Unprotected: "load balancers cannot be protected",
+		NeededReads:  needed,
+		Subnet:       func() string { return sim.Subnets()[0].ID },
+		NoAnnotation: "no annotation names networks that may connect",
+		Overflow:     ibmlimits.Rules.Max, Full: "takes 250 rules", Unprotected: "load balancers cannot be protected",
 		Widen: func(network string) {
 			for _, g := range sim.MadeGroups() {
 				require.NoError(t, sim.EditSecurityGroup(g.Name, func(g *ibmsim.SecurityGroup) {

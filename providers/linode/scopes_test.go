@@ -21,8 +21,11 @@ func scopeOf(sim *linodesim.Sim) conformance.Scope {
 	return conformance.Scope{
 		NeededReads: needed,
 		Overflow:    maxNetworks() + 1, Full: "room for 6375", Unprotected: "NodeBalancers cannot be protected",
-		NoSubnet: "who may connect does not depend on subnets",
-		NotUDP:   "firewalls of NodeBalancers filter TCP alone",
+		NoSubnet:   "who may connect does not depend on subnets",
+		OneClosing: "the firewall is written as a whole", Annotation: func(network string) (key, value string) {
+			return annotationFirewallACL, fmt.Sprintf(`{"allowList": {"ipv4": [%q]}}`, network)
+		},
+		NotUDP: "firewalls of NodeBalancers filter TCP alone",
 		Widen: func(network string) {
 			for _, f := range sim.Firewalls() {
 				sim.ChangeFirewall(f.ID, func(f *linodesim.Firewall) {

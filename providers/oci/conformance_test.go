@@ -72,12 +72,15 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		return scope
 	}
 	f.SourceRanges.Scope = ofBalancers(lists)
+	ofFronts := f.SourceRanges.Scope
+	ofFronts.OneClosing = "the list is written as a whole"
 	f.Scopes = map[string]conformance.FeatureCase{
 		"groups":         {With: groupsOf(), ClosesLater: later, Scope: ofBalancers(groups)},
 		"network, lists": {With: ofNetwork(annotationRuleMode, "SL-All"), Scope: lists},
 		"network, groups": {
 			With: ofNetwork(annotationRuleMode, modeGroups, annotationBackGroups, ocisim.GroupID(3)), ClosesLater: later, Scope: groups,
 		},
+		"lists of load balancers": {With: pairs(annotationRuleMode, "SL-Frontend"), Scope: ofFronts, FullTier: true},
 	}
 	f.Fixed = fixedCases(sim)
 	f.MalformedIDs = []string{providerIDPrefix, providerIDPrefix + "a/b", providerIDPrefix + "worker", bareIDPrefix}

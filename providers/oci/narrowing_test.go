@@ -256,28 +256,6 @@ func TestClosingIsTriedInEachList(t *testing.T) {
 	}
 }
 
-// TestFormerNodePortIsClosedInEachList: what one list refuses when the load balancer has left a port of nodes keeps no other one open.
-func TestFormerNodePortIsClosedInEachList(t *testing.T) {
-	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-		s := conformance.Service("web", map[string]string{}, web())
-		w.serving(s)
-		w.requireServed(s, nodes)
-		for _, refused := range []string{ocisim.BalancerList, ocisim.DefaultList} {
-			s.Spec.Ports[0].NodePort++
-			w.serving(s)
-			w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusBadRequest, Operation: putList, Names: refused, From: 2, Count: 1})
-			_, err := w.ensure(s, nodes)
-			require.ErrorContains(w, err, refused)
-			former := fmt.Sprint(" 6 ", s.Spec.Ports[0].NodePort-1, " ")
-			for _, list := range []string{ocisim.BalancerList, ocisim.DefaultList} {
-				stays := strings.Contains(strings.Join(w.sim.SecurityRules(list), "\n"), former)
-				assert.Equal(w, list == refused, stays, "%s is refused, and %s has %v", refused, list, w.sim.SecurityRules(list))
-			}
-			w.requireServed(s, nodes)
-		}
-	})
-}
-
 // TestListThatCannotBeWrittenForNow keeps those in whom a refused Service still asks for; a refusal for good keeps nobody in.
 func TestListThatCannotBeWrittenForNow(t *testing.T) {
 	for status, c := range map[int]struct {

@@ -115,6 +115,10 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		SourceRanges: conformance.FeatureCase{ClosesLater: closesLater, Scope: scopeOf(sim, "listeners and groups")},
 		Scopes: map[string]conformance.FeatureCase{
 			providerOVN: {Prepare: func() { file += "lb-provider = ovn\n" }, Scope: scopeOf(sim, providerOVN)},
+			"listeners": {
+				Prepare:     func() { file = strings.Replace(file, "manage-security-groups = true\n", "", 1) },
+				ClosesLater: "listeners let in whom they do until they go with their load balancer", Scope: listenersOf(sim), FullTier: true,
+			},
 		},
 		Names: func() map[string]string { return names(sim) }, Interrupts: interrupts, Unplanned: unplanned, Untranscribed: untranscribed,
 		Fixed:    fixedCases(sim, func(sections string) { file += sections }),

@@ -219,19 +219,6 @@ func TestOtherPortsAreNarrowed(t *testing.T) {
 	})
 }
 
-// TestEachFormerPortIsClosed: that one rule cannot be removed keeps no other one.
-func TestEachFormerPortIsClosed(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, s := newServedWorld(t, "manage-security-groups = true\n", service("web", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443)))
-		before := groupRules(w)
-		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 403, Operation: "DELETE /networking/v2.0/security-group-rules/{id}", Count: 1})
-		require.NoError(t, err)
-		_ = w.refuse(s, func(s *v1.Service) { s.Spec.Ports[0].NodePort, s.Spec.Ports[1].NodePort = 30081, 30444 })
-		assert.Len(t, groupRules(w), len(before)+1, "one of the former ports is closed: %v", groupRules(w))
-	})
-}
-
 // TestNarrowingIsPlanned: a plan of a Service that is refused says who is shut out.
 func TestNarrowingIsPlanned(t *testing.T) {
 	t.Parallel()

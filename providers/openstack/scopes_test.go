@@ -82,6 +82,20 @@ func scopeOf(sim *openstacksim.Sim, name string) conformance.Scope {
 	}
 }
 
+// listenersOf are the lists of listeners, where no groups are managed.
+func listenersOf(sim *openstacksim.Sim) conformance.Scope {
+	s := scopeOf(sim, "listeners")
+	s.Nodes, s.Unlisted, s.Full, s.Fill = "", "", "", nil
+	s.OneClosing = "what a listener lets in goes with it"
+	s.Unfilled = "nobody else's networks stay in the list of a listener, in which Octavia counts none"
+	s.Remove = func() {
+		for _, l := range sim.Listeners() {
+			sim.ChangeListener(l.ID, func(l *openstacksim.Listener) { l.AllowedCIDRs = []string{} })
+		}
+	}
+	return s
+}
+
 // widenRules lets everybody in by the rules and listeners for a network.
 func widenRules(sim *openstacksim.Sim, network string) {
 	for _, g := range sim.SecurityGroups() {

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"regexp"
 	"testing"
 	"time"
 
@@ -8,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // hostile are answers that no healthy cloud gives: whoever believes them loses nodes or load balancers, or hands the
@@ -23,6 +26,7 @@ const maxAsked = 60
 func runHostileAnswers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	nodes, loadBalancers := readFixture(t, newFixture, (*Fixture).hasNodes), readFixture(t, newFixture, (*Fixture).hasLoadBalancers)
+	virtual(t, "an endpoint without TLS", func(t *testing.T) { runInsecureEndpoint(t, newFixture(t)) })
 	for _, kind := range hostile {
 		if loadBalancers {
 			virtual(t, kind+" while a Service is changed", func(t *testing.T) { runHostileAnswer(t, newFixture(t), kind) })
@@ -48,6 +52,35 @@ func runHostileAnswers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			w.requireExists(node, true)
 		})
 	}
+}
+
+// loopback matches the beginning of the URL of a simulator.
+var loopback = regexp.MustCompile(`https?://127\.0\.0\.1\b`)
+
+// runInsecureEndpoint: no credential goes to an endpoint without TLS, unless the operator allows it.
+func runInsecureEndpoint(t *testing.T, f *Fixture) {
+	t.Helper()
+	inputs, allowed := f.Inputs, false
+	elsewhere := func(text string) string { return loopback.ReplaceAllString(text, "http://192.0.2.1") }
+	f.Inputs = func() registry.Inputs {
+		in := inputs()
+		lookup := in.LookupEnv
+		in.File, in.AllowInsecureEndpoints = []byte(elsewhere(string(in.File))), allowed
+		in.LookupEnv = func(name string) (string, bool) {
+			if lookup == nil {
+				return "", false
+			}
+			value, is := lookup(name)
+			return elsewhere(value), is
+		}
+		return in
+	}
+	_, err := f.open(trustingPolicy)
+	require.ErrorContains(t, err, schema.FlagAllowInsecureEndpoints, "the credential would go to an endpoint without TLS")
+	assert.Empty(t, f.Network.Strangers(), "nobody is asked")
+	allowed = true
+	_, err = f.open(trustingPolicy)
+	require.NoError(t, err)
 }
 
 func runHostileAnswer(t *testing.T, f *Fixture, kind string) {

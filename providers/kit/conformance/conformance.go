@@ -195,6 +195,8 @@ type Fixture struct {
 	ReadAgain []ReadAgain
 
 	adopt registry.Adoption
+	// further is set where SourceRanges is one of Scopes.
+	further bool
 	// bare makes the provider that is opened next one that knows no portable annotations, and defaults are those of Services.
 	bare     bool
 	defaults defaults.Source

@@ -53,8 +53,9 @@ func (f *Fixture) exceptionsIn(c FeatureCase) map[string]string {
 	s := c.Scope
 	all := map[string]string{
 		situations.Twice: f.HostBits, situations.ClosedFirst: c.ClosesLater, situations.Meanwhile: s.Except[Passerby],
-		situations.Outlasting: s.Unlisted, situations.Full: s.Unfilled,
-		situations.Protected: s.Unprotected, situations.OfUDP: s.NotUDP, situations.Subnet: s.NoSubnet, situations.Families: s.OneFamily,
+		situations.Outlasting: s.Unlisted, situations.Full: s.Unfilled, situations.Annotated: s.NoAnnotation,
+		situations.FormerPorts: s.OneClosing, situations.Protected: s.Unprotected, situations.OfUDP: s.NotUDP,
+		situations.Subnet: s.NoSubnet, situations.Families: s.OneFamily,
 	}
 	if f.Provider.Features.Internal != registry.Done {
 		all[situations.Elsewhere] = "there are no internal load balancers"

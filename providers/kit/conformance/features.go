@@ -33,6 +33,8 @@ type FeatureCase struct {
 	ClosesLater string
 	// Scope is where the rules of source ranges stand.
 	Scope Scope
+	// FullTier is set where only the full tier tries it.
+	FullTier bool
 }
 
 // sourceRange is the range used in tests of source ranges.

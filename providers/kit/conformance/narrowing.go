@@ -67,11 +67,16 @@ func runNarrowings(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 // and whoever is gets in.
 func runNarrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	scope := readFixture(t, newFixture, func(f *Fixture) Scope { return f.SourceRanges.Scope })
+	f := readFixture(t, newFixture, func(f *Fixture) *Fixture { return f })
+	scope := f.SourceRanges.Scope
 	require.Equal(t, scope.Subnet == nil, scope.NoSubnet != "", "the fixture names a subnet, or says why none counts")
 	var free narrowed
-	synctest.Test(t, func(t *testing.T) { free = newNarrowing(t, newFixture).narrowFreely() })
+	synctest.Test(t, func(t *testing.T) { free.open = narrowFromTheStart(t, newFixture, false) })
+	synctest.Test(t, func(t *testing.T) { newNarrowing(t, newFixture).narrowFreely(&free) })
 	require.NotEmpty(t, free.writes, "another port is written, too")
+	if scope.NoAnnotation == "" && (f.triesAll() || !f.further) {
+		narrowingByAnnotation(t, newFixture)
+	}
 	for name, hinder := range hindrances {
 		if name != subnetUnread || scope.Subnet != nil {
 			virtual(t, name, func(t *testing.T) { newNarrowing(t, newFixture).run(free, true, hinder) })
@@ -185,18 +190,44 @@ type narrowing struct {
 	service *v1.Service
 	// open is how often the cloud says that everybody may connect.
 	open int
+	// annotated is set where an annotation says who may connect.
+	annotated bool
+}
+
+// narrowFromTheStart makes a Service as a narrowed one ends, and returns how often the cloud says that everybody may connect.
+func narrowFromTheStart(t *testing.T, newFixture func(t testing.TB) *Fixture, annotated bool) int {
+	t.Helper()
+	n := newUnservedNarrowing(t, newFixture)
+	n.annotated = annotated
+	n.addNode(t.Context(), "worker-2", nil)
+	n.narrow()
+	n.ensure(t.Context(), n.service, nil)
+	return n.countEverybody(n.Snapshot())
+}
+
+// narrowingByAnnotation narrows a refused Service whose clients an annotation names.
+func narrowingByAnnotation(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	var free narrowed
+	synctest.Test(t, func(t *testing.T) { free.open = narrowFromTheStart(t, newFixture, true) })
+	virtual(t, "an annotation alone narrows", func(t *testing.T) {
+		n := newNarrowing(t, newFixture)
+		n.annotated = true
+		n.run(free, true, hindrances["a common annotation is wrong"])
+	})
+}
+
+func newUnservedNarrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) *narrowing {
+	t.Helper()
+	w, s := newUnserved(t, newFixture)
+	n := &narrowing{world: w, service: s}
+	n.changeService(t.Context(), s, func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, Port("former", 55, 30055)) })
+	return n
 }
 
 func newNarrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) *narrowing {
 	t.Helper()
-	f := newFixture(t)
-	if f.SourceRanges.Prepare != nil {
-		f.SourceRanges.Prepare()
-	}
-	n := &narrowing{newWorld(t, f), featureService(f.SourceRanges.With), 0}
-	n.service.Spec.Ports = append(n.service.Spec.Ports, Port("former", 55, 30055))
-	n.addNode(t.Context(), "worker-1", nil)
-	n.createService(t.Context(), n.service)
+	n := newUnservedNarrowing(t, newFixture)
 	n.ensure(t.Context(), n.service, nil)
 	n.open = n.countEverybody(n.Snapshot())
 	n.addNode(t.Context(), "worker-2", nil)
@@ -207,14 +238,19 @@ func newNarrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) *narrowi
 // narrow asks for one network, another node port, and one port instead of another.
 func (n *narrowing) narrow() {
 	n.changeService(n.t.Context(), n.service, func(s *v1.Service) {
-		s.Spec.LoadBalancerSourceRanges = []string{sourceRange}
+		if n.annotated {
+			key, value := n.SourceRanges.Scope.annotate(sourceRange)
+			metav1.SetMetaDataAnnotation(&s.ObjectMeta, key, value)
+		} else {
+			s.Spec.LoadBalancerSourceRanges = []string{sourceRange}
+		}
 		s.Spec.Ports = []v1.ServicePort{Port(s.Spec.Ports[0].Name, s.Spec.Ports[0].Port, 30153), Port("more", 54, 30054)}
 	})
 }
 
 // narrowed is how a narrowing ends that nothing hinders.
 type narrowed struct {
-	// open is how often the cloud says that everybody may connect.
+	// open is how often the cloud says that everybody may connect to a Service that never let in more.
 	open int
 	// writes are the operations that write, each with the first call that is not one by which somebody is shut out. opens are those which
 	// let in who is asked for.
@@ -222,10 +258,10 @@ type narrowed struct {
 	opens  map[string]bool
 }
 
-// narrowFreely narrows where nothing is refused.
-func (n *narrowing) narrowFreely() (end narrowed) {
+// narrowFreely narrows where nothing is refused, and adds the writes.
+func (n *narrowing) narrowFreely(free *narrowed) {
 	n.narrow()
-	opens := map[string]bool{}
+	free.writes, free.opens = map[string]int{}, map[string]bool{}
 	open, calls, closed, last := n.open, map[string]int{}, map[string]int{}, ""
 	var mu sync.Mutex // calls may be at the same moment
 	n.inspect(func(operation string, write bool, _ inspectedCall) func() {
@@ -243,21 +279,20 @@ func (n *narrowing) narrowFreely() (end narrowed) {
 				closed[last] = calls[last]
 			}
 			open = now
-			if len(opens) == 0 && strings.Contains(state, sourceRange) {
-				opens[last] = true
+			if len(free.opens) == 0 && strings.Contains(state, sourceRange) {
+				free.opens[last] = true
 			}
 		}
 	})
 	n.ensure(n.t.Context(), n.service, nil)
 	n.Sim.Inspect(nil)
 	require.Less(n.t, open, n.open, "everybody is shut out")
-	first := map[string]int{}
+	require.LessOrEqual(n.t, n.countEverybody(n.Snapshot()), free.open, "who was let in is shut out as if he had never been: %s", n.Snapshot())
 	for operation, all := range calls {
 		if all > closed[operation] && !slices.Contains(n.Filters, operation) {
-			first[operation] = closed[operation] + 1
+			free.writes[operation] = closed[operation] + 1
 		}
 	}
-	return narrowed{n.countEverybody(n.Snapshot()), first, opens}
 }
 
 // run narrows where something is refused. serves is set where who is asked for can be let in.

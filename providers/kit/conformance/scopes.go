@@ -66,6 +66,12 @@ type Scope struct {
 	OneFamily string
 	// NotUDP is why source ranges do not hold for ports of UDP.
 	NotUDP string
+	// Annotation gives a network to those that may connect, where the Service has no source ranges; nil is Kubernetes' own annotation.
+	// NoAnnotation is why none does.
+	Annotation   func(network string) (key, value string)
+	NoAnnotation string
+	// OneClosing is why no several writes, one after the other, close the ports that a load balancer has left.
+	OneClosing string
 	// Fill has somebody fill what rules stand in, but for some room, until leave is called. Where nobody else's rules stay there, Overflow is
 	// a number of source ranges for which it has no room. Full matches what an error or an event says of what has no room. Unfilled is why
 	// there is neither.
@@ -82,6 +88,14 @@ type Scope struct {
 	// change of the rules that any Service of the cluster makes.
 	Unlisted string
 	Swept    bool
+}
+
+// annotate is the annotation that gives a network to those that may connect.
+func (s Scope) annotate(network string) (key, value string) {
+	if s.Annotation != nil {
+		return s.Annotation(network)
+	}
+	return v1.AnnotationLoadBalancerSourceRangesKey, network
 }
 
 // runScopes is about rules of others beside those of Services.

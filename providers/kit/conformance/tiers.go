@@ -15,8 +15,10 @@ import (
 // triesAll reports whether everything is tried: in the full tier, and where the fixture asks for it.
 func triesAll(t *testing.T, newFixture func(t testing.TB) *Fixture) bool {
 	t.Helper()
-	return tier.All() || readFixture(t, newFixture, func(f *Fixture) bool { return f.FullTier })
+	return tier.All() || readFixture(t, newFixture, (*Fixture).triesAll)
 }
+
+func (f *Fixture) triesAll() bool { return tier.All() || f.FullTier }
 
 // interruption is a way in which a life is broken, once.
 type interruption struct {

@@ -3,6 +3,7 @@ package services
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	servicehelper "k8s.io/cloud-provider/service/helpers"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
@@ -104,6 +106,32 @@ func (l *LoadBalancer[O, D]) checkOwner(ctx context.Context, r Request, findings
 	observed, found, err := l.Reconciler.CheckOwner(ctx, r, observed)
 	findings.add(found)
 	return beginning[O]{observed: observed, known: err == nil}, err
+}
+
+// narrowedFirst joins the narrowings of a plan and its other changes. A change in both lists is shown once, as the rest has it. Where the
+// rest changes an object again after others, only changes with the same detail are the same.
+func narrowedFirst(narrowing, rest []contract.Planned) []contract.Planned {
+	narrows, seen, left, again := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, p := range narrowing {
+		narrows[p.Object] = true
+	}
+	for _, p := range rest {
+		if !narrows[p.Object] {
+			maps.Copy(left, seen)
+			continue
+		}
+		seen[p.Object] = true
+		again[p.Object] = again[p.Object] || left[p.Object]
+	}
+	among := func(list []contract.Planned, p contract.Planned) bool {
+		return slices.ContainsFunc(list, func(o contract.Planned) bool {
+			return o.Object == p.Object && (o.Detail == p.Detail || !again[p.Object])
+		})
+	}
+	alone := slices.DeleteFunc(slices.Clone(narrowing), func(p contract.Planned) bool { return among(rest, p) })
+	both := slices.DeleteFunc(slices.Clone(rest), func(p contract.Planned) bool { return !among(narrowing, p) })
+	later := slices.DeleteFunc(rest, func(p contract.Planned) bool { return among(narrowing, p) })
+	return slices.Concat(alone, both, later)
 }
 
 // mayBeOpen reports whether clients may have got access: the framework adds its finalizer before that.

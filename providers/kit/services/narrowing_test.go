@@ -193,6 +193,20 @@ func TestPlanShowsNarrowings(t *testing.T) {
 	}
 }
 
+// TestPlanOfLateClosings: what closes only after other changes stands behind these in a plan, whatever is narrowed of its object.
+func TestPlanOfLateClosings(t *testing.T) {
+	opens, closes, whole := contract.Planned{Object: "group", Detail: "1 more"}, contract.Planned{Object: "group", Detail: "1 less"},
+		contract.Planned{Object: "group", Detail: "1 more, 1 less"}
+	leaves, late := contract.Planned{Object: "listener"}, contract.Planned{Object: "group", Detail: "2 less"}
+	for name, c := range map[string]struct{ narrowing, rest, want []contract.Planned }{
+		"late":       {[]contract.Planned{closes}, []contract.Planned{opens, leaves, late}, []contract.Planned{closes, opens, leaves, late}},
+		"the same":   {[]contract.Planned{closes}, []contract.Planned{opens, leaves, closes}, []contract.Planned{closes, opens, leaves}},
+		"one change": {[]contract.Planned{opens, closes}, []contract.Planned{leaves, whole}, []contract.Planned{whole, leaves}},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, c.want, narrowedFirst(c.narrowing, c.rest)) })
+	}
+}
+
 // TestPhases: of a phase whose changes do not depend on each other each is tried, and none of the next one where one failed.
 func TestPhases(t *testing.T) {
 	s := &shelf{stored: []string{"a", "b", "c"}, fail: "a"}

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -399,18 +398,8 @@ func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *repo
 		l.tellFixed(ctx, r, findings, begin.observed, desired)
 		changes, err = l.Reconciler.Changes(r, begin.observed, desired)
 	}
-	closes, rest := planned(narrowing), planned(changes)
-	// What is narrowed comes first. Changes that are in both lists are shown once, as the rest has them.
-	alone := slices.DeleteFunc(slices.Clone(closes), func(p contract.Planned) bool { return isAmong(rest, p) })
-	both := slices.DeleteFunc(slices.Clone(rest), func(p contract.Planned) bool { return !isAmong(closes, p) })
-	later := slices.DeleteFunc(rest, func(p contract.Planned) bool { return isAmong(closes, p) })
-	plan.Changes = slices.Concat(alone, both, later)
+	plan.Changes = narrowedFirst(planned(narrowing), planned(changes))
 	return plan, joinErrors(failed, err)
-}
-
-// isAmong reports whether one of the changes is about the same object.
-func isAmong(list []contract.Planned, p contract.Planned) bool {
-	return slices.ContainsFunc(list, func(o contract.Planned) bool { return o.Object == p.Object })
 }
 
 // planned converts changes for plan.

@@ -27,6 +27,8 @@ const (
 	Elsewhere   = "Access/beside a Service that everybody reaches elsewhere"
 	Families    = "Narrowing/both families"
 	Outlasting  = "Access/rules outlast their load balancer and their Service"
+	Annotated   = "Narrowing/an annotation alone narrows"
+	FormerPorts = "Access/several ports are left, and closing one is refused"
 )
 
 // RulesOf is the case about rules of somebody else's.
@@ -44,6 +46,7 @@ func All() []Situation {
 		{"ranges narrow, and one subnet cannot be read", Subnet},
 		{"ranges narrow, and each kind of read is refused, but for those of the load balancer and its rules", "Narrowing/each read is refused"},
 		{"ranges of both families narrow, and the Service is refused", Families},
+		{"an annotation says who may connect and narrows, and the Service is refused", Annotated},
 		{"an opening fails for now", "Narrowing/write 1 of a refused Service fails once"},
 		{"all ranges are invalid", "Sources/none of them can be read"},
 		{"all ranges are invalid, and a port is dropped", "Sources/none of them can be read, and a port is dropped"},
@@ -69,6 +72,7 @@ func All() []Situation {
 		{"somebody widens rules of the Service by hand", "Access/somebody widens our rules, restart true"},
 		{"rules, groups or firewalls are deleted", Removed},
 		{"others fill a group, or the Service has more ranges than it takes", Full},
+		{"a Service leaves several ports, and closing one of them is refused", FormerPorts},
 		{"a Service is deleted, and each closing is refused", "Access/closing 1 is refused when the Service goes"},
 		{"a Service is deleted: its rules are closed before its load balancer", ClosedFirst},
 		{"a Service is deleted, and somebody protects its load balancer from deletion", Protected},
