@@ -575,7 +575,7 @@ func (r *reconciler) Deletions(
 			continue
 		}
 		for _, f := range lb.Properties.Fronts {
-			if why := o.otherParts.userOf(lb, f, base); ownedBy(base, f.Name) && why != "" {
+			if why := o.userOf(lb, f, base); ownedBy(base, f.Name) && why != "" {
 				findings = append(findings, services.Warning(eventFrontendKept, "frontend %s of load balancer %s is used by %s and stays", f.Name, lb.Name, why))
 			}
 		}

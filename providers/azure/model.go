@@ -242,7 +242,7 @@ func ruleOf(c *Config, service *v1.Service, s *settings, p v1.ServicePort, f fro
 		rule.Protocol, rule.FrontPort, rule.BackPort = "All", 0, 0
 	}
 	if p.Protocol == v1.ProtocolTCP {
-		rule.Reset = ptr.To(!s.NoReset)
+		rule.Reset = new(!s.NoReset)
 	}
 	if service.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
 		rule.Distribution = "SourceIP"

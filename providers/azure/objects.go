@@ -200,7 +200,7 @@ func encode(v reflect.Value) any {
 // new object has all its numbers and switches, and properties.
 func encodeStruct(v reflect.Value) doc {
 	var raw doc
-	if p, ok := v.Addr().Interface().(interface{ source() *doc }); ok {
+	if p, ok := reflect.TypeAssert[interface{ source() *doc }](v.Addr()); ok {
 		raw = *p.source()
 	}
 	object := doc{}

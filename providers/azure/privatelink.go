@@ -275,7 +275,7 @@ func (r *reconciler) wantLink(ctx context.Context, q services.Request, s *settin
 			return err
 		}
 	}
-	r.fillLink(q, s, o, d, l, d.Fronts[at].name)
+	r.fillLink(q, s, o, l, d.Fronts[at].name)
 	if l.found != nil && errors.Is(l.edit(clone(l.found)), errKeep) {
 		return nil
 	}
@@ -305,7 +305,7 @@ func ownLink(q services.Request, s *settings, found *privateLink, mark string) (
 }
 
 // fillLink computes a private link service.
-func (r *reconciler) fillLink(q services.Request, s *settings, o *observed, d *spec, l *link, frontName string) {
+func (r *reconciler) fillLink(q services.Request, s *settings, o *observed, l *link, frontName string) {
 	c := r.config
 	name := s.Link.Name
 	switch {

@@ -262,9 +262,10 @@ func (r *routes) pointRoute(table *routeTable, nodes map[string]*v1.Node, node *
 			return r.refusalReason(node, cidr, "node "+owner+" has the same network; delete one of the two Nodes")
 		}
 	}
-	table.Properties.Routes = append(kept, &route{
+	kept = append(kept, &route{
 		subresource: subresource{Name: name}, Properties: routeProperties{Prefix: cidr, HopType: toAppliance, Hop: hop},
 	})
+	table.Properties.Routes = kept
 	if strings.EqualFold(r.config.RouteGroup, r.config.Group) {
 		_, err := table.mergeTags(r.config.tags, r.config.SystemTags, clusterTag)
 		return err

@@ -65,19 +65,24 @@ type parameter struct {
 }
 
 var (
-	anyText  = parameter{regexp.MustCompile(""), ""}
-	flag     = parameter{regexp.MustCompile("^true$"), "is a flag; write it alone"}
-	mode     = parameter{regexp.MustCompile("^(insert|rewrite|prefix)$"), "has to be insert, rewrite or prefix"}
-	size     = parameter{regexp.MustCompile("^[0-9]+[kmg]?$"), `has to be a number with k, m, g or nothing behind it, such as "200k"`}
-	duration = parameter{regexp.MustCompile("^[0-9]+(us|ms|[smhd])?$"), `has to be a time such as "30m"`}
+	textForm     = regexp.MustCompile("")
+	flagForm     = regexp.MustCompile("^true$")
+	modeForm     = regexp.MustCompile("^(insert|rewrite|prefix)$")
+	sizeForm     = regexp.MustCompile("^[0-9]+[kmg]?$")
+	durationForm = regexp.MustCompile("^[0-9]+(us|ms|[smhd])?$")
 )
 
 // parametersOf returns the parameters of a method.
 func parametersOf(method string) map[string]parameter {
 	if method == methodCookie {
+		anyText, flag := parameter{textForm, ""}, parameter{flagForm, "is a flag; write it alone"}
+		mode := parameter{modeForm, "has to be insert, rewrite or prefix"}
 		return map[string]parameter{"cookie-name": anyText, "mode": mode, "domain": anyText, "nocache": flag, "indirect": flag, "postonly": flag}
 	}
-	return map[string]parameter{"tablesize": size, "expire": duration}
+	return map[string]parameter{
+		"tablesize": {sizeForm, `has to be a number with k, m, g or nothing behind it, such as "200k"`},
+		"expire":    {durationForm, `has to be a time such as "30m"`},
+	}
 }
 
 func parseParameters(method, text string) (map[string]string, error) {
@@ -89,7 +94,7 @@ func parseParameters(method, text string) (map[string]string, error) {
 	for item := range strings.SplitSeq(text, ",") {
 		name, value, given := strings.Cut(strings.TrimSpace(item), "=")
 		p, legal := known[name]
-		if !given && p == flag {
+		if !given && p.form == flagForm {
 			value = "true"
 		}
 		switch {
@@ -146,7 +151,7 @@ func (p stickiness) equals(o stickiness) bool {
 func (p stickiness) normalizedParams() map[string]string {
 	known, plain := parametersOf(p.Method), maps.Clone(p.Params)
 	for name := range plain {
-		if known[name] == flag {
+		if known[name].form == flagForm {
 			plain[name] = "true"
 		}
 	}

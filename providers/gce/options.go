@@ -100,8 +100,10 @@ var Options = schema.Options[Config]{
 		FileKey: "[global] alpha-features", Spec: schema.Spec{Help: "ILBSubsets leaves new internal load balancers to ingress-gce. Repeat the key for more than one."},
 	}),
 	schema.StringOption(func(c *Config) *string { return &c.MetadataHost }, schema.OptionRow{
-		Env: "GCE_METADATA_HOST", Spec: schema.Spec{Default: defaultMetadataHost, Help: "Host and port of the metadata server.",
-			Check: matches(hostForm, "is not a host with or without a port")},
+		Env: "GCE_METADATA_HOST", Spec: schema.Spec{
+			Default: defaultMetadataHost, Help: "Host and port of the metadata server.",
+			Check: matches(hostForm, "is not a host with or without a port"),
+		},
 	}),
 	schema.StringOption(func(c *Config) *string { return &c.CredentialsFile }, schema.OptionRow{
 		Env: "GOOGLE_APPLICATION_CREDENTIALS", Spec: schema.Spec{Help: "File with a credential in JSON, for token-url = nil: a service account's key, or workload identity federation. It is read again for each token."},

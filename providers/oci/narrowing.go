@@ -108,12 +108,18 @@ func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o obse
 	}
 	plans, failed := r.lists.narrowings(ctx, request, lets)
 	if req.Purpose == services.Narrow { // nobody else tells of what stays
-		stays, unread := r.lists.findUnproved(ctx, request, plans)
-		for failed = errors.Join(failed, unread); len(stays) > 0; stays = stays[1:] {
-			failed = errors.Join(failed, errors.New(stays[0].Message))
-		}
+		failed = errors.Join(failed, r.lists.unprovedError(ctx, request, plans))
 	}
 	return append(all, r.lists.narrowingChanges(req.Service, plans)...), errors.Join(err, failed)
+}
+
+// unprovedError tells as an error what stays open.
+func (b *securityLists) unprovedError(ctx context.Context, request ruleRequest, plans []listPlan) error {
+	stays, err := b.findUnproved(ctx, request, plans)
+	for _, f := range stays {
+		err = errors.Join(err, errors.New(f.Message))
+	}
+	return err
 }
 
 // narrow narrows the group of a load balancer, and those of the nodes.

@@ -206,12 +206,7 @@ func desirePort(service *v1.Service, index int, o observed, backends []backend, 
 	p, s, f, r := service.Spec.Ports[index], o.settings, o.features, o.role
 	protocol := listenerProtocol(p, s)
 	l := listenerRequest{Name: partName("listener", index, r.name), Protocol: protocol, Port: int(p.Port), ConnectionLimit: s.ConnectionLimit}
-	if f.hasTags() {
-		l.Tags = []string{r.name}
-		if !r.owner && r.mark != "" {
-			l.Tags = append(l.Tags, r.mark)
-		}
-	}
+	l.Tags = listenerTags(f, r)
 	if f.hasTimeouts() {
 		l.ClientData, l.MemberConnect, l.MemberData, l.TCPInspect = &s.ClientData, &s.MemberConnect, &s.MemberData, &s.TCPInspect
 	}
@@ -246,6 +241,17 @@ func desirePort(service *v1.Service, index int, o observed, backends []backend, 
 		w.monitor = wantMonitor(partName("monitor", index, r.name), s, protocol, byHealthPort)
 	}
 	return w
+}
+
+// listenerTags mark a listener with the name of its Service, and where the Service shares a load balancer, as the cluster's.
+func listenerTags(f features, r role) []string {
+	switch {
+	case !f.hasTags():
+		return nil
+	case !r.owner && r.mark != "":
+		return []string{r.name, r.mark}
+	}
+	return []string{r.name}
 }
 
 // wantMonitor returns the health monitor of a pool. It checks the health check node port or the members' own port.

@@ -285,26 +285,30 @@ type step struct {
 	beside bool
 }
 
-// stepCalls are the methods and paths of steps, and the keys of their bodies. {} is replaced by the step's object.
-var stepCalls = map[stepKind]struct{ method, path, key string }{
-	deletePool:         {http.MethodDelete, "pools/{}", ""},
-	deleteListener:     {http.MethodDelete, "listeners/{}", ""},
-	createListener:     {http.MethodPost, "listeners", "listener"},
-	updateListener:     {http.MethodPut, "listeners/{}", "listener"},
-	createPool:         {http.MethodPost, "pools", "pool"},
-	updatePool:         {http.MethodPut, "pools/{}", "pool"},
-	setMembers:         {http.MethodPut, "pools/{}/members", ""},
-	addMember:          {http.MethodPost, "pools/{}/members", "member"},
-	removeMember:       {http.MethodDelete, "pools/{}/members/", ""},
-	createMonitor:      {http.MethodPost, "healthmonitors", "healthmonitor"},
-	updateMonitor:      {http.MethodPut, "healthmonitors/{}", "healthmonitor"},
-	deleteMonitor:      {http.MethodDelete, "healthmonitors/{}", ""},
-	updateLoadBalancer: {http.MethodPut, "loadbalancers/{}", "loadbalancer"},
+// stepCall is the method and path of a step, and the key of its body. {} is replaced by the step's object.
+type stepCall struct{ method, path, key string }
+
+func stepCalls() map[stepKind]stepCall {
+	return map[stepKind]stepCall{
+		deletePool:         {http.MethodDelete, "pools/{}", ""},
+		deleteListener:     {http.MethodDelete, "listeners/{}", ""},
+		createListener:     {http.MethodPost, "listeners", "listener"},
+		updateListener:     {http.MethodPut, "listeners/{}", "listener"},
+		createPool:         {http.MethodPost, "pools", "pool"},
+		updatePool:         {http.MethodPut, "pools/{}", "pool"},
+		setMembers:         {http.MethodPut, "pools/{}/members", ""},
+		addMember:          {http.MethodPost, "pools/{}/members", "member"},
+		removeMember:       {http.MethodDelete, "pools/{}/members/", ""},
+		createMonitor:      {http.MethodPost, "healthmonitors", "healthmonitor"},
+		updateMonitor:      {http.MethodPut, "healthmonitors/{}", "healthmonitor"},
+		deleteMonitor:      {http.MethodDelete, "healthmonitors/{}", ""},
+		updateLoadBalancer: {http.MethodPut, "loadbalancers/{}", "loadbalancer"},
+	}
 }
 
 // do makes the call of a step and returns the ID of a created object. Deleting a missing object succeeds.
 func (a *api) do(ctx context.Context, st step) (made string, err error) {
-	c := stepCalls[st.kind]
+	c := stepCalls()[st.kind]
 	at := "lbaas/" + strings.Replace(c.path, "{}", st.id, 1) + st.member.ID
 	doing := fmt.Sprintf("%s %s", st.kind, st.id)
 	switch {

@@ -16,7 +16,7 @@ var _ registry.SettingsChecker = (*cloud)(nil)
 
 // CheckSettings implements registry.SettingsChecker: what vCenter and NSX alone can judge, all at once.
 func (c *cloud) CheckSettings(ctx context.Context) error {
-	return errors.Join(c.api.checkSettings(ctx, c.instances.config.Labels), c.nsxParts.checkSettings(ctx))
+	return errors.Join(c.api.checkSettings(ctx, c.instances.config.Labels), c.checkSettings(ctx))
 }
 
 // checkSettings looks for the datacenters and the categories of tags.
