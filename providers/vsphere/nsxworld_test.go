@@ -251,15 +251,25 @@ func (w *nsxWorld) writes() []string {
 	return list
 }
 
-func nsxDescription(config func() Config) registry.Provider {
+// nsxHost names the manager in the inputs, so that the suite can name another.
+const nsxHost = "NSXT_MANAGER_HOST"
+
+func nsxDescription(config Config) registry.Provider {
 	p := Description()
 	p.Features = registry.Features{Instances: registry.CloudHasNone, LoadBalancers: registry.Done, Routes: registry.Done, UDP: registry.Done}
 	p.ProviderIDPrefixes, p.InstanceKey = nil, nil
 	p.Validate = func(registry.Inputs) error { return nil }
 	p.CheckService = func(_ registry.Inputs, s *v1.Service) (warnings, err error) {
-		return precheck(s, config().LoadBalancer)
+		return precheck(s, config.LoadBalancer)
 	}
-	p.New = func(in registry.Inputs) (cloudprovider.Interface, error) { return newNSXPart(config(), in) }
+	p.New = func(in registry.Inputs) (cloudprovider.Interface, error) {
+		own := config
+		own.NSXT.Host, _ = in.LookupEnv(nsxHost)
+		if err := own.nsxSections(in); err != nil {
+			return nil, err
+		}
+		return newNSXPart(own, in)
+	}
 	return p
 }
 
@@ -274,10 +284,10 @@ func TestNSXConformance(t *testing.T) {
 func newNSXFixture(t testing.TB) *conformance.Fixture {
 	sim, server := nsxsim.New(nsxsim.Options{User: nsxUser, Password: nsxPassword, Seed: simkit.SeedOf(t), Activation: 700 * time.Millisecond})
 	network := simkit.NewNetwork()
-	config := nsxTestConfig(network.Serve(t, server))
+	url := network.Serve(t, server)
 	f := &conformance.Fixture{
-		Sim: server, Network: network, Provider: nsxDescription(func() Config { return config }),
-		Inputs: func() registry.Inputs { return conformance.Inputs(nil, nil) },
+		Sim: server, Network: network, Provider: nsxDescription(nsxTestConfig(url)),
+		Inputs: func() registry.Inputs { return conformance.Inputs(nil, map[string]string{nsxHost: url}) },
 		Routes: func() {}, RefuseAccount: func() { sim.SetPassword("another") },
 	}
 	tryNSX(t, sim, f)
