@@ -139,18 +139,49 @@ func (a *api) instances(ctx context.Context) (all []vm, calls int, err error) {
 	return all, 1, err
 }
 
-// tags reads the tags of the virtual machines of the filter. It is no part of their listing, because not every user may see tags.
-func (a *api) tags(ctx context.Context, _ []string) (map[string]map[string]string, error) {
+// tags reads the tags of virtual machines: by one listing, and those outside of the filter alone. They are no part of the usual listing,
+// because not every user may see tags.
+func (a *api) tags(ctx context.Context, ids []string) (map[string]map[string]string, error) {
 	all := map[string]map[string]string{}
 	err := a.keeper.Do(ctx, func(s restapi.Tokens) error {
 		list, err := a.vms(ctx, s, "reading the tags of virtual machines", a.config.Filter, "tags")
-		for _, v := range list {
-			all[v.ID] = map[string]string{}
-			for _, t := range v.Tags.Tag {
-				all[v.ID][t.Name] = nodes.BareTag
-			}
+		if err != nil {
+			return err
 		}
-		return err
+		for _, v := range list {
+			all[v.ID] = v.tags()
+		}
+		if a.config.Filter == "" {
+			return nil
+		}
+		return a.tagsOutside(ctx, s, ids, all)
 	})
 	return all, err
+}
+
+// tagsOutside adds the tags of virtual machines that a listing lacks.
+func (a *api) tagsOutside(ctx context.Context, s restapi.Tokens, ids []string, all map[string]map[string]string) error {
+	for _, id := range ids {
+		if all[id] != nil {
+			continue
+		}
+		var one vm
+		err := a.get(ctx, s, "reading the tags of virtual machine "+id, "/vms/"+id+"?follow=tags", &one)
+		switch {
+		case errors.Is(err, cloudapi.ErrNotFound): // it is gone
+		case err != nil:
+			return err
+		default:
+			all[id] = one.tags()
+		}
+	}
+	return nil
+}
+
+func (v vm) tags() map[string]string {
+	tags := map[string]string{}
+	for _, t := range v.Tags.Tag {
+		tags[t.Name] = nodes.BareTag
+	}
+	return tags
 }

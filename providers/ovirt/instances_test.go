@@ -17,6 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/restapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/ovirt/ovirtsim"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const someUUID = "5f3ae1c0-7b1d-4e0a-9c55-000000000001"
@@ -105,6 +106,21 @@ func TestMachineOutsideTheFilterExists(t *testing.T) {
 		w.sim.Edit(inside, func(v *ovirtsim.VM) { v.Tags = nil })
 		w.Later()
 		w.RequireExists(nodeOf(inside))
+		w.RequireNothingRefused()
+	})
+}
+
+// TestTagsOutsideTheFilter: a new Node whose machine the filter lacks has its tags as well.
+func TestTagsOutsideTheFilter(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		w.Env["OVIRT_VMS"] = onlyTagged
+		w.sim.Add("inside", tagged)
+		outside := w.sim.Add("outside", func(v *ovirtsim.VM) { v.Tags = []string{"gold"} })
+		w.start()
+		var told map[string]string
+		_, err := w.API.InstanceMetadata(contract.WithTags(w.Context(), &told), conformance.NewNode("outside", providerIDPrefix+outside.ID))
+		require.NoError(w, err)
+		assert.Equal(w, map[string]string{"gold": "true"}, told)
 		w.RequireNothingRefused()
 	})
 }

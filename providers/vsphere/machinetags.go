@@ -52,7 +52,7 @@ func (a *api) machineTags(ctx context.Context, ids []string) (map[string]map[str
 	return all, errors.Join(problems...)
 }
 
-// referencesOf returns the virtual machines of instances that a vCenter shows, and the instance of each.
+// referencesOf returns the virtual machines of instances that a vCenter has, and the instance of each. A new one may have been read alone.
 func (v *vcenter) referencesOf(ids []string) (refs []taggedObject, owners map[string]string) {
 	wanted := map[string]bool{}
 	for _, id := range ids {
@@ -61,11 +61,13 @@ func (v *vcenter) referencesOf(ids []string) (refs []taggedObject, owners map[st
 	owners = map[string]string{}
 	v.inventory.Lock()
 	defer v.inventory.Unlock()
-	for _, m := range v.inventory.shown {
-		if id := canonicalUUID(m.UUID); wanted[id] && !m.Template {
-			refs, owners[m.Ref.Value] = append(refs, taggedObject{m.Ref.Value, m.Ref.Type}), id
+	for ref, m := range v.inventory.machines {
+		_, missing := v.inventory.missing[ref]
+		if id := canonicalUUID(m.UUID); wanted[id] && !m.Template && !missing {
+			refs, owners[ref.Value] = append(refs, taggedObject{ref.Value, ref.Type}), id
 		}
 	}
+	slices.SortFunc(refs, func(a, b taggedObject) int { return strings.Compare(a.ID, b.ID) })
 	return refs, owners
 }
 
@@ -80,29 +82,46 @@ func (s *session) readMachineTags(
 	if err := s.call(ctx, v, http.MethodPost, path, map[string]any{"object_ids": refs}, &attached); err != nil {
 		return err
 	}
+	none := map[string]bool{} // has what was asked about, until it has tags
 	for _, ref := range refs {
-		all[owners[ref.ID]] = map[string]string{}
+		none[ref.ID] = true
 	}
 	for _, on := range attached {
-		tags := all[owners[on.Object.ID]]
-		if tags == nil {
+		if owners[on.Object.ID] == "" {
 			return unclearError("the tagging service answers about %s, which nobody asked about", on.Object.ID)
 		}
-		names := map[string][]string{} // by category
-		for _, id := range on.Tags {
-			t, err := s.tagName(ctx, v, id)
-			if err != nil {
-				return err
-			}
-			names[t.Category] = append(names[t.Category], t.Name)
+		delete(none, on.Object.ID)
+	}
+	for ref := range none {
+		all[owners[ref]] = map[string]string{}
+	}
+	for _, on := range attached {
+		tags, err := s.tagsByCategory(ctx, v, on.Tags)
+		if err != nil {
+			return err // those whose names are not read are not told that they have none
 		}
-		delete(names, "") // tags that were deleted meanwhile
-		for category, list := range names {
-			slices.Sort(list)
-			tags[category] = strings.Join(list, ", ")
-		}
+		all[owners[on.Object.ID]] = tags
 	}
 	return nil
+}
+
+// tagsByCategory returns the names of tags by those of their categories.
+func (s *session) tagsByCategory(ctx context.Context, v *vcenter, ids []string) (map[string]string, error) {
+	names := map[string][]string{}
+	for _, id := range ids {
+		t, err := s.tagName(ctx, v, id)
+		if err != nil {
+			return nil, err
+		}
+		names[t.Category] = append(names[t.Category], t.Name)
+	}
+	delete(names, "") // tags that were deleted meanwhile
+	tags := map[string]string{}
+	for category, list := range names {
+		slices.Sort(list)
+		tags[category] = strings.Join(list, ", ")
+	}
+	return tags, nil
 }
 
 // tagName returns the name of a tag and that of its category; neither if it was deleted.

@@ -65,3 +65,35 @@ func TestTagsOfOneVCenter(t *testing.T) {
 		assert.Empty(t, told)
 	})
 }
+
+// TestTagsWithoutNames: where the names of some tags cannot be read, a new Node waits and is not told that it has none.
+func TestTagsWithoutNames(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		sim := w.sims[0]
+		m := sim.Add(vspheresim.Spec{Name: "worker"})
+		sim.SetTags(m.Ref, map[string]string{"team": "shop"})
+		w.start()
+		w.fail(simkit.Fault{Kind: simkit.FaultStatus, Status: 500, Operation: "tagging/tag/"})
+		_, err := w.askTags(conformance.NewNode("worker", ""))
+		require.ErrorContains(t, err, "tagging/tag/", "a new Node waits")
+	})
+}
+
+// TestTagsOfNewMachine: one that no listing has shown yet has its tags as well.
+func TestTagsOfNewMachine(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		sim := w.sims[0]
+		for n := range 9 {
+			sim.Add(vspheresim.Spec{Name: fmt.Sprintf("other-%d", n)})
+		}
+		w.start()
+		w.cloud.api.vcenters[0].inventory.page = 1 // a listing costs more than a single read
+		_, err := w.askTags(conformance.NewNode("other-0", ""))
+		require.NoError(t, err)
+		m := sim.Add(vspheresim.Spec{Name: "worker", UUID: "4230aaaa-3f21-5a6b-9c0d-000000000001"})
+		sim.SetTags(m.Ref, map[string]string{"team": "shop"})
+		told, err := w.askTags(conformance.NewNode("worker", "vsphere://4230aaaa-3f21-5a6b-9c0d-000000000001"))
+		require.NoError(t, err)
+		assert.Equal(t, map[string]string{"team": "shop"}, told)
+	})
+}

@@ -94,7 +94,7 @@ type Cloud[ID comparable, T any] struct {
 	// function means that the reads of instances have none.
 	Tags func(T) map[string]string
 	// AllTags reads the tags of these instances by few calls, where Tags is nil: only while somebody asks for tags, and for all nodes at
-	// once. With an error it returns those that could be read; nil means that there is no such call.
+	// once. It returns those that could be read, with an entry also for an instance without tags; nil means that there is no such call.
 	AllTags func(ctx context.Context, ids []ID) (map[ID]map[string]string, error)
 	// Verify says why an instance is not proved to be the node's, or "" if it is, from data that no kubelet can write. An error is no
 	// verdict. A nil function means that instances cannot be verified.

@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -31,6 +32,8 @@ type tagView[ID comparable] struct {
 	at  time.Time
 	all map[ID]map[string]string
 	err error
+	// lacking are instances that the answer did not name.
+	lacking map[ID]bool
 }
 
 // tellTags tells the caller an instance's tags, if it asks for them. While they cannot be read, an initialised Node's caller is told
@@ -60,22 +63,30 @@ func (i *Instances[ID, T]) readTags(ctx context.Context, id ID) (map[string]stri
 	switch age := time.Since(t.at); {
 	case known && age < SweepMaxAge:
 		return tags, nil
-	case !known && t.err != nil && age < MissMaxAge: // an outage costs no call for each node
-		return nil, t.err
+	case !known && (t.err != nil || t.lacking[id]) && age < MissMaxAge: // an outage costs no call for each node
+		return nil, i.unreadTags(id)
 	}
 	ids := append(i.idsOf(ctx, func(*v1.Node) bool { return true }), id)
-	t.at, t.all = time.Now(), map[ID]map[string]string{}
+	t.at, t.all, t.lacking = time.Now(), map[ID]map[string]string{}, map[ID]bool{}
 	all, err := i.cloud.AllTags(ctx, ids)
 	if t.err = cloudapi.NotAbsence(err); err != nil {
 		klog.FromContext(ctx).Error(err, "The tags of instances cannot all be read")
-	} else {
-		for _, untagged := range ids {
-			t.all[untagged] = map[string]string{}
-		}
 	}
 	maps.Copy(t.all, all)
+	for _, asked := range ids {
+		_, known := all[asked]
+		t.lacking[asked] = !known
+	}
 	if tags, known = t.all[id]; known {
 		return tags, nil
 	}
-	return nil, t.err
+	return nil, i.unreadTags(id)
+}
+
+// unreadTags says why the tags of an instance are not known. That an answer lacks it does not mean that it has none.
+func (i *Instances[ID, T]) unreadTags(id ID) error {
+	if i.tags.err != nil {
+		return i.tags.err
+	}
+	return fmt.Errorf("the answer about tags lacks %s %v", i.cloud.Kind, id)
 }
