@@ -47,11 +47,11 @@ const (
 	featureNLB   = "nlb"
 	featureALB   = "alb"
 
-	typePublic, typePrivate                = "public", "private"
-	protocolTCP, protocolUDP               = "tcp", "udp"
-	protocolHTTP, protocolHTTPS            = "http", "https"
-	usualDelay, usualTimeout, usualRetries = 5, 2, 2
-	rootPath                               = "/"
+	typePublic, typePrivate                      = "public", "private"
+	protocolTCP, protocolUDP                     = "tcp", "udp"
+	protocolHTTP, protocolHTTPS                  = "http", "https"
+	defaultDelay, defaultTimeout, defaultRetries = 5, 2, 2
+	rootPath                                     = "/"
 )
 
 // settings holds the parsed annotations of a Service.
@@ -72,7 +72,7 @@ type settings struct {
 	Groups                   string
 	Record                   string
 
-	// ranged is set where the Service has source ranges.
+	// ranged is set if the Service has source ranges.
 	ranged bool
 }
 
@@ -88,13 +88,13 @@ func numberRow(key, help string, least, most float64, byDefault string) schema.A
 
 func (s settings) isPrivate() bool { return s.IPType != "" && s.IPType != typePublic }
 
-// features are the words of the annotation, in lower case and without blanks.
+// features returns the features of the annotation in lower case.
 func (s settings) features() []string { return words(strings.ToLower(s.Features)) }
 
 func (s settings) isNetwork() bool { return slices.Contains(s.features(), featureNLB) }
 func (s settings) hasProxy() bool  { return slices.Contains(s.features(), featureProxy) }
 
-// words are the elements of a list, in which blanks do not count.
+// words splits a list at commas and ignores blanks.
 func words(list string) []string {
 	list = strings.Join(strings.Fields(list), "")
 	if list == "" {
@@ -117,7 +117,7 @@ func matches(form *regexp.Regexp, words string) func(string) error {
 	}
 }
 
-// withFeature adds a feature to those of the Service.
+// withFeature adds a feature of a portable annotation to the Service's own.
 func withFeature(own, translated string) (merged string, contradict bool) {
 	if own == "" || slices.Contains(words(strings.ToLower(own)), translated) {
 		return translated + strings.TrimPrefix(","+own, ","+translated), false
@@ -222,7 +222,7 @@ func quotaRow() schema.AnnotationRow {
 	return r
 }
 
-// portableCheckPort leaves the annotation out where the node port is to be checked, as the cloud does by itself.
+// portableCheckPort returns no annotation for the node port, which is the cloud's default.
 func portableCheckPort(value string, a schema.Asked) (map[string]string, error) {
 	if value == portable.NodePort {
 		return map[string]string{}, nil
@@ -242,7 +242,7 @@ func refuseFor(key, value, format string, args ...any) error {
 	return &schema.Problem{Place: "annotation " + key, Value: value, Reason: fmt.Sprintf(format, args...)}
 }
 
-// parseSettings reads the annotations of a Service, and judges what needs no look at the cloud.
+// parseSettings reads and validates a Service's annotations, without calls.
 func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
 	s.ranged = len(service.Spec.LoadBalancerSourceRanges) > 0
@@ -260,13 +260,13 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 		warned = append(warned, bad)
 	}
 	told, refused := serviceFields.Judge(service, map[string]string{annotationFeatures: strings.Join(s.features(), ",")})
-	problems = append(problems, s.judge()...)
-	problems = append(problems, s.judgeService(service)...)
+	problems = append(problems, s.checkCombinations()...)
+	problems = append(problems, s.checkPorts(service)...)
 	return s, errors.Join(append(warned, schema.Problems(told)...)...), errors.Join(append(problems, refused)...)
 }
 
-// judge is about what settings mean together.
-func (s settings) judge() (problems []error) {
+// checkCombinations reports settings that contradict each other.
+func (s settings) checkCombinations() (problems []error) {
 	if s.hasProxy() && s.isNetwork() {
 		problems = append(problems, refuseFor(annotationFeatures, s.Features, "a network load balancer sends no header of the PROXY protocol"))
 	}
@@ -292,8 +292,8 @@ func (s settings) judge() (problems []error) {
 	return problems
 }
 
-// judgeService is about the ports and the source ranges of the Service.
-func (s settings) judgeService(service *v1.Service) (problems []error) {
+// checkPorts checks the ports and source ranges of the Service.
+func (s settings) checkPorts(service *v1.Service) (problems []error) {
 	for _, p := range service.Spec.Ports {
 		if p.Protocol == v1.ProtocolUDP && s.isNetwork() && s.CheckUDP == 0 && !isLocal(service) {
 			problems = append(problems, refuseFor(annotationCheckUDP, "", "is required with UDP and externalTrafficPolicy Cluster: name a port that answers TCP or HTTP"))
@@ -302,7 +302,7 @@ func (s settings) judgeService(service *v1.Service) (problems []error) {
 	if err := ibmlimits.Listeners.CheckNumber(len(service.Spec.Ports)); err != nil {
 		problems = append(problems, &schema.Problem{Place: "spec.ports", Value: strconv.Itoa(len(service.Spec.Ports)), Reason: err.Error()})
 	}
-	problems = append(problems, s.judgeAccess(service)...)
+	problems = append(problems, s.checkAccess(service)...)
 	_, err := s.ranges(service)
 	return append(problems, err)
 }
@@ -313,11 +313,11 @@ func checkService(_ registry.Inputs, service *v1.Service) (warnings, err error) 
 	return warnings, err
 }
 
-func (s settings) delay() int   { return cmp.Or(s.Delay, usualDelay) }
-func (s settings) timeout() int { return cmp.Or(s.Timeout, usualTimeout) }
-func (s settings) retries() int { return cmp.Or(s.Retries, usualRetries) }
+func (s settings) delay() int   { return cmp.Or(s.Delay, defaultDelay) }
+func (s settings) timeout() int { return cmp.Or(s.Timeout, defaultTimeout) }
+func (s settings) retries() int { return cmp.Or(s.Retries, defaultRetries) }
 
-// quota is how many nodes of each zone receive traffic; 0 means all.
+// quota returns how many nodes of each zone receive traffic; 0 means all.
 func (s settings) quota() int {
 	n, _ := strconv.Atoi(s.Quota) // disable and max mean all
 	return n
@@ -328,8 +328,7 @@ func isLocal(service *v1.Service) bool {
 	return service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort > 0
 }
 
-// selector is the label of the nodes that receive traffic. One that is malformed, or of another key, has no effect, as with IBM's own
-// controller.
+// selector returns the label of the nodes that receive traffic. Like with IBM's own controller, a malformed or unknown one has no effect.
 func (s settings) selector() (key, value string, err error) {
 	if s.NodeSelector == "" {
 		return "", "", nil
@@ -357,7 +356,7 @@ func selectorKeys() []string {
 	return keys
 }
 
-// coveredPort is a port of a Service that a range covers which begins with another one of the same protocol; 0 is none.
+// coveredPort returns another port of the Service inside a range of ports, or 0.
 func coveredPort(service *v1.Service, from, to int) int32 {
 	begins := func(protocol v1.Protocol) bool {
 		return slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return int(p.Port) == from && p.Protocol == protocol })
@@ -370,7 +369,7 @@ func coveredPort(service *v1.Service, from, to int) int32 {
 	return 0
 }
 
-// ranges are the last ports of the ranges that begin with a port.
+// ranges returns the last port of each range by its first port.
 func (s settings) ranges(service *v1.Service) (map[int32]int32, error) {
 	if s.Ranges == "" {
 		return map[int32]int32{}, nil

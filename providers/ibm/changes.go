@@ -20,10 +20,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-const (
-	// busyPatience is how long a call waits for a load balancer that the cloud works on: a creation takes minutes, each change about 30 s.
-	busyPatience = 10 * time.Minute
-)
+// busyPatience is how long a call waits for a load balancer that the cloud works on: a creation takes minutes, each change about 30 s.
+const busyPatience = 10 * time.Minute
 
 // retryLater is returned if the cloud still works at the end of the patience, which is no failure.
 func retryLater(err error, name string) error {
@@ -33,8 +31,8 @@ func retryLater(err error, name string) error {
 	return err
 }
 
-// busyError is returned if a write was refused because the cloud works on the load balancer. That may not be visible yet, or never if
-// somebody else caused it. The write is retried later from the state at that time.
+// busyError turns the refusal of a write on a busy load balancer into a retry. The cloud's work may not be visible, for example if somebody
+// else caused it.
 func busyError(err error, name string) error {
 	if errors.Is(err, cloudapi.ErrConflict) && !errors.Is(err, errDuplicate) && !errors.Is(err, errInUse) {
 		return cloudproviderapi.NewRetryError("the cloud works on load balancer "+name+", and took no change ("+err.Error()+")", lookAgain)
@@ -44,13 +42,13 @@ func busyError(err error, name string) error {
 
 // writer writes on load balancers, one write at a time.
 type writer struct {
-	*balancers
+	*reader
 	records *records
 }
 
 // waitUntilIdle waits until the cloud no longer works on a load balancer.
 func (w *writer) waitUntilIdle(ctx context.Context, id, name string) (*loadBalancer, error) {
-	lb, err := w.known.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
+	lb, err := w.loadBalancers.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
 	if err == nil && lb.isBusy() {
 		ctx, cancel := context.WithTimeout(ctx, busyPatience)
 		defer cancel()
@@ -59,11 +57,11 @@ func (w *writer) waitUntilIdle(ctx context.Context, id, name string) (*loadBalan
 	return lb, retryLater(err, name)
 }
 
-// call makes one write on a load balancer, and returns the resulting state.
-type call func(ctx context.Context, path string, o observed) (observed, error)
+// lbWrite makes one write on a load balancer, and returns the resulting state.
+type lbWrite func(ctx context.Context, path string, o observed) (observed, error)
 
 // writeOnce makes one write once the load balancer is free.
-func (w *writer) writeOnce(ctx context.Context, o observed, write call) (observed, error) {
+func (w *writer) writeOnce(ctx context.Context, o observed, write lbWrite) (observed, error) {
 	lb, err := w.waitUntilIdle(ctx, o.lb.ID, o.lb.Name)
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
@@ -85,10 +83,10 @@ func (w *writer) writeOnce(ctx context.Context, o observed, write call) (observe
 		}
 		busy.Provisioning = stateBusy
 		after.lb = &busy
-		w.known.PutPartial(&busy)
+		w.loadBalancers.PutPartial(&busy)
 		return after, nil
 	}
-	w.known.Invalidate(lb.ID)
+	w.loadBalancers.Invalidate(lb.ID)
 	w.parts.Invalidate(lb.ID)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return o, services.ErrGone // somebody has deleted it
@@ -107,7 +105,7 @@ func newChange(
 }
 
 // change returns one write on a load balancer.
-func (w *writer) change(action, object, detail string, before, after any, write call) change {
+func (w *writer) change(action, object, detail string, before, after any, write lbWrite) change {
 	return newChange(action, object, detail, before, after, func(ctx context.Context, req *services.Request, o observed) (observed, error) {
 		if req.Purpose == services.Ensure {
 			if err := w.records.noteBefore(ctx, req, o); err != nil {
@@ -120,9 +118,9 @@ func (w *writer) change(action, object, detail string, before, after any, write 
 
 // Changes returns the changes in the order of IBM's own controller: deletions first and creations last, because of quotas.
 func (r *reconciler) Changes(_ services.Request, o observed, d desired) ([]change, error) {
-	all := r.security.accessBefore(d)
+	all := r.security.ownGroupChanges(d)
 	if o.lb == nil {
-		return append(append(all, r.security.accessAfter(d)...), r.creation(d)), nil
+		return append(append(all, r.security.ownGroupDeletion(d)...), r.creation(d)), nil
 	}
 	if o.parts == nil {
 		return nil, nil
@@ -159,7 +157,7 @@ func (r *reconciler) Changes(_ services.Request, o observed, d desired) ([]chang
 	if d.subnets != nil {
 		all = append(all, r.writer.subnetReplacement(*o.lb, d.subnets))
 	}
-	return append(all, r.security.accessAfter(d)...), nil
+	return append(all, r.security.ownGroupDeletion(d)...), nil
 }
 
 // poolChanges returns the changes of a port's pool.
@@ -167,11 +165,11 @@ func (r *reconciler) poolChanges(d desired, p portPool) []change {
 	var all []change
 	patch := pool{}
 	var what []string
-	if p.pool.Name != p.port.pool() {
-		patch.Name = p.port.pool()
+	if p.pool.Name != p.port.poolName() {
+		patch.Name = p.port.poolName()
 		what = append(what, "name")
 	}
-	if m, differs := d.settings.checks(p.pool.Monitor, p.monitor); differs {
+	if m, differs := d.settings.mergeMonitor(p.pool.Monitor, p.monitor); differs {
 		patch.Monitor = &m
 		what = append(what, "health check")
 	}
@@ -205,12 +203,12 @@ func (r *reconciler) listenerChanges(d desired, p portPool) []change {
 	}
 	after := l
 	if moves {
-		after.Pool = &reference{Name: p.port.pool()}
+		after.Pool = &reference{Name: p.port.poolName()}
 	}
 	after.Idle = cmp.Or(idle, l.Idle)
 	return []change{r.writer.listenerUpdate(object, l, after, func(o observed) any {
 		patch := listener{Idle: idle}
-		if at := slices.IndexFunc(o.parts.pools, func(q pool) bool { return q.Name == p.port.pool() }); moves && at >= 0 {
+		if at := slices.IndexFunc(o.parts.pools, func(q pool) bool { return q.Name == p.port.poolName() }); moves && at >= 0 {
 			patch.Pool = &reference{ID: o.parts.pools[at].ID}
 		}
 		return patch
@@ -245,11 +243,11 @@ func (w *writer) subnetReplacement(lb loadBalancer, want []reference) change {
 }
 
 func (w *writer) listenerCreation(d desired, p port, object string) change {
-	return w.change(contract.PlanCreate, object, "", nil, d.listenerOf(p, reference{Name: p.pool()}),
+	return w.change(contract.PlanCreate, object, "", nil, d.listenerOf(p, reference{Name: p.poolName()}),
 		func(ctx context.Context, path string, o observed) (observed, error) {
-			at := slices.IndexFunc(o.parts.pools, func(q pool) bool { return q.Name == p.pool() })
+			at := slices.IndexFunc(o.parts.pools, func(q pool) bool { return q.Name == p.poolName() })
 			if at < 0 {
-				return o, fmt.Errorf("the pool %s, to which the listener is to send, is not there any more", p.pool())
+				return o, fmt.Errorf("the pool %s, to which the listener is to send, is not there any more", p.poolName())
 			}
 			var made listener
 			asked := d.listenerOf(p, reference{ID: o.parts.pools[at].ID})
@@ -387,14 +385,14 @@ func (r *reconciler) creation(d desired) change {
 				err = cloudapi.Unclear(what, "the answer has no ID")
 			}
 			if err != nil {
-				r.known.InvalidateAll() // it may have been created
+				r.loadBalancers.InvalidateAll() // it may have been created
 				if errors.Is(err, errDuplicate) {
 					req.Asked(errExists)
 				}
 				return o, cloudapi.NotAbsence(err)
 			}
-			r.finder.proved.Store(lb.ID, req.Service.UID)
-			r.known.Put(lb)
+			r.finder.ownerUIDs.Store(lb.ID, req.Service.UID)
+			r.loadBalancers.Put(lb)
 			return observed{settings: o.settings, lb: lb, deletable: true}, nil
 		})
 }
@@ -417,7 +415,7 @@ func (r *reconciler) NodeChanges(ctx context.Context, req services.Request, o ob
 	list, _, _ := assignPools(o.parts, o.settings.ports(req.Service, network))
 	var all []change
 	for _, p := range list {
-		if p.pool == nil || p.pool.Name != p.port.pool() {
+		if p.pool == nil || p.pool.Name != p.port.poolName() {
 			continue
 		}
 		if want := d.membersOf(p.port); !services.SameSet(p.pool.Members, want) {
@@ -440,7 +438,7 @@ func (r *reconciler) Deletions(ctx context.Context, req services.Request, o obse
 		groups = append(groups, r.security.deletion(*o.group))
 	}
 	var findings []services.Finding
-	for _, lb := range o.left {
+	for _, lb := range o.former {
 		findings = append(findings, services.Warning(eventLeft, "load balancer %s (%s), which the Service had under another name, stays; delete it if nobody needs it", lb.Name, lb.ID))
 	}
 	findings = append(findings, r.Missing(o)...)
@@ -463,7 +461,7 @@ func (r *reconciler) Deletions(ctx context.Context, req services.Request, o obse
 
 // Missing implements services.Misser.
 func (*reconciler) Missing(o observed) (findings []services.Finding) {
-	for _, name := range o.missing {
+	for _, name := range o.missingHostnames {
 		findings = append(findings, services.Warning(eventLeft, "no load balancer with the host name %s of this Service is found; where nobody deleted it by hand, "+
 			"the credential may not see it any more, and it stays", name))
 	}
@@ -480,7 +478,7 @@ func (r *reconciler) remove(ctx context.Context, lb *loadBalancer) error {
 			failed = now.Provisioning == stateFailed
 			err = r.api.call(ctx, request{what: "deleting load balancer " + lb.Name, method: http.MethodDelete, path: "/load_balancers/" + url.PathEscape(now.ID)}, nil)
 		}
-		r.known.Invalidate(lb.ID)
+		r.loadBalancers.Invalidate(lb.ID)
 		return busyError(err, lb.Name)
 	})
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
@@ -488,15 +486,15 @@ func (r *reconciler) remove(ctx context.Context, lb *loadBalancer) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, busyPatience)
 	defer cancel()
-	_, err = r.known.Get(ctx, lb.ID, inventory.Query{})
+	_, err = r.loadBalancers.Get(ctx, lb.ID, inventory.Query{})
 	if err == nil {
 		_, err = r.room.Until(ctx, lb.ID, "load balancer "+lb.Name+" to go", func(b *loadBalancer) bool { return b.Provisioning == stateFailed && !failed })
 	}
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
-		r.known.Forget(lb.ID)
-		r.finder.deleted.Store(strings.ToLower(lb.Hostname), struct{}{})
-		r.finder.proved.Delete(lb.ID)
+		r.loadBalancers.Forget(lb.ID)
+		r.finder.deletedHostnames.Store(strings.ToLower(lb.Hostname), struct{}{})
+		r.finder.ownerUIDs.Delete(lb.ID)
 		return nil
 	case err == nil:
 		return fmt.Errorf("load balancer %s could not be deleted: it has failed", lb.Name)

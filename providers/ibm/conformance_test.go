@@ -51,7 +51,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 func tryNodes(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 	t.Helper()
 	instanceOf := func(providerID string) string {
-		_, _, worker, ok := parts(providerID)
+		_, _, worker, ok := splitProviderID(providerID)
 		require.True(t, ok)
 		return worker
 	}
@@ -63,6 +63,6 @@ func tryNodes(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 	f.PowerOff = func(id string) { require.NoError(t, sim.SetStatus(instanceOf(id), "stopped")) }
 	f.InstanceListing = "GET /v1/instances"
 	f.RefuseAccount = func() { sim.SetKey("another") }
-	f.OtherAccount = sim.BecomeAnother
+	f.OtherAccount = sim.SwitchAccount
 	f.MalformedIDs = []string{providerIDPrefix, providerIDPrefix + "a/b", providerIDPrefix + "A"}
 }

@@ -26,8 +26,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// A load balancer is reached only as its security groups allow. A Service with source ranges has a group of its own, which takes the place
-// of all others; an annotation names groups of the user, whose rules are never changed.
+// This file handles security groups. A Service with source ranges has a group of its own instead of all others; the rules of groups that an
+// annotation names are never changed.
 
 const (
 	inbound, outbound = "inbound", "outbound"
@@ -36,7 +36,7 @@ const (
 )
 
 // maxClusterInGroup leaves room for the whole UID in the name of a group.
-func maxClusterInGroup() int { return ibmlimits.Name.Max - len(namePrefix) - 1 - 32 }
+func maxClusterInGroup() int { return ibmlimits.Name.Max - len(namePrefix) - 1 - uidDigits }
 
 // securityGroup holds the fields of a security group that we use.
 type securityGroup struct {
@@ -55,7 +55,7 @@ type boundResource struct {
 
 const boundBalancer = "load_balancer"
 
-// rule is a rule of a security group. Without ports it is about all of them.
+// rule is a rule of a security group; without ports it covers all.
 type rule struct {
 	ID        string `json:"id,omitempty"`
 	Direction string `json:"direction"`
@@ -66,14 +66,14 @@ type rule struct {
 	Remote    remote `json:"remote"`
 }
 
-// remote is whom a rule is about: a network, an address, or the members of a group.
+// remote is the peer of a rule: a network, an address, or the members of a group.
 type remote struct {
 	CIDR    string `json:"cidr_block,omitempty"`
 	Address string `json:"address,omitempty"`
 	ID      string `json:"id,omitempty"`
 }
 
-// normalize returns a rule without what tells it from others that mean the same.
+// normalize makes rules with the same effect equal.
 func (r rule) normalize() rule {
 	r.ID, r.Family = "", familyIPv4
 	if ip, err := netip.ParseAddr(r.Remote.Address); err == nil {
@@ -82,29 +82,29 @@ func (r rule) normalize() rule {
 	return r
 }
 
-// admits reports whether a rule lets somebody reach a port.
+// admits reports whether a rule lets any client reach a port.
 func (r rule) admits(p port) bool {
 	ports := (r.PortMin == 0 && r.PortMax == 0) || (r.PortMin <= p.port && p.max <= r.PortMax)
 	return r.Direction == inbound && ports && slices.Contains([]string{p.protocol, "any", "all", "icmp_tcp_udp"}, r.Protocol)
 }
 
-// groupName is that of a Service's own group. It holds the whole UID, so that it is known to be the Service's.
+// groupName is the name of a Service's own group. It holds the whole UID, which identifies the owner.
 func groupName(cluster string, service *v1.Service) string {
 	return namePrefix + cluster[:min(len(cluster), maxClusterInGroup())] + "-" + strings.ReplaceAll(string(service.UID), "-", "")
 }
 
-// access holds the desired security groups of a load balancer. Its zero value leaves the present ones alone.
+// access holds the desired security groups of a load balancer. The zero value changes nothing.
 type access struct {
-	// name is that of the Service's own group, and rules are those that it is to have; have is that group where it is there.
+	// name and rules are desired for the Service's own group; own is the existing one, or nil.
 	name  string
 	rules []rule
-	have  *securityGroup
-	// groups are all that the load balancer is to have, and has are those that it has.
-	groups, has []reference
-	vpc         string
+	own   *securityGroup
+	// wanted are all groups that the load balancer is to have, attached those that it has.
+	wanted, attached []reference
+	vpc              string
 }
 
-// sources are the networks that may reach a Service, in their usual form.
+// sources returns the networks that may reach a Service, normalized and sorted.
 func sources(service *v1.Service) (list []string, err error) {
 	for _, text := range service.Spec.LoadBalancerSourceRanges {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))
@@ -119,7 +119,7 @@ func sources(service *v1.Service) (list []string, err error) {
 	return list, nil
 }
 
-// rulesFor are those of a Service's own group: the networks reach its ports, and the load balancer reaches everything.
+// rulesFor returns the rules of a Service's own group: networks reach its ports, and the load balancer reaches everything.
 func rulesFor(ports []port, networks []string) (list []rule) {
 	return append(clientRules(ports, networks), outboundRules()...)
 }
@@ -142,8 +142,8 @@ func outboundRules() (list []rule) {
 	return list
 }
 
-// judgeAccess is about source ranges and security groups, as far as they are known without a look at the cloud.
-func (s settings) judgeAccess(service *v1.Service) (problems []error) {
+// checkAccess checks source ranges and security groups, without calls.
+func (s settings) checkAccess(service *v1.Service) (problems []error) {
 	ranges := service.Spec.LoadBalancerSourceRanges
 	refuseRanges := func(value, reason string) {
 		problems = append(problems, &schema.Problem{Place: "spec.loadBalancerSourceRanges", Value: value, Reason: reason})
@@ -166,13 +166,13 @@ func (s settings) judgeAccess(service *v1.Service) (problems []error) {
 
 func (s settings) groupNames() []string { return words(s.Groups) }
 
-// securityGroups lists those of the VPC.
+// securityGroups lists the security groups of the VPC.
 func (a *api) securityGroups(ctx context.Context) ([]securityGroup, int, error) {
 	return list[securityGroup](ctx, a, "security_groups", "/security_groups", url.Values{"vpc.name": {a.config.VPC}})
 }
 
-// securityGroup reads one.
-func (b *balancers) securityGroup(ctx context.Context, id string) (g securityGroup, err error) {
+// securityGroup reads a security group.
+func (b *reader) securityGroup(ctx context.Context, id string) (g securityGroup, err error) {
 	what := "reading security group " + id
 	err = b.read(ctx, what, "/security_groups/"+url.PathEscape(id), &g)
 	if err == nil && (g.ID != id || g.Rules == nil) {
@@ -181,19 +181,20 @@ func (b *balancers) securityGroup(ctx context.Context, id string) (g securityGro
 	return g, err
 }
 
-// securityGroups are those of load balancers.
+// securityGroups decides who may connect to load balancers.
 type securityGroups struct {
-	*balancers
+	*reader
 	records *records
 	writer  *writer
-	// seen are the IDs of groups whose rules this process has written or read alone, and of load balancers whose groups it has; released
-	// is since when a deletion waits for a group that still shows a detached load balancer.
-	seen, released sync.Map
+	// verified are IDs of groups and load balancers that this process has written or read individually: listings may lag behind.
+	verified sync.Map
+	// waitingSince is when the deletion of a group began to wait, because it still shows a detached load balancer.
+	waitingSince sync.Map
 }
 
-// findToDelete finds it where the Service goes. A credential that may not look at groups has made none.
+// findToDelete finds the group of a Service to be deleted. A credential that may not read groups has created none.
 func (sg *securityGroups) findToDelete(ctx context.Context, service *v1.Service, s settings) (*securityGroup, error) {
-	g, err := sg.findOwn(ctx, service, inventory.Query{MaxAge: unlistedMaxAge})
+	g, err := sg.findVerified(ctx, service, inventory.Query{MaxAge: unlistedMaxAge})
 	if errors.Is(err, cloudapi.ErrUnauthorized) && !s.ranged && !s.isRecorded(recordRanges) {
 		return nil, nil //nolint:nilnil // nil is a group that does not exist
 	}
@@ -209,14 +210,14 @@ func (sg *securityGroups) findListed(ctx context.Context, service *v1.Service, q
 	return &found[0], nil
 }
 
-// findOwn is the Service's own group, whose rules are to be compared; nil is none. A listing may be behind writes, which does not show
-// where this process made none, or does not know what came of one: then the group is read alone, once.
-func (sg *securityGroups) findOwn(ctx context.Context, service *v1.Service, q inventory.Query) (*securityGroup, error) {
+// findVerified finds the Service's own group, or nil. Unless this process has just written it, it is read individually once, because a
+// listing may lag behind earlier writes.
+func (sg *securityGroups) findVerified(ctx context.Context, service *v1.Service, q inventory.Query) (*securityGroup, error) {
 	g, err := sg.findListed(ctx, service, q)
 	if err != nil || g == nil {
 		return nil, err
 	}
-	if _, known := sg.seen.Load(g.ID); known {
+	if _, known := sg.verified.Load(g.ID); known {
 		return g, nil
 	}
 	now, err := sg.securityGroup(ctx, g.ID)
@@ -227,30 +228,30 @@ func (sg *securityGroups) findOwn(ctx context.Context, service *v1.Service, q in
 	case err != nil:
 		return nil, err
 	}
-	sg.note(now)
+	sg.storeVerified(now)
 	return &now, nil
 }
 
-// note notes a group as it is for sure. Listings that tell otherwise are behind for a while.
-func (sg *securityGroups) note(g securityGroup) {
+// storeVerified stores a group as just written or read. It takes precedence over listings for a while.
+func (sg *securityGroups) storeVerified(g securityGroup) {
 	sg.groups.Put(g)
-	sg.seen.Store(g.ID, nil)
+	sg.verified.Store(g.ID, nil)
 }
 
-// invalidate notes that it is not known what a group is like.
+// invalidate marks the state of a group as unknown.
 func (sg *securityGroups) invalidate(id string) {
 	sg.groups.Doubt(id)
-	sg.seen.Delete(id)
+	sg.verified.Delete(id)
 }
 
-// forget notes that a group is gone.
+// forget records that a group is gone.
 func (sg *securityGroups) forget(id string) {
 	sg.groups.Forget(id)
-	sg.seen.Delete(id)
-	sg.released.Delete(id)
+	sg.verified.Delete(id)
+	sg.waitingSince.Delete(id)
 }
 
-// access computes who may reach the load balancer of a Service. Nothing is read for one that never asked.
+// access computes the security groups of a Service's load balancer. For a Service that never restricted clients it reads nothing.
 func (sg *securityGroups) access(
 	ctx context.Context, req services.Request, o observed, ports []port,
 ) (a access, findings []services.Finding, err error) {
@@ -266,7 +267,7 @@ func (sg *securityGroups) access(
 	query := inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge}
 	var have *securityGroup
 	if s.ranged || holds {
-		have, err = sg.find(ctx, req.Service, s, o.lb, query)
+		have, err = sg.findOwn(ctx, req.Service, s, o.lb, query)
 	}
 	switch {
 	case err != nil:
@@ -277,32 +278,32 @@ func (sg *securityGroups) access(
 	case o.lb != nil: // nobody asks any more
 		a, err = sg.defaultAccess(ctx)
 	}
-	a.have = have
+	a.own = have
 	if err == nil {
-		a.has, err = sg.groupsOf(ctx, o.lb, a.desiredGroups())
+		a.attached, err = sg.groupsOf(ctx, o.lb, a.wantedGroups())
 	}
 	return a, findings, err
 }
 
-// find is the Service's own group, whether listings show it or its load balancer alone; nil is none.
-func (sg *securityGroups) find(
+// findOwn finds the Service's own group in listings or at its load balancer; nil if there is none.
+func (sg *securityGroups) findOwn(
 	ctx context.Context, service *v1.Service, s settings, lb *loadBalancer, q inventory.Query,
 ) (*securityGroup, error) {
-	g, err := sg.findOwn(ctx, service, q)
+	g, err := sg.findVerified(ctx, service, q)
 	if err != nil || g != nil || lb == nil {
 		return g, err
 	}
 	return sg.findUnlisted(ctx, service, s, lb)
 }
 
-// groupsOf are the groups that a load balancer has, if it is to have some. As with a group's rules, listings may be behind: it is read
-// alone once.
+// groupsOf returns the groups attached to a load balancer that is to have some. It is read individually once, because listings may lag
+// behind.
 func (sg *securityGroups) groupsOf(ctx context.Context, lb *loadBalancer, wanted []reference) ([]reference, error) {
 	if lb == nil || len(wanted) == 0 {
 		return nil, nil
 	}
-	if _, seen := sg.seen.Load(lb.ID); seen {
-		if known, ok := sg.known.Peek(lb.ID); ok { // what was observed may be older
+	if _, seen := sg.verified.Load(lb.ID); seen {
+		if known, ok := sg.loadBalancers.Peek(lb.ID); ok { // may be newer than lb
 			return known.Groups, nil
 		}
 	}
@@ -310,13 +311,12 @@ func (sg *securityGroups) groupsOf(ctx context.Context, lb *loadBalancer, wanted
 	if err != nil {
 		return nil, err
 	}
-	sg.known.Put(now)
-	sg.seen.Store(lb.ID, nil)
+	sg.loadBalancers.Put(now)
+	sg.verified.Store(lb.ID, nil)
 	return now.Groups, nil
 }
 
-// findUnlisted finds the Service's own group by its load balancer: a listing may not show yet what was made before this process began. nil
-// is none.
+// findUnlisted finds the Service's own group by its load balancer, or nil: a listing may not show a group created before a restart yet.
 func (sg *securityGroups) findUnlisted(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer) (*securityGroup, error) {
 	name := groupName(sg.api.config.Cluster, service)
 	if !s.ranged && !s.isRecorded(recordRanges) {
@@ -334,7 +334,7 @@ func (sg *securityGroups) findUnlisted(ctx context.Context, service *v1.Service,
 	if err != nil {
 		return nil, cloudapi.NotAbsence(err) // the load balancer has it
 	}
-	sg.note(g)
+	sg.storeVerified(g)
 	return &g, nil
 }
 
@@ -343,7 +343,7 @@ func (lb *loadBalancer) hasGroup(group string) bool {
 	return lb != nil && slices.ContainsFunc(lb.Groups, func(n reference) bool { return n.Name == group })
 }
 
-// takesGroups is an error where a load balancer has none and takes none.
+// takesGroups returns an error if a load balancer does not support security groups.
 func (lb *loadBalancer) takesGroups() error {
 	if lb == nil || lb.GroupsSupported == nil || *lb.GroupsSupported {
 		return nil
@@ -351,7 +351,7 @@ func (lb *loadBalancer) takesGroups() error {
 	return fmt.Errorf("load balancer %s takes no security groups, so that neither source ranges nor %s can be enforced; make the Service again", lb.Name, annotationGroups)
 }
 
-// ownAccess is that of source ranges. Nothing is attached before the group is there.
+// ownAccess returns the access for source ranges. A group that does not exist yet is not attached.
 func (sg *securityGroups) ownAccess(ctx context.Context, service *v1.Service, have *securityGroup, ports []port) (a access, err error) {
 	networks, err := sources(service)
 	if err == nil {
@@ -359,7 +359,7 @@ func (sg *securityGroups) ownAccess(ctx context.Context, service *v1.Service, ha
 		a.vpc, err = sg.instances.vpc(ctx)
 	}
 	if have != nil {
-		a.groups = []reference{{ID: have.ID, Name: a.name}}
+		a.wanted = []reference{{ID: have.ID, Name: a.name}}
 	}
 	return a, err
 }
@@ -376,13 +376,13 @@ func (sg *securityGroups) defaultAccess(ctx context.Context) (a access, err erro
 	if err == nil && g.ID == "" {
 		err = cloudapi.Unclear(what, "the answer has no ID")
 	}
-	return access{groups: []reference{g}}, cloudapi.NotAbsence(err)
+	return access{wanted: []reference{g}}, cloudapi.NotAbsence(err)
 }
 
-// serviceGroup is the form of the groups that are made for Services.
-var serviceGroup = regexp.MustCompile(`^` + namePrefix + `.*-[0-9a-f]{32}$`)
+// serviceGroupForm matches names of groups that are created for Services.
+var serviceGroupForm = regexp.MustCompile(`^` + namePrefix + `.*-[0-9a-f]{32}$`)
 
-// namedGroups are those of the annotation. The groups of Services change and go with them, and are nobody else's to use.
+// namedGroups returns the groups of the annotation. A Service's own group is refused, because it is deleted with its Service.
 func (sg *securityGroups) namedGroups(
 	ctx context.Context, s settings, ports []port, q inventory.Query,
 ) (a access, findings []services.Finding, err error) {
@@ -396,15 +396,15 @@ func (sg *securityGroups) namedGroups(
 		switch {
 		case at < 0:
 			err = refuseFor(annotationGroups, s.Groups, "there is no security group %s in the VPC of the cluster", one)
-		case serviceGroup.MatchString(all[at].Name):
+		case serviceGroupForm.MatchString(all[at].Name):
 			err = refuseFor(annotationGroups, s.Groups, "the security group %s is that of a Service with source ranges; name one of your own", one)
 		}
 		if err != nil {
 			return a, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 		}
 		n := reference{ID: all[at].ID, Name: all[at].Name}
-		if !slices.Contains(a.groups, n) {
-			a.groups = append(a.groups, n)
+		if !slices.Contains(a.wanted, n) {
+			a.wanted = append(a.wanted, n)
 			rules = append(rules, all[at].Rules...)
 		}
 	}
@@ -417,43 +417,43 @@ func (sg *securityGroups) namedGroups(
 	return a, findings, nil
 }
 
-// accessBefore are the changes that come before all others: a group is made, and its rules are set, before the load balancer changes, which
-// takes minutes. What is allowed longer comes first, as far as the group has room for both.
-func (sg *securityGroups) accessBefore(d desired) []change {
+// ownGroupChanges returns the changes of the Service's own group. They come first, because changes of the load balancer take minutes; rules
+// are added before others are removed, as far as the group has room.
+func (sg *securityGroups) ownGroupChanges(d desired) []change {
 	a := d.access
 	switch {
 	case a.name == "":
 		return nil
-	case a.have == nil:
+	case a.own == nil:
 		return []change{sg.creation(a)}
 	}
 	var added, removed []change
-	for _, want := range missingRules(a.rules, a.have.Rules) {
-		c := sg.ruleCreation(*a.have, want)
+	for _, want := range missingRules(a.rules, a.own.Rules) {
+		c := sg.ruleCreation(*a.own, want)
 		c.Opens = want.ports()
 		added = append(added, c)
 	}
-	for _, extra := range missingRules(a.have.Rules, a.rules) {
-		c := sg.ruleDeletion(*a.have, extra)
+	for _, extra := range missingRules(a.own.Rules, a.rules) {
+		c := sg.ruleDeletion(*a.own, extra)
 		c.Closes = extra.ports()
 		removed = append(removed, c)
 	}
-	room := min(len(added), max(0, ibmlimits.Rules.Max-len(a.have.Rules)))
+	room := min(len(added), max(0, ibmlimits.Rules.Max-len(a.own.Rules)))
 	return slices.Concat(added[:room], services.EachTried(removed), added[room:])
 }
 
-// desiredGroups are the groups that a load balancer is to have, among them one that is not there yet and has no ID.
-func (a access) desiredGroups() []reference {
-	if a.name != "" && a.have == nil {
+// wantedGroups returns the desired groups, including one to be created that has no ID yet.
+func (a access) wantedGroups() []reference {
+	if a.name != "" && a.own == nil {
 		return []reference{{Name: a.name}}
 	}
-	return a.groups
+	return a.wanted
 }
 
-// bindings are the changes of the groups that a load balancer has. It never has none, and more than it takes are refused: what it is to
-// lose goes first only where there is no room.
+// bindings returns the changes that attach and detach groups. A load balancer must always have one, so a group is detached before another
+// is attached only if there is no room.
 func (sg *securityGroups) bindings(d desired) (all []change) {
-	wanted := d.access.desiredGroups() // one that is made first stands behind its creation, and so only tells plan what will follow
+	wanted := d.access.wantedGroups() // a group without an ID is for plan only: its creation plans again
 	if len(wanted) == 0 {
 		return nil
 	}
@@ -462,8 +462,8 @@ func (sg *securityGroups) bindings(d desired) (all []change) {
 			return slices.ContainsFunc(other, func(n reference) bool { return n.ID == g.ID })
 		})
 	}
-	missing, extra := without(wanted, d.access.has), without(d.access.has, wanted)
-	for has := len(d.access.has); len(missing)+len(extra) > 0; {
+	missing, extra := without(wanted, d.access.attached), without(d.access.attached, wanted)
+	for has := len(d.access.attached); len(missing)+len(extra) > 0; {
 		if len(missing) > 0 && (has < ibmlimits.Groups.Max || len(extra) == 0) {
 			all, missing, has = append(all, sg.groupBinding(http.MethodPut, missing[0])), missing[1:], has+1
 			continue
@@ -473,15 +473,15 @@ func (sg *securityGroups) bindings(d desired) (all []change) {
 	return all
 }
 
-// accessAfter is the change that comes last: the end of a group that nobody asks for any more.
-func (sg *securityGroups) accessAfter(d desired) []change {
-	if a := d.access; a.have != nil && a.name == "" {
-		return []change{sg.deletion(*a.have)}
+// ownGroupDeletion returns the deletion of a group that the Service no longer asks for. It comes last.
+func (sg *securityGroups) ownGroupDeletion(d desired) []change {
+	if a := d.access; a.own != nil && a.name == "" {
+		return []change{sg.deletion(*a.own)}
 	}
 	return nil
 }
 
-// missingRules are those of a list that another one lacks.
+// missingRules returns the rules of list that other lacks.
 func missingRules(list, other []rule) []rule {
 	return slices.DeleteFunc(slices.Clone(list), func(r rule) bool {
 		return slices.ContainsFunc(other, func(o rule) bool { return o.normalize() == r.normalize() })
@@ -494,7 +494,7 @@ func (sg *securityGroups) creation(a access) change {
 	asked := map[string]any{"name": a.name, "rules": a.rules, "vpc": reference{ID: a.vpc}}
 	c := newChange(contract.PlanCreate, object, "", nil, asked,
 		func(ctx context.Context, req *services.Request, o observed) (observed, error) {
-			// By the record it is found when nobody asks for it any more.
+			// The record finds the group when the Service no longer asks for it.
 			if err := sg.records.noteBefore(ctx, req, o); err != nil {
 				return o, err
 			}
@@ -515,16 +515,16 @@ func (sg *securityGroups) creation(a access) change {
 				}
 				return o, cloudapi.NotAbsence(err)
 			}
-			sg.note(made)
+			sg.storeVerified(made)
 			return o, nil
 		})
 	c.Replan = true
 	return c
 }
 
-// update is a write on a rule of a group. What it makes of the group is noted, as listings may be behind it.
+// update writes one rule of a group. apply returns the resulting rules, which are stored because listings may lag behind.
 func (sg *securityGroups) update(
-	g securityGroup, detail string, before, after any, write request, makes func([]rule, rule) []rule,
+	g securityGroup, detail string, before, after any, write request, apply func([]rule, rule) []rule,
 ) change {
 	object := "security group " + g.Name
 	write.what = "changing " + object
@@ -543,7 +543,7 @@ func (sg *securityGroups) update(
 			if err != nil || !ok {
 				sg.invalidate(g.ID)
 			} else {
-				known.Rules = makes(slices.Clone(known.Rules), made)
+				known.Rules = apply(slices.Clone(known.Rules), made)
 				sg.groups.PutPartial(known)
 			}
 			if errors.Is(err, cloudapi.ErrNotFound) { // somebody else has changed the group, or it is gone
@@ -553,7 +553,7 @@ func (sg *securityGroups) update(
 		})
 }
 
-// ports are those that a rule is about, in a few words.
+// ports describes the ports of a rule for messages.
 func (r rule) ports() string {
 	ports := "all ports"
 	if r.PortMin != 0 {
@@ -562,7 +562,7 @@ func (r rule) ports() string {
 	return r.Direction + " " + r.Protocol + " " + ports
 }
 
-// text is a rule in a few words.
+// text describes a rule for messages.
 func (r rule) text() string {
 	return r.ports() + " " + cmp.Or(r.Remote.CIDR, r.Remote.Address, r.Remote.ID)
 }
@@ -581,7 +581,7 @@ func (sg *securityGroups) ruleDeletion(g securityGroup, extra rule) change {
 		})
 }
 
-// groupBinding adds a load balancer to a group, or takes it away. The cloud works on the load balancer then as after each other write.
+// groupBinding attaches a group to a load balancer, or detaches it. Like any write, it keeps the load balancer busy.
 func (sg *securityGroups) groupBinding(method string, g reference) change {
 	add := method == http.MethodPut
 	detail := map[bool]string{true: "attached", false: "detached"}[add]
@@ -591,7 +591,7 @@ func (sg *securityGroups) groupBinding(method string, g reference) change {
 			path := "/security_groups/" + url.PathEscape(g.ID) + "/targets/" + url.PathEscape(o.lb.ID)
 			err := sg.api.call(ctx, request{what: "security group " + cmp.Or(g.Name, g.ID) + " of load balancer " + o.lb.Name, method: method, path: path}, nil)
 			if err != nil {
-				sg.seen.Delete(o.lb.ID)
+				sg.verified.Delete(o.lb.ID)
 				return o, err
 			}
 			lb := *o.lb
@@ -604,7 +604,7 @@ func (sg *securityGroups) groupBinding(method string, g reference) change {
 		})
 }
 
-// deletion is the end of a Service's own group, once its load balancer has gone.
+// deletion deletes a Service's own group once its load balancer is gone.
 func (sg *securityGroups) deletion(g securityGroup) change {
 	return newChange(contract.PlanDelete, "security group "+g.Name, "", g, nil,
 		func(ctx context.Context, req *services.Request, o observed) (observed, error) {
@@ -617,7 +617,7 @@ func (sg *securityGroups) deletion(g securityGroup) change {
 		})
 }
 
-// remove deletes a group that nothing has, and else says what has it.
+// remove deletes a group, or returns who uses it.
 func (sg *securityGroups) remove(ctx context.Context, id, name string) (used string, err error) {
 	now, err := sg.securityGroup(ctx, id)
 	if err == nil {
@@ -640,8 +640,7 @@ func (sg *securityGroups) remove(ctx context.Context, id, name string) (used str
 	return used, err
 }
 
-// userOf says what has a group; "" is nothing. A load balancer may show there for a while that has gone, or has the group no longer, which
-// is waited for.
+// userOf returns who uses a group, or "". A detached or deleted load balancer may still show for a while; that is waited for.
 func (sg *securityGroups) userOf(ctx context.Context, g securityGroup) (used string, err error) {
 	still := ""
 	for _, t := range g.Targets {
@@ -661,14 +660,14 @@ func (sg *securityGroups) userOf(ctx context.Context, g securityGroup) (used str
 	if still == "" {
 		return "", nil
 	}
-	since, _ := sg.released.LoadOrStore(g.ID, time.Now())
+	since, _ := sg.waitingSince.LoadOrStore(g.ID, time.Now())
 	if time.Since(since.(time.Time)) > busyPatience { //nolint:forcetypeassert // always one
-		return still, nil // or else one that this credential does not see
+		return still, nil // perhaps this credential does not see it
 	}
 	return "", cloudproviderapi.NewRetryError("security group "+g.Name+" still shows load balancer "+still, lookAgain)
 }
 
-// findReferrer says whose rule names a group, which cannot be deleted then; "" is nobody's.
+// findReferrer returns the group whose rule names a group and so prevents its deletion; "" if there is none.
 func (sg *securityGroups) findReferrer(ctx context.Context, id string) (string, error) {
 	all, err := sg.groups.All(ctx, inventory.Query{MaxAge: observedMaxAge})
 	if err != nil {

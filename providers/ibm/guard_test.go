@@ -121,7 +121,7 @@ func (w *world) hideInstances() {
 	w.t.Helper()
 	var ids []string
 	for _, n := range w.nodes {
-		_, _, id, _ := parts(n.Spec.ProviderID)
+		_, _, id, _ := splitProviderID(n.Spec.ProviderID)
 		ids = append(ids, id)
 		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultVanished, Names: id})
 		require.NoError(w.t, err)

@@ -135,8 +135,8 @@ func (a *api) instances(ctx context.Context) ([]instance, int, error) {
 // proofMaxAge lets questions about several instances, each with a single read, share the listings that prove their absence.
 const proofMaxAge = 2 * time.Second
 
-// read reads one instance. The API also reports "not found" without permission. So absence needs a listing that shows other instances, or
-// else the VPC's subnets, which another account's credential does not see. The guard limits the loss of all nodes at once.
+// read reads one instance. The API also reports "not found" without permission, so absence needs a listing that shows other instances, or
+// else the VPC's subnets.
 func (i *instances) read(ctx context.Context, id string) (v instance, err error) {
 	what := "reading instance " + id
 	err = i.api.call(ctx, request{what: what, method: http.MethodGet, path: "/instances/" + id}, &v)
@@ -204,8 +204,8 @@ func (i *instances) seesVPC(ctx context.Context, maxAge time.Duration) error {
 
 var instanceID = regexp.MustCompile(`^[0-9a-z]{4}_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// parts are the account, the cluster and the worker in a provider ID. Two fields between them are empty.
-func parts(providerID string) (account, cluster, worker string, ok bool) {
+// splitProviderID splits ibm://<account>///<cluster>/<worker>.
+func splitProviderID(providerID string) (account, cluster, worker string, ok bool) {
 	rest, ok := strings.CutPrefix(providerID, providerIDPrefix)
 	fields := strings.Split(rest, "/")
 	if !ok || len(fields) != 5 {
@@ -216,7 +216,7 @@ func parts(providerID string) (account, cluster, worker string, ok bool) {
 
 // parse returns the ID of the instance in a provider ID.
 func (i *instances) parse(providerID string) (string, error) {
-	account, cluster, worker, ok := parts(providerID)
+	account, cluster, worker, ok := splitProviderID(providerID)
 	if !ok || account != i.config.Account || cluster != i.config.Cluster || !instanceID.MatchString(worker) {
 		return "", fmt.Errorf("provider ID %q is not of the form %s%s///%s/<instance ID>", providerID, providerIDPrefix, i.config.Account, i.config.Cluster)
 	}
@@ -227,8 +227,8 @@ func (i *instances) printProviderID(v instance) string {
 	return providerIDPrefix + i.config.Account + "///" + i.config.Cluster + "/" + v.ID
 }
 
-// canAnswer reports whether a node's instance can be looked up: not for workers in IBM's own account, of another cluster or account, nor
-// for provider IDs without an instance. Those count as existing.
+// canAnswer reports whether a node's instance can be read. Nodes of IBM's own account or of another cluster cannot be judged, and count as
+// existing.
 func (i *instances) canAnswer(n *v1.Node) bool {
 	if !i.config.OwnWorkers() {
 		return false
@@ -236,7 +236,7 @@ func (i *instances) canAnswer(n *v1.Node) bool {
 	if n.Spec.ProviderID == "" {
 		return true
 	}
-	account, cluster, worker, ok := parts(n.Spec.ProviderID)
+	account, cluster, worker, ok := splitProviderID(n.Spec.ProviderID)
 	switch {
 	case !strings.HasPrefix(n.Spec.ProviderID, providerIDPrefix):
 		return false
@@ -246,10 +246,9 @@ func (i *instances) canAnswer(n *v1.Node) bool {
 	return account == i.config.Account && cluster == i.config.Cluster && instanceID.MatchString(worker)
 }
 
-// InstanceMetadata comes from the instance of a node. If that is not readable, it comes from labels, without a call, which anybody who
-// controls a kubelet may write.
+// InstanceMetadata describes a node by its instance, or by its labels if the instance cannot be read.
 func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
-	if err := i.markNetwork(ctx, node); err != nil {
+	if err := i.markNetworkUnavailable(ctx, node); err != nil {
 		return nil, err
 	}
 	if i.canAnswer(node) {
@@ -357,11 +356,11 @@ type unconfirmedNode struct {
 	why string
 }
 
-// receivers returns the targets of nodes: their instances, or the instances' addresses. Anybody who controls a kubelet can write a Node's
-// addresses and labels, so these count only if instances are unreadable because the workers belong to IBM's own account. A provider ID is
-// trusted, although kubelet chooses it too: --verify-node-instances excludes stolen ones. A node whose instance is proved to be gone is
-// left out; others are strangers.
-func (i *instances) receivers(ctx context.Context, list []*v1.Node, network bool) (all []receiver, others []unconfirmedNode, err error) {
+// receivers returns the targets of nodes, and the nodes whose instance was not found. A kubelet can write its Node's addresses and labels,
+// so these count only if the workers belong to IBM's own account, where instances cannot be read.
+func (i *instances) receivers(
+	ctx context.Context, list []*v1.Node, network bool,
+) (all []receiver, unconfirmed []unconfirmedNode, err error) {
 	for _, n := range list {
 		r, why := receiver{n, reportedTarget(n, network)}, ""
 		if i.config.OwnWorkers() {
@@ -373,10 +372,10 @@ func (i *instances) receivers(ctx context.Context, list []*v1.Node, network bool
 		case r.target != target{}:
 			all = append(all, r)
 		case why != "":
-			others = append(others, unconfirmedNode{receiver{n, reportedTarget(n, network)}, why})
+			unconfirmed = append(unconfirmed, unconfirmedNode{receiver{n, reportedTarget(n, network)}, why})
 		}
 	}
-	return all, others, nil
+	return all, unconfirmed, nil
 }
 
 // findTarget returns a node's target from its instance; empty if there is none, with the doubt in why. A node whose provider ID names no
@@ -408,19 +407,19 @@ func (i *instances) findTarget(ctx context.Context, n *v1.Node, network bool, ex
 
 // keepUnconfirmed returns the existing members of nodes without a known instance: they stay, because nothing proves that they should not
 // receive traffic. A report of such a node creates no member.
-func keepUnconfirmed(others []unconfirmedNode, current map[target]bool) (kept []receiver, findings []services.Finding) {
-	said := map[string][]string{}
-	for _, o := range others {
+func keepUnconfirmed(unconfirmed []unconfirmedNode, current map[target]bool) (kept []receiver, findings []services.Finding) {
+	nodesByText := map[string][]string{}
+	for _, o := range unconfirmed {
 		what := "receives no traffic"
 		if current[o.target] {
 			kept = append(kept, o.receiver)
 			what = "stays a member, and becomes none again once it was taken away"
 		}
 		what = o.why + ": it " + what
-		said[what] = append(said[what], o.node.Name)
+		nodesByText[what] = append(nodesByText[what], o.node.Name)
 	}
-	for _, what := range slices.Sorted(maps.Keys(said)) {
-		names := slices.Sorted(slices.Values(said[what]))
+	for _, what := range slices.Sorted(maps.Keys(nodesByText)) {
+		names := slices.Sorted(slices.Values(nodesByText[what]))
 		findings = append(findings, services.Warning(eventStranger, "%d node(s), such as %s: %s", len(names), strings.Join(names[:min(len(names), maxNamed)], ", "), what))
 	}
 	return kept, findings

@@ -22,61 +22,61 @@ import (
 )
 
 const (
-	// lookAgain is when a load balancer that is being set up is looked at again.
+	// lookAgain is the retry delay while a load balancer is being set up.
 	lookAgain = 10 * time.Second
-	// creationShows is how long a load balancer may take to show whose creation was not answered.
+	// creationShows is how long a load balancer may stay invisible after its creation's response was lost.
 	creationShows = 45 * time.Second
-	// observedMaxAge is how old what is known of a load balancer may be. Our own writes are in it at once.
+	// observedMaxAge is for load balancers and security groups. Our own writes are visible at once.
 	observedMaxAge = 10 * time.Second
-	// unlistedMaxAge lets one listing serve many new Services: nobody else makes what they look for.
+	// unlistedMaxAge lets many new Services share one listing.
 	unlistedMaxAge = 3 * time.Second
-	// partsMaxAge is how old what is known of listeners, pools and members may be, where the load balancer itself shows no other ones.
+	// partsMaxAge is for listeners, pools and members, unless the load balancer names other ones.
 	partsMaxAge = 5 * time.Minute
-	// subnetsMaxAge is how old the list of subnets may be, which rarely change.
+	// subnetsMaxAge is for subnets, which rarely change.
 	subnetsMaxAge = 5 * time.Minute
 )
 
 // observed holds the cloud's objects of a Service.
 type observed struct {
 	settings settings
-	// lb is nil where there is no load balancer; parts are nil until they are read.
+	// lb is nil if there is no load balancer; parts are nil until they are read.
 	lb    *loadBalancer
-	parts *details
-	// group is the Service's own security group; it is read only where the Service goes.
+	parts *parts
+	// group is the Service's own security group, read only for a deletion.
 	group *securityGroup
-	// deletable is set where the load balancer was made for the Service.
+	// deletable is set if the load balancer was created for the Service.
 	deletable bool
-	// left are load balancers that the Service had under other names, and unproved is one that nothing shows to be the Service's or
-	// anybody else's; they are looked for only where the Service goes.
-	left     []*loadBalancer
+	// former are load balancers that the Service had under other names, and unproved is one whose owner is unknown. Both are read only for a
+	// deletion.
+	former   []*loadBalancer
 	unproved *loadBalancer
-	// foreign is set where there is one that is somebody else's.
+	// foreign is set if the load balancer of that name is somebody else's.
 	foreign bool
-	// missing are host names that a Service shows which goes, and nothing has.
-	missing []string
+	// missingHostnames are in the status of a Service that is being deleted, although no load balancer has them.
+	missingHostnames []string
 }
 
 type change = services.Change[observed]
 
-// reconciler compares what a Service asks for with what there is. Its parts find and change that.
+// reconciler compares what a Service asks for with the cloud. Its parts find and change the objects.
 type reconciler struct {
-	*balancers
+	*reader
 	finder   *finder
 	records  *records
 	writer   *writer
 	security *securityGroups
-	// kept are the IDs of load balancers that were adopted: a record that somebody takes away, as by replacing the Service, is written again.
-	kept sync.Map
+	// adopted are IDs of adopted load balancers. Their records are written again if somebody removes them, such as by replacing the Service.
+	adopted sync.Map
 }
 
 func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
 	own := `^` + regexp.QuoteMeta(namePrefix+a.config.Cluster) + `-[0-9a-f]`
-	b, rec := newBalancers(a, i), &records{config: a.config}
-	w := &writer{balancers: b, records: rec}
+	b, rec := newReader(a, i), &records{config: a.config}
+	w := &writer{reader: b, records: rec}
 	return &reconciler{
-		balancers: b, records: rec, writer: w, security: &securityGroups{balancers: b, records: rec, writer: w},
+		reader: b, records: rec, writer: w, security: &securityGroups{reader: b, records: rec, writer: w},
 		finder: &finder{
-			balancers: b, records: rec, adopt: adopt, made: regexp.MustCompile(own + `{32}$`), alike: regexp.MustCompile(own + `{1,32}$`),
+			reader: b, records: rec, adopt: adopt, ownForm: regexp.MustCompile(own + `{32}$`), ownOrCutForm: regexp.MustCompile(own + `{1,32}$`),
 		},
 	}
 }
@@ -87,7 +87,7 @@ var (
 	_ services.Misser[observed]              = (*reconciler)(nil)
 )
 
-// newLoadBalancers returns those of a reconciler. Names are unique in a VPC.
+// newLoadBalancers repeats creations of unknown outcome, because names are unique in a VPC.
 func newLoadBalancers(r *reconciler) *services.LoadBalancer[observed, desired] {
 	return &services.LoadBalancer[observed, desired]{
 		Reconciler: r, Name: r.records.name, Creations: services.Creations{Shows: creationShows, Repeat: true}, Patience: busyPatience,
@@ -109,18 +109,17 @@ func (*reconciler) Key(_ services.Request, o observed) string {
 	return o.lb.ID
 }
 
-// Settle implements services.Asynchronous: it reads what the changes are computed from. The cloud's own work is waited for only where there
-// is something to change.
+// Settle implements services.Asynchronous: it reads the parts. Only a change waits for the cloud's own work.
 func (r *reconciler) Settle(ctx context.Context, req *services.Request, o observed) (observed, error) {
 	if o.lb == nil || o.parts != nil || req.Purpose == services.Delete {
 		return o, nil
 	}
-	lb, err := r.known.Get(ctx, o.lb.ID, inventory.Query{MaxAge: observedMaxAge})
+	lb, err := r.loadBalancers.Get(ctx, o.lb.ID, inventory.Query{MaxAge: observedMaxAge})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound) && req.Purpose == services.Ensure:
 		return observed{}, services.ErrGone
 	case errors.Is(err, cloudapi.ErrNotFound):
-		return observed{settings: o.settings, group: o.group, left: o.left}, nil
+		return observed{settings: o.settings, group: o.group, former: o.former}, nil
 	case err != nil:
 		return o, err
 	}
@@ -137,7 +136,7 @@ func errNoNodes(service *v1.Service, why string) error {
 func (r *reconciler) Desire(ctx context.Context, req services.Request, o observed) (desired, []services.Finding, error) {
 	s := o.settings
 	d := desired{name: r.records.name("", req.Service), public: !s.isPrivate(), network: s.isNetwork(), settings: s}
-	findings, err := r.finder.findLost(ctx, req.Service, d.name, o)
+	findings, err := r.finder.lostFindings(ctx, req.Service, d.name, o)
 	if err != nil {
 		return d, findings, err
 	}
@@ -155,7 +154,7 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 				"and there is none of this name to be had; choose another name"))
 		}
 	} else {
-		more, err = r.judge(ctx, req, o)
+		more, err = r.checkImmutable(ctx, req, o)
 		if findings = append(findings, more...); err != nil {
 			return refuse(err)
 		}
@@ -193,27 +192,27 @@ func (r *reconciler) members(ctx context.Context, req services.Request, network 
 	if len(nodes) == 0 {
 		return nil, nil, errNoNodes(req.Service, "no node has the label or the zone of the annotations")
 	}
-	receivers, others, err := r.instances.receivers(ctx, nodes, network)
+	receivers, unconfirmed, err := r.instances.receivers(ctx, nodes, network)
 	if err != nil {
 		return nil, nil, err
 	}
 	have := currentTargets(o.parts)
-	kept, findings := keepUnconfirmed(others, have)
+	kept, findings := keepUnconfirmed(unconfirmed, have)
 	receivers = append(receivers, kept...)
-	list, left := o.settings.targets(req.Service, receivers, have)
+	list, dropped := o.settings.targets(req.Service, receivers, have)
 	if len(list) == 0 {
 		return nil, findings, errNoNodes(req.Service, "none of the available nodes has an address or an instance")
 	}
-	if left > 0 {
+	if dropped > 0 {
 		findings = append(findings, services.Warning(eventTooMany,
-			"a pool takes %d members at most, so that %d nodes receive no traffic; choose nodes by %s or %s, or set externalTrafficPolicy", ibmlimits.Members.Max, left,
+			"a pool takes %d members at most, so that %d nodes receive no traffic; choose nodes by %s or %s, or set externalTrafficPolicy", ibmlimits.Members.Max, dropped,
 			annotationNodeSelector, annotationQuota))
 	}
 	return list, append(findings, removalFindings(req, receivers, network, have)...), nil
 }
 
-// judge says what cannot be changed about a load balancer, and what is kept as it is.
-func (r *reconciler) judge(ctx context.Context, req services.Request, o observed) (findings []services.Finding, err error) {
+// checkImmutable refuses settings that IBM Cloud cannot change on an existing load balancer.
+func (r *reconciler) checkImmutable(ctx context.Context, req services.Request, o observed) (findings []services.Finding, err error) {
 	s := o.settings
 	word := map[bool]string{true: "public", false: "private"}
 	switch {
@@ -264,8 +263,7 @@ func (*reconciler) Fixed(_ context.Context, _ services.Request, o observed, d de
 	}, nil
 }
 
-// otherSubnets are those that an application load balancer is to have instead of its own; nil leaves them as they are, as where the
-// annotation was removed.
+// otherSubnets returns the subnets that an application load balancer is to have instead of its own; nil leaves them as they are.
 func (r *reconciler) otherSubnets(ctx context.Context, s settings, o observed) ([]reference, error) {
 	if s.Subnets == "" || o.lb.isNetwork() {
 		return nil, nil
@@ -281,7 +279,7 @@ func (r *reconciler) otherSubnets(ctx context.Context, s settings, o observed) (
 	return references(want), nil
 }
 
-// newSubnets are those of a load balancer that does not exist.
+// newSubnets returns the subnets of a load balancer to be created.
 func (r *reconciler) newSubnets(ctx context.Context, req services.Request, s settings) ([]string, []services.Finding, error) {
 	all, err := r.instances.subnets.All(ctx, inventory.Query{MaxAge: subnetsMaxAge})
 	if err != nil {
@@ -297,8 +295,8 @@ func (r *reconciler) newSubnets(ctx context.Context, req services.Request, s set
 	return ids, nil, nil
 }
 
-// chooseSubnet chooses the subnet of a network load balancer: in a zone with nodes, that of the fewest network load balancers of the
-// cluster, and then of the most nodes.
+// chooseSubnet prefers the subnet of a network load balancer by its zone: one with nodes, with the fewest network load balancers of the
+// cluster, with the most nodes.
 func (r *reconciler) chooseSubnet(ctx context.Context, ids []string, all []subnet, nodes []*v1.Node) []string {
 	zones, count := map[string]string{}, map[string]int{}
 	for _, n := range all {
@@ -312,7 +310,7 @@ func (r *reconciler) chooseSubnet(ctx context.Context, ids []string, all []subne
 	for _, s := range services {
 		names[r.records.name("", s)] = true
 	}
-	for _, lb := range r.known.PeekAll() {
+	for _, lb := range r.loadBalancers.PeekAll() {
 		if lb.isNetwork() && len(lb.Subnets) > 0 && names[lb.Name] {
 			used[zones[lb.Subnets[0].ID]]++
 		}
@@ -369,8 +367,8 @@ func statusOf(lb *loadBalancer) *v1.LoadBalancerStatus {
 
 // Exists implements services.Reconciler.
 func (*reconciler) Exists(_ context.Context, _ services.Request, o observed) (*v1.LoadBalancerStatus, bool, error) {
-	if o.lb == nil { // what stays counts as well, so that somebody is told of it
-		return nil, o.group != nil || o.unproved != nil || len(o.left) > 0, nil
+	if o.lb == nil { // objects that stay count too, so that the deletion reports them
+		return nil, o.group != nil || o.unproved != nil || len(o.former) > 0, nil
 	}
 	return statusOf(o.lb), true, nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmlimits"
 )
 
-// This file computes and calls nobody: Service, nodes and settings make what is desired.
+// This file computes the desired state, without calls.
 
 const (
 	proxyOff, proxyV1 = "disabled", "v1"
@@ -26,25 +26,23 @@ const (
 	labelInstance     = labelPrefix + "instance-id"
 	labelVPCInstance  = labelPrefix + "vpc-instance-id"
 	namePrefix        = "kube-"
-	leastUID          = 17
+	minUIDDigits      = 17
 	uidDigits         = 32
 )
 
-// ownName is the name that IBM's own controller gives.
+// ownName returns the name of a Service's load balancer, as IBM's own controller forms it.
 func ownName(cluster string, service *v1.Service) string {
 	name := namePrefix + cluster + "-" + strings.ReplaceAll(string(service.UID), "-", "")
 	return ibmlimits.Name.Cut(name)
 }
 
-// othersForm is that of the names that controllers give, the clusters' IDs and the UIDs of Services in them; those that were cut have as
-// many characters as a name can have.
-var othersForm = regexp.MustCompile(`^` + namePrefix + `.+-[0-9a-f]{1,32}$`)
+// controllerNameForm matches the names that controllers give: prefix, ID of a cluster, UID of a Service, perhaps truncated.
+var controllerNameForm = regexp.MustCompile(`^` + namePrefix + `.+-[0-9a-f]{1,32}$`)
 
-// isControllerName reports whether a chosen name is one that a controller may be about to give to the load balancer of another Service, in
-// this cluster or in another one of the VPC.
+// isControllerName reports whether a chosen name may be that of another Service's load balancer, in this or another cluster of the VPC.
 func isControllerName(name string) bool {
 	end := name[strings.LastIndex(name, "-")+1:]
-	return othersForm.MatchString(name) && (len(end) == uidDigits || len(name) == ibmlimits.Name.Max)
+	return controllerNameForm.MatchString(name) && (len(end) == uidDigits || len(name) == ibmlimits.Name.Max)
 }
 
 // port is a port of a Service, or a range of ports.
@@ -55,8 +53,8 @@ type port struct {
 	monitor   monitor
 }
 
-// pool is the name of its pool.
-func (p port) pool() string {
+// poolName returns the name of the port's pool.
+func (p port) poolName() string {
 	front := strconv.Itoa(p.port)
 	if p.max > p.port {
 		front += "x" + strconv.Itoa(p.max)
@@ -64,17 +62,17 @@ func (p port) pool() string {
 	return p.protocol + "-" + front + "-" + strconv.Itoa(p.nodePort)
 }
 
-// key identifies a port: no two ports of a load balancer have the same one.
-type key struct {
+// portKey identifies a port: no two ports of a load balancer have the same one.
+type portKey struct {
 	protocol  string
 	port, max int
 }
 
-func (p port) key() key { return key{p.protocol, p.port, p.max} }
+func (p port) key() portKey { return portKey{p.protocol, p.port, p.max} }
 
-func (l listener) key() key {
+func (l listener) key() portKey {
 	from, to := cmp.Or(l.PortMin, l.Port), cmp.Or(l.PortMax, l.Port)
-	return key{strings.ToLower(l.Protocol), from, to}
+	return portKey{strings.ToLower(l.Protocol), from, to}
 }
 
 // desired is the wanted state of a load balancer.
@@ -86,7 +84,7 @@ type desired struct {
 	ports    []port
 	members  []target
 	access   access
-	// subnets are those that an existing load balancer is to have instead of its own.
+	// subnets replace those of an existing load balancer; nil keeps them.
 	subnets []reference
 	// create holds the settings for creating a load balancer that does not exist.
 	create *creation
@@ -99,7 +97,7 @@ func (d desired) proxy() string {
 	return proxyOff
 }
 
-// ports are those of a Service with their health checks. UDP needs a network load balancer, and so do ranges.
+// ports returns the ports of a Service with their health checks. Only network load balancers have ranges.
 func (s settings) ports(service *v1.Service, network bool) []port {
 	var ranges map[int32]int32
 	if network {
@@ -120,14 +118,14 @@ func (s settings) ports(service *v1.Service, network bool) []port {
 	return list
 }
 
-// monitor is the health check of a port.
+// monitor returns the health check of a port.
 func (s settings) monitor(service *v1.Service, p port) monitor {
 	m := monitor{Delay: s.delay(), Timeout: s.timeout(), Retries: s.retries(), Type: protocolTCP, Port: p.nodePort}
 	switch {
 	case isLocal(service) && (s.CheckProtocol == "" || p.protocol == protocolUDP):
 		m.Type, m.Port, m.Path = protocolHTTP, int(service.Spec.HealthCheckNodePort), rootPath
 		return m
-	case p.protocol == protocolUDP: // whose node port answers no health check
+	case p.protocol == protocolUDP: // its node port answers no health check
 		m.Type, m.Port = cmp.Or(s.CheckProtocol, protocolTCP), s.CheckUDP
 	case s.CheckProtocol != "":
 		m.Type, m.Port = s.CheckProtocol, cmp.Or(s.CheckPort, p.nodePort)
@@ -138,9 +136,9 @@ func (s settings) monitor(service *v1.Service, p port) monitor {
 	return m
 }
 
-// checks returns the health check that a pool needs, and whether it differs. What nobody asked for stays as somebody may have set it by
-// hand.
-func (s settings) checks(have *monitor, want monitor) (after monitor, differs bool) {
+// mergeMonitor returns the health check that a pool needs, and whether it differs. Values that the Service does not set stay, because
+// somebody may have set them by hand.
+func (s settings) mergeMonitor(have *monitor, want monitor) (after monitor, differs bool) {
 	if have == nil {
 		return want, true
 	}
@@ -153,20 +151,20 @@ func (s settings) checks(have *monitor, want monitor) (after monitor, differs bo
 	keep(s.Delay, annotationCheckDelay, &after.Delay, have.Delay)
 	keep(s.Timeout, annotationCheckTimeout, &after.Timeout, have.Timeout)
 	keep(s.Retries, annotationCheckRetries, &after.Retries, have.Retries)
-	if after.Timeout >= after.Delay { // one of them is the user's, and the other of before does not go with it
+	if after.Timeout >= after.Delay { // a kept value does not fit the requested one
 		after.Delay, after.Timeout = want.Delay, want.Timeout
 	}
 	if s.CheckPath == "" && !s.isRecorded(annotationCheckPath) && have.Path != "" && after.Path != "" {
 		after.Path = have.Path
 	}
-	if after.Type == protocolTCP { // a path that is left over does no harm
+	if after.Type == protocolTCP { // a remaining path does no harm
 		return after, after != monitor{after.Delay, after.Retries, have.Port, after.Timeout, have.Type, ""} ||
 			after.Delay != have.Delay || after.Retries != have.Retries || after.Timeout != have.Timeout
 	}
 	return after, after != *have
 }
 
-// listenerOf is the listener of a port as it is asked for.
+// listenerOf returns the request for a port's listener.
 func (d desired) listenerOf(p port, pool reference) listener {
 	l := listener{Pool: &pool, Protocol: p.protocol}
 	if p.max > p.port {
@@ -180,10 +178,10 @@ func (d desired) listenerOf(p port, pool reference) listener {
 	return l
 }
 
-// poolOf is the pool of a port as it is asked for.
+// poolOf returns the request for a port's pool.
 func (d desired) poolOf(p port) pool {
 	m := p.monitor
-	made := pool{Algorithm: algorithm, Monitor: &m, Members: d.membersOf(p), Name: p.pool(), Protocol: p.protocol}
+	made := pool{Algorithm: algorithm, Monitor: &m, Members: d.membersOf(p), Name: p.poolName(), Protocol: p.protocol}
 	if !d.network {
 		made.Proxy = d.proxy()
 	}
@@ -198,15 +196,15 @@ func (d desired) membersOf(p port) []member {
 	return list
 }
 
-// creation is the request for the whole load balancer.
+// creation returns the request for the whole load balancer.
 func (d desired) creation(group string, subnets []string) *creation {
 	c := &creation{
 		Public: d.public, Name: d.name, ResourceGroup: reference{ID: group},
-		Subnets: references(subnets), Groups: references(idsOf(d.access.groups)),
+		Subnets: references(subnets), Groups: references(idsOf(d.access.wanted)),
 	}
 	for _, p := range d.ports {
 		c.Pools = append(c.Pools, d.poolOf(p))
-		c.Listeners = append(c.Listeners, d.listenerOf(p, reference{Name: p.pool()}))
+		c.Listeners = append(c.Listeners, d.listenerOf(p, reference{Name: p.poolName()}))
 	}
 	if d.network {
 		c.Profile = &reference{Name: profileNetwork}
@@ -218,13 +216,13 @@ func (d desired) creation(group string, subnets []string) *creation {
 	return c
 }
 
-// zoneOf is the zone of a node, by either label.
+// zoneOf returns the zone of a node, by either label.
 func zoneOf(n *v1.Node) string {
 	return cmp.Or(n.Labels[labelZone], n.Labels[v1.LabelTopologyZone])
 }
 
-// receivingNodes are the nodes that receive traffic: those with the label of the annotation, or else those of its zone, of which those for
-// the edge alone where there are any.
+// receivingNodes returns the nodes that receive traffic: those with the label of the annotation, or else the edge nodes of its zone, or
+// else all of its zone.
 func (s settings) receivingNodes(nodes []*v1.Node) []*v1.Node {
 	only := func(keep func(*v1.Node) bool) []*v1.Node {
 		return slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool { return !keep(n) })
@@ -243,10 +241,10 @@ func (s settings) receivingNodes(nodes []*v1.Node) []*v1.Node {
 
 func (s settings) zone() string { return strings.Join(strings.Fields(s.Zone), "") }
 
-// reportedTarget is where a node receives traffic as it says itself: its instance, or its address. It is empty where the node has none.
+// reportedTarget returns the instance or address that a Node itself reports; empty if it reports none.
 func reportedTarget(n *v1.Node, network bool) target {
 	if network {
-		_, _, worker, _ := parts(n.Spec.ProviderID)
+		_, _, worker, _ := splitProviderID(n.Spec.ProviderID)
 		for _, id := range []string{worker, n.Labels[labelInstance], n.Labels[labelVPCInstance]} {
 			if instanceID.MatchString(id) {
 				return target{ID: id}
@@ -254,13 +252,13 @@ func reportedTarget(n *v1.Node, network bool) target {
 		}
 		return target{}
 	}
-	told := []string{n.Labels[labelInternalIP]}
+	reported := []string{n.Labels[labelInternalIP]}
 	for _, a := range n.Status.Addresses {
 		if a.Type == v1.NodeInternalIP {
-			told = append(told, a.Address)
+			reported = append(reported, a.Address)
 		}
 	}
-	for _, text := range told {
+	for _, text := range reported {
 		if ip, err := netip.ParseAddr(text); err == nil && ip.Is4() && !ip.IsUnspecified() {
 			return target{Address: ip.String()}
 		}
@@ -268,8 +266,8 @@ func reportedTarget(n *v1.Node, network bool) target {
 	return target{}
 }
 
-// targets are where the nodes of a Service receive traffic. Where not all of them can, those that do already come first.
-func (s settings) targets(service *v1.Service, receivers []receiver, current map[target]bool) (list []target, left int) {
+// targets returns the members' targets, and how many do not fit into a pool. Existing members take precedence.
+func (s settings) targets(service *v1.Service, receivers []receiver, current map[target]bool) (list []target, dropped int) {
 	byZone := map[string][]target{}
 	for _, m := range receivers {
 		if zone := zoneOf(m.node); !slices.Contains(byZone[zone], m.target) {
@@ -293,23 +291,23 @@ func (s settings) targets(service *v1.Service, receivers []receiver, current map
 	slices.SortFunc(list, order)
 	list = slices.Compact(list)
 	if len(list) > ibmlimits.Members.Max {
-		left = len(list) - ibmlimits.Members.Max
+		dropped = len(list) - ibmlimits.Members.Max
 		list = list[:ibmlimits.Members.Max]
 	}
 	slices.SortFunc(list, func(a, b target) int { return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.ID, b.ID)) })
-	return list, left
+	return list, dropped
 }
 
-// portPool is a pool that is there for a port; nil where there is none.
+// portPool is a port with its existing pool and listener, or nil.
 type portPool struct {
 	port
 	pool     *pool
 	listener *listener
 }
 
-// assignPools finds the pool and the listener of each port, and what belongs to none. A pool is known by its name, or else by the protocol
-// and port in it, or else, where somebody has renamed it, by the listener that it serves.
-func assignPools(d *details, ports []port) (list []portPool, pools []pool, listeners []listener) {
+// assignPools finds each port's pool and listener, and returns the surplus ones. A pool is found by its name, by the protocol and port in
+// its name, or by its listener.
+func assignPools(d *parts, ports []port) (list []portPool, pools []pool, listeners []listener) {
 	taken := map[string]bool{}
 	list = make([]portPool, len(ports))
 	find := func(n int, is func(pool) bool) {
@@ -326,10 +324,10 @@ func assignPools(d *details, ports []port) (list []portPool, pools []pool, liste
 		}
 	}
 	for n, p := range ports {
-		find(n, func(o pool) bool { return o.Name == p.pool() })
+		find(n, func(o pool) bool { return o.Name == p.poolName() })
 	}
 	for n, p := range ports {
-		front := p.pool()[:strings.LastIndex(p.pool(), "-")+1]
+		front := p.poolName()[:strings.LastIndex(p.poolName(), "-")+1]
 		find(n, func(o pool) bool {
 			return strings.HasPrefix(o.Name, front) && !strings.Contains(o.Name[len(front):], "-")
 		})
@@ -345,7 +343,7 @@ func assignPools(d *details, ports []port) (list []portPool, pools []pool, liste
 	return list, pools, listeners
 }
 
-// servesAny reports whether listeners lead to a pool, less those that go.
+// servesAny reports whether a listener that stays leads to a pool.
 func (p pool) servesAny(all, going []listener) bool {
 	return slices.ContainsFunc(all, func(l listener) bool {
 		return l.Pool != nil && l.Pool.ID == p.ID && !slices.ContainsFunc(going, func(g listener) bool { return g.ID == l.ID })
@@ -358,8 +356,8 @@ type step struct {
 	detach bool
 }
 
-// orderSteps are ports in an order in which each listener can get its pool, as they are where nothing stands in the way: no two listeners
-// may have one pool. Where somebody made them change pools in a circle, one of them has none for a while.
+// orderSteps orders the ports so that each listener can get its pool: two listeners may not share one. If they exchange pools in a circle,
+// one listener is detached first.
 func orderSteps(list []portPool) (steps []step) {
 	pending := slices.Clone(list)
 	for len(pending) > 0 {
@@ -378,13 +376,13 @@ func orderSteps(list []portPool) (steps []step) {
 	return steps
 }
 
-// waitsFor reports whether the listener of another port has the pool of this one.
+// waitsFor reports whether another port's listener still has this port's pool.
 func (p portPool) waitsFor(o portPool) bool {
 	return p.pool != nil && p.key() != o.key() && o.listener != nil && o.listener.Pool != nil && o.listener.Pool.ID == p.pool.ID
 }
 
-// currentTargets are the targets of the members that there are.
-func currentTargets(d *details) map[target]bool {
+// currentTargets returns the targets of existing members.
+func currentTargets(d *parts) map[target]bool {
 	set := map[target]bool{}
 	if d != nil {
 		for _, p := range d.pools {
@@ -396,8 +394,7 @@ func currentTargets(d *details) map[target]bool {
 	return set
 }
 
-// subnetsFor are the subnets of a new load balancer, by ID: those of the annotation, or else those of the cluster, in the order of the
-// settings, in the zone that is asked for.
+// subnetsFor returns the IDs of a new load balancer's subnets: those of the annotation, or else the cluster's in the requested zone.
 func (s settings) subnetsFor(all []subnet, names []string) ([]string, error) {
 	if s.Subnets != "" {
 		return s.namedSubnets(all, names)
@@ -417,7 +414,7 @@ func (s settings) subnetsFor(all []subnet, names []string) ([]string, error) {
 	return ids, nil
 }
 
-// clusterSubnets are those of the settings, by their whole names.
+// clusterSubnets returns the configured subnets, in that order.
 func clusterSubnets(all []subnet, names []string) []subnet {
 	var list []subnet
 	for _, name := range names {
@@ -447,13 +444,13 @@ func (s settings) namedSubnets(all []subnet, names []string) ([]string, error) {
 	return ids, nil
 }
 
-// usualIdle is the idle timeout that listeners have where nobody asks for another one.
-const usualIdle = 50
+// defaultIdle is IBM Cloud's idle timeout of listeners.
+const defaultIdle = 50
 
-// idleTimeout is the idle timeout that a listener is to have; 0 leaves it as it is.
+// idleTimeout returns the idle timeout of listeners; 0 leaves it as it is.
 func (s settings) idleTimeout() int {
 	if s.Idle == 0 && s.isRecorded(annotationIdle) {
-		return usualIdle
+		return defaultIdle
 	}
 	return s.Idle
 }

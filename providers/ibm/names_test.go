@@ -447,7 +447,7 @@ func TestNameOfAnothersService(t *testing.T) {
 // cluster has: what another Service shows is its own.
 func TestCutNameAdopted(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("c", longestCluster)
+	long := strings.Repeat("c", maxClusterLength)
 	inWorld(t, 1, 0, func(file string) string {
 		return strings.Replace(file, "clusterID = "+ibmsim.Cluster, "clusterID = "+long, 1)
 	}, func(w *world) {
@@ -477,7 +477,7 @@ func TestNamesOfOthers(t *testing.T) {
 	s := conformance.Service("web", nil)
 	for name, want := range map[string]bool{
 		ownName("ocp4", s): true, ownName("a-b-c", s): true, ownName(strings.Repeat("c", 30), s): true,
-		ownName(strings.Repeat("c", longestCluster), s): true,
+		ownName(strings.Repeat("c", maxClusterLength), s): true,
 		"shop": false, "kube-shop": false, "kube-shop-cafe": false, "kube-shop-2024": false, "my-" + ownName("ocp4", s): false,
 	} {
 		assert.Equal(t, want, isControllerName(name), name)

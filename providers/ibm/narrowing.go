@@ -11,12 +11,12 @@ import (
 	kitsources "github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 )
 
-// This file shuts out whom a Service no longer lets in, before anything else of it is read or changed.
+// This file shuts out clients that a Service no longer allows, before other changes.
 
 var _ services.Narrower[observed] = (*reconciler)(nil)
 
-// Narrowing implements services.Narrower: in the rules of the Service's own security group, or by such a group instead of others that are
-// not asked for.
+// Narrowing implements services.Narrower, in the Service's own security group. It creates that group unless the
+// user names or named others.
 func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o observed) ([]change, error) {
 	asked, _ := kitsources.Parse(kitsources.Field, req.Service.Spec.LoadBalancerSourceRanges)
 	if !asked.Restricts() || !o.lb.filtersByOwnGroup(groupName(r.api.config.Cluster, req.Service), o.settings) {
@@ -25,29 +25,29 @@ func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o obse
 	return r.security.narrow(ctx, req, o, asked.Families(true, false))
 }
 
-// narrow returns the changes after which a load balancer lets in only who is asked for and was let in before.
+// narrow returns the changes after which a load balancer admits only clients that are allowed and were admitted before.
 func (sg *securityGroups) narrow(ctx context.Context, req services.Request, o observed, asked kitsources.Set) ([]change, error) {
 	s, name := o.settings, groupName(sg.api.config.Cluster, req.Service)
 	query := inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge}
-	have, err := sg.find(ctx, req.Service, s, o.lb, query)
+	have, err := sg.findOwn(ctx, req.Service, s, o.lb, query)
 	if err != nil || have == nil && s.Groups != "" {
 		return nil, err
 	}
-	a := access{name: name, have: have, groups: []reference{{Name: name}}}
+	a := access{name: name, own: have, wanted: []reference{{Name: name}}}
 	if have != nil {
-		a.groups[0].ID = have.ID
+		a.wanted[0].ID = have.ID
 	}
-	if a.has, err = sg.groupsOf(ctx, o.lb, a.groups); err != nil {
+	if a.attached, err = sg.groupsOf(ctx, o.lb, a.wanted); err != nil {
 		return nil, err
 	}
 	if s.Groups != "" {
-		a.groups = a.has // it has these until it can have those that are asked for
+		a.wanted = a.attached // until the requested groups are attached
 	}
-	before, err := sg.rulesOf(ctx, a.has, have, query)
+	before, err := sg.rulesOf(ctx, a.attached, have, query)
 	if err != nil {
 		return nil, err
 	}
-	own := len(a.has) == 1 && have != nil
+	own := len(a.attached) == 1 && have != nil
 	ports := s.ports(req.Service, o.lb.isNetwork())
 	served := ports
 	if !own {
@@ -69,8 +69,8 @@ func (sg *securityGroups) narrow(ctx context.Context, req services.Request, o ob
 	return sg.narrowing(a), nil
 }
 
-// wholeRules are all that a Service asks for, or the narrowed ones where those cannot be told, are too many, or are about former ports,
-// too, which are served until they go.
+// wholeRules returns the rules of the whole Service, or the narrowed ones if these cannot be computed, are too many, or if former ports are
+// still served.
 func wholeRules(req services.Request, ports []port, narrowed []rule) []rule {
 	networks, err := sources(req.Service)
 	former := slices.ContainsFunc(narrowed, func(r rule) bool {
@@ -84,13 +84,13 @@ func wholeRules(req services.Request, ports []port, narrowed []rule) []rule {
 	return narrowed
 }
 
-// filtersByOwnGroup reports whether rules of a security group of the Service say who may connect. Of groups that were named before,
-// nothing tells whether they let more in.
+// filtersByOwnGroup reports whether the Service's own security group can decide who connects. It is unknown what groups that the user named
+// before admit.
 func (lb *loadBalancer) filtersByOwnGroup(name string, s settings) bool {
 	return lb != nil && lb.takesGroups() == nil && (lb.hasGroup(name) || s.Groups == "" && !s.isRecorded(annotationGroups))
 }
 
-// rulesOf are those of the groups that a load balancer has.
+// rulesOf returns the rules of attached groups.
 func (sg *securityGroups) rulesOf(ctx context.Context, has []reference, own *securityGroup, q inventory.Query) (list []rule, err error) {
 	for _, n := range has {
 		if own != nil && own.ID == n.ID {
@@ -106,16 +106,16 @@ func (sg *securityGroups) rulesOf(ctx context.Context, has []reference, own *sec
 	return list, nil
 }
 
-// addServedPorts adds to ports those that a load balancer still serves, or, where they cannot be read, those that rules are about.
+// addServedPorts adds ports that a load balancer still serves; if they cannot be read, the ports of rules.
 func (sg *securityGroups) addServedPorts(ctx context.Context, ports []port, lb *loadBalancer, rules []rule) []port {
-	var served []key
+	var served []portKey
 	if _, parts, err := sg.partsOf(ctx, lb); err == nil {
 		for _, l := range parts.listeners {
 			served = append(served, l.key())
 		}
 	} else {
 		for _, one := range rules {
-			served = append(served, key{protocolTCP, one.PortMin, one.PortMax}, key{protocolUDP, one.PortMin, one.PortMax})
+			served = append(served, portKey{protocolTCP, one.PortMin, one.PortMax}, portKey{protocolUDP, one.PortMin, one.PortMax})
 		}
 	}
 	for _, k := range served {
@@ -126,8 +126,8 @@ func (sg *securityGroups) addServedPorts(ctx context.Context, ports []port, lb *
 	return ports
 }
 
-// narrowRules are the rules of a Service's own group that let in nobody new, and whether that shuts anybody out, as it does where others
-// than the own group decided before.
+// narrowRules returns rules for the Service's own group that admit no new client, and whether they shut anybody out. Replacing other groups
+// counts as that.
 func narrowRules(before []rule, ports []port, asked kitsources.Set, own bool) (after []rule, narrower bool) {
 	if !own {
 		for _, p := range ports {
@@ -154,7 +154,7 @@ func narrowRules(before []rule, ports []port, asked kitsources.Set, own bool) (a
 		switch {
 		case r.Direction == outbound:
 			after = append(after, r)
-		case !is: // which only somebody else makes there
+		case !is: // created by somebody else
 			narrower = true
 		default:
 			if from[k] == nil {
@@ -171,13 +171,13 @@ func narrowRules(before []rule, ports []port, asked kitsources.Set, own bool) (a
 	return after[:min(len(after), ibmlimits.Rules.Max)], narrower
 }
 
-// network is the one that an inbound rule lets in; false where it is about something else.
+// network returns the network that an inbound rule admits; false for other rules.
 func (r rule) network() (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(r.normalize().Remote.CIDR)
 	return p.Masked(), err == nil && r.Direction == inbound
 }
 
-// rulesOn let networks reach ports.
+// rulesOn returns rules that let networks reach ports.
 func rulesOn(ports []port, networks []netip.Prefix) (list []rule) {
 	var texts []string
 	for _, n := range networks {
@@ -187,14 +187,14 @@ func rulesOn(ports []port, networks []netip.Prefix) (list []rule) {
 	return clientRules(ports, slices.Compact(texts))
 }
 
-// narrowing are the changes after which a load balancer has a group of its own with these rules, and no other one.
+// narrowing returns the changes after which a load balancer has only a group of its own with these rules.
 func (sg *securityGroups) narrowing(a access) []change {
 	d := desired{access: a}
-	list := sg.accessBefore(d)
-	if a.have != nil {
+	list := sg.ownGroupChanges(d)
+	if a.own != nil {
 		if bindings := sg.bindings(d); len(bindings) > 0 {
 			list = append(list, bindings...)
-			return []change{sequence(list[0], list[1:])} // without its rules the group would let nobody in
+			return []change{sequence(list[0], list[1:])} // without its rules the group would admit nobody
 		}
 		return list
 	}
@@ -211,14 +211,14 @@ func (sg *securityGroups) narrowing(a access) []change {
 			return o, err
 		}
 		own := a
-		own.have, own.groups = made, []reference{{ID: made.ID, Name: made.Name}}
+		own.own, own.wanted = made, []reference{{ID: made.ID, Name: made.Name}}
 		bindings := sg.bindings(desired{access: own})
 		return sequence(bindings[0], bindings[1:]).Make(ctx, req, o)
 	}
 	return []change{creation}
 }
 
-// sequence is one change that makes several, each only after the one before it: a load balancer never has no group.
+// sequence combines changes into one that stops at the first error.
 func sequence(first change, others []change) change {
 	begin := first.Make
 	first.Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {

@@ -40,7 +40,7 @@ type Config struct {
 
 	// Credential is the current API key, from its file or its variable. An unexported field would be printed.
 	Credential schema.Secret
-	dropped    ignoredSettings
+	ignored    ignoredSettings
 }
 
 // ignoredSettings are settings that are accepted and only cause a warning or a refusal.
@@ -55,7 +55,7 @@ var powerKeys = [6]string{"powerVSCloudInstanceID", "powerVSCloudInstanceName", 
 // checkPowerVS reports settings for nodes on Power Virtual Server: a workspace, its region and its zone. Installers write the keys without
 // values if there are none.
 func (c *Config) checkPowerVS() error {
-	p := c.dropped.power
+	p := c.ignored.power
 	if (p[0] == "" && p[1] == "") || p[2] == "" || p[3] == "" {
 		return nil
 	}
@@ -83,12 +83,12 @@ const (
 	// defaultTokenFile is the token file of a service account that is linked to a trusted profile.
 	defaultTokenFile = "/var/run/secrets/tokens/sa-token" //nolint:gosec // a path
 
-	// longestCluster is the longest cluster ID with which names of load balancers still contain a part of their Service.
-	longestCluster = 56
-	// riskyCluster is the length of a cluster ID beyond which two Services may get the same name.
-	riskyCluster = 41
+	// maxClusterLength is the longest cluster ID with which names of load balancers still contain a part of their Service.
+	maxClusterLength = 56
+	// riskyClusterLength is the length of a cluster ID beyond which two Services may get the same name.
+	riskyClusterLength = 41
 
-	missing      = "is required and is not set"
+	notSet       = "is required and is not set"
 	compatible   = "Accepted for compatibility, without effect: "
 	classicAlone = compatible + "it belongs to classic infrastructure."
 )
@@ -108,7 +108,7 @@ func ineffective(key, why string) option {
 
 func powerOption(n int) option {
 	return text("[provider] "+powerKeys[n], "Not served yet: it belongs to nodes on Power Virtual Server. A workspace with its region and zone is refused.",
-		func(c *Config) *string { return &c.dropped.power[n] }, nil)
+		func(c *Config) *string { return &c.ignored.power[n] }, nil)
 }
 
 func endpoint(key, help string, at func(*Config) *string) option {
@@ -160,7 +160,7 @@ var Options = schema.Options[Config]{
 		FileKey: "[kubernetes] set-network-unavailable", Spec: schema.Spec{Default: "false", Help: "Give each new Node the condition NetworkUnavailable, which its network plug-in takes away, as Calico does."},
 	}),
 	text("[kubernetes] cniProvider", "Network plug-in: OVNKubernetes turns set-network-unavailable off.", func(c *Config) *string { return &c.CNI }, nil),
-	schema.StringOption(func(c *Config) *string { return &c.dropped.kubeconfig }, row{
+	schema.StringOption(func(c *Config) *string { return &c.ignored.kubeconfig }, row{
 		FileKey: "[kubernetes] config-file", Spec: schema.Spec{Help: compatible + "--kubeconfig names the file."},
 	}),
 	text("[kubernetes] calico-datastore", classicAlone, nil, nil),
@@ -232,12 +232,12 @@ func (c *Config) check() error {
 		{keyVPC, c.VPC},
 	} {
 		if required.value == "" {
-			problems = append(problems, schema.BlameKey(required.key, "", missing))
+			problems = append(problems, schema.BlameKey(required.key, "", notSet))
 		}
 	}
-	if len(c.Cluster) > longestCluster {
+	if len(c.Cluster) > maxClusterLength {
 		problems = append(problems, schema.BlameKey(keyCluster, c.Cluster, fmt.Sprintf(
-			"is longer than %d characters, so that the names of load balancers, of 63 at most, could not tell Services apart", longestCluster)))
+			"is longer than %d characters, so that the names of load balancers, of 63 at most, could not tell Services apart", maxClusterLength)))
 	}
 	return errors.Join(append(problems, c.checkPowerVS())...)
 }
@@ -257,21 +257,21 @@ func (c *Config) readKey() error {
 	if c.KeyFile != "" {
 		read, err := schema.NewSecretFile(c.KeyFile)
 		if err != nil {
-			return elsewhere(c.KeyFile, "cannot be read: "+err.Error())
+			return credentialProblem(c.KeyFile, "cannot be read: "+err.Error())
 		}
 		c.Credential = read
 	}
 	if c.Credential.IsZero() {
-		return elsewhere("", missing)
+		return credentialProblem("", notSet)
 	}
 	if err := checkKey(c.Credential.Reveal()); err != nil {
-		return elsewhere("", err.Error())
+		return credentialProblem("", err.Error())
 	}
 	return nil
 }
 
-// elsewhere returns a fault of the credential, which is in a file of its own or in the environment.
-func elsewhere(value, reason string) error {
+// credentialProblem returns a fault of the credential, which is in a file of its own or in the environment.
+func credentialProblem(value, reason string) error {
 	return &schema.Problem{Place: "key " + keyCredentials + " of the cloud config", Value: value, Reason: reason}
 }
 
@@ -292,10 +292,10 @@ func (c *Config) warnings() error {
 	warn := func(key, value, reason string) {
 		list = append(list, &schema.Problem{Place: "key " + key + " of the cloud config", Value: value, Reason: reason, Warning: true, InFile: true})
 	}
-	if c.dropped.kubeconfig != "" {
-		warn("[kubernetes] config-file", c.dropped.kubeconfig, "has no effect: --kubeconfig names the file")
+	if c.ignored.kubeconfig != "" {
+		warn("[kubernetes] config-file", c.ignored.kubeconfig, "has no effect: --kubeconfig names the file")
 	}
-	if n := len(c.Cluster); n >= riskyCluster && n <= longestCluster {
+	if n := len(c.Cluster); n >= riskyClusterLength && n <= maxClusterLength {
 		warn(keyCluster, c.Cluster, fmt.Sprintf("leaves %d characters of the UID of a Service in the names of load balancers", 63-len("kube--")-n))
 	}
 	return errors.Join(list...)

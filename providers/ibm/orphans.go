@@ -15,17 +15,17 @@ import (
 
 var _ contract.OrphanFinder = (*cloud)(nil)
 
-// Orphans implements contract.OrphanFinder: load balancers in the VPC of the cluster whose names are exactly those that the cluster's
-// Services have, of which no Service is left. A name that was cut, or that only begins like ours, is none.
+// Orphans implements contract.OrphanFinder: load balancers in the cluster's VPC whose name holds the whole UID of a missing Service. A
+// truncated name proves nothing.
 func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
 	r := c.reconciler
-	all, err := r.known.All(ctx, inventory.Query{})
+	all, err := r.loadBalancers.All(ctx, inventory.Query{})
 	if err != nil {
 		return nil, err
 	}
 	orphans := []contract.Orphan{}
 	for _, lb := range all {
-		if !r.finder.made.MatchString(lb.Name) || lb.Provisioning == stateDeleting ||
+		if !r.finder.ownForm.MatchString(lb.Name) || lb.Provisioning == stateDeleting ||
 			slices.ContainsFunc(list, func(s *v1.Service) bool { return r.finder.holds(s, lb) }) {
 			continue
 		}
@@ -42,18 +42,18 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 
 const groupKind = "security group"
 
-// orphanGroups adds the security groups of Services that are gone, which nothing has any more. Where the name of a group does not hold the
-// whole ID of the cluster, it may be another cluster's.
+// orphanGroups adds unused security groups of missing Services. If their names do not hold the cluster's whole ID, they may be another
+// cluster's.
 func (r *reconciler) orphanGroups(ctx context.Context, list []*v1.Service, orphans []contract.Orphan) ([]contract.Orphan, error) {
 	if len(r.api.config.Cluster) > maxClusterInGroup() {
 		return orphans, nil
 	}
 	all, err := r.groups.All(ctx, inventory.Query{})
 	if errors.Is(err, cloudapi.ErrUnauthorized) {
-		return orphans, nil // a credential that may not look at groups has made none
+		return orphans, nil // a credential that may not read groups has created none
 	}
 	for _, g := range all {
-		if r.finder.made.MatchString(g.Name) && len(g.Targets) == 0 &&
+		if r.finder.ownForm.MatchString(g.Name) && len(g.Targets) == 0 &&
 			!slices.ContainsFunc(all, func(o securityGroup) bool { return o.refersTo(g.ID) }) &&
 			!slices.ContainsFunc(list, func(s *v1.Service) bool { return g.Name == groupName(r.api.config.Cluster, s) }) {
 			orphans = append(orphans, contract.Orphan{Kind: groupKind, ID: g.ID, Name: g.Name})
@@ -62,7 +62,7 @@ func (r *reconciler) orphanGroups(ctx context.Context, list []*v1.Service, orpha
 	return orphans, err
 }
 
-// DeleteOrphan implements contract.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now.
+// DeleteOrphan implements contract.OrphanFinder. It checks again, because the list may be outdated.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err := c.reconciler.finder.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
 		return err

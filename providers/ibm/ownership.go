@@ -20,14 +20,14 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// This file finds the load balancer of a Service, and tells whether it is the Service's.
+// This file finds the load balancer of a Service, and decides whether it is the Service's.
 
-// Observe finds the load balancer by its name, in the VPC of the cluster: other VPCs may have one of the same name. That there is none is
-// believed only of a credential that still sees the VPC.
+// Observe finds the load balancer by its name, in the VPC of the cluster: other VPCs may have one of the same name. It counts as missing
+// only if the credential still sees the VPC.
 func (r *reconciler) Observe(ctx context.Context, req services.Request) (observed, error) {
 	deletes := req.Purpose == services.Delete
 	o, err := r.finder.observe(ctx, req, deletes || req.Purpose == services.Lookup)
-	if err == nil && (deletes || req.Purpose == services.Lookup && o.lb == nil) { // the deletion follows a look that finds a load balancer
+	if err == nil && (deletes || req.Purpose == services.Lookup && o.lb == nil) { // a lookup that finds a load balancer precedes its deletion
 		o.group, err = r.security.findToDelete(ctx, req.Service, o.settings)
 	}
 	return o, err
@@ -46,9 +46,9 @@ func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o obs
 		return observed{}, nil, err
 	}
 	if decision.Verdict == ownership.Adopted || o.settings.isRecorded(recordAdopted+o.lb.ID) {
-		r.kept.Store(o.lb.ID, struct{}{})
+		r.adopted.Store(o.lb.ID, struct{}{})
 	}
-	_, kept := r.kept.Load(o.lb.ID)
+	_, kept := r.adopted.Load(o.lb.ID)
 	o.deletable = decision.Deletable && !kept
 	refused := decision.Verdict == ownership.Refused
 	wants := req.Purpose == services.Ensure || req.Purpose == services.Plan
@@ -56,11 +56,11 @@ func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o obs
 	case refused && wants:
 		return observed{}, services.Refused(req.Service, decision), decision.Err()
 	case refused && decision.Owner == nil:
-		return observed{settings: o.settings, group: o.group, left: o.left, unproved: o.lb, foreign: true}, nil, nil
+		return observed{settings: o.settings, group: o.group, former: o.former, unproved: o.lb, foreign: true}, nil, nil
 	case refused:
-		return observed{settings: o.settings, group: o.group, left: o.left, foreign: true}, nil, nil
+		return observed{settings: o.settings, group: o.group, former: o.former, foreign: true}, nil, nil
 	case decision.Verdict == ownership.Owned:
-		r.finder.proved.Store(o.lb.ID, req.Service.UID)
+		r.finder.ownerUIDs.Store(o.lb.ID, req.Service.UID)
 	}
 	if req.Purpose == services.Plan {
 		o.lb, o.parts, err = r.partsOf(ctx, o.lb)
@@ -68,28 +68,27 @@ func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o obs
 	return o, nil, err
 }
 
-// finder finds load balancers, and knows whose they are.
+// finder finds load balancers and their owners.
 type finder struct {
-	*balancers
+	*reader
 	records *records
 	adopt   registry.Adoption
 	cluster ownership.Cluster
-	// made are the whole names of load balancers of Services of this cluster, alike those that were cut as well.
-	made, alike *regexp.Regexp
-	// proved are the UIDs of the Services whose load balancers this process has made, or seen to be theirs, by the ID of the load
-	// balancer: Kubernetes takes away what shows it when a Service becomes one of another type.
-	proved sync.Map
-	// deleted are the host names of load balancers that this process deleted.
-	deleted sync.Map
+	// ownForm matches the names of this cluster's load balancers that hold a whole UID, ownOrCutForm also those that were truncated.
+	ownForm, ownOrCutForm *regexp.Regexp
+	// ownerUIDs are UIDs of Services by the ID of their proved load balancer: Kubernetes removes the evidence when a Service changes its type.
+	ownerUIDs sync.Map
+	// deletedHostnames are of load balancers that this process deleted.
+	deletedHostnames sync.Map
 }
 
-// observe finds the load balancer; goes says that the Service goes.
-func (f *finder) observe(ctx context.Context, req services.Request, goes bool) (o observed, err error) {
+// observe finds the load balancer, and for a deletion also those that the Service had before.
+func (f *finder) observe(ctx context.Context, req services.Request, deletion bool) (o observed, err error) {
 	o.settings, _, _ = parseSettings(req.Service) // Validate tells of faults; they hinder neither a deletion nor nodes
-	found, err := f.known.Find(ctx, indexName, f.records.name(req.Cluster, req.Service),
+	found, err := f.loadBalancers.Find(ctx, indexName, f.records.name(req.Cluster, req.Service),
 		inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
-	if err == nil && goes {
-		o.left, err = f.formerLoadBalancers(ctx, req.Service, true)
+	if err == nil && deletion {
+		o.former, err = f.formerLoadBalancers(ctx, req.Service, true)
 	}
 	if err != nil {
 		return o, err
@@ -110,16 +109,16 @@ func (f *finder) observe(ctx context.Context, req services.Request, goes bool) (
 		}
 	}
 	age := observedMaxAge
-	if goes {
+	if deletion {
 		age = 0
-		o.missing = f.missingNames(req.Service)
+		o.missingHostnames = f.missingHostnames(req.Service)
 	}
 	return o, f.instances.seesVPC(ctx, age)
 }
 
-// readDeleting looks at a load balancer that is being deleted: nil is one that has gone.
+// readDeleting reads a load balancer that is being deleted again; nil if it is gone.
 func (f *finder) readDeleting(ctx context.Context, req services.Request, lb *loadBalancer) (*loadBalancer, error) {
-	now, err := f.known.Get(ctx, lb.ID, inventory.Query{})
+	now, err := f.loadBalancers.Get(ctx, lb.ID, inventory.Query{})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		return nil, nil //nolint:nilnil // nil is a load balancer that does not exist
@@ -131,18 +130,18 @@ func (f *finder) readDeleting(ctx context.Context, req services.Request, lb *loa
 	return now, nil
 }
 
-// rules decide whose a load balancer is, by its name alone: it takes no mark. A name that was cut so far that others may have it counts
-// together with the host name in the status, or with the nodes behind it. What has a name that an annotation chooses may be anybody's.
+// rules decide the owner by the load balancer's name, because it takes no mark. A truncated name needs further evidence: the host name in
+// the status, or the nodes behind it.
 func (f *finder) rules(lb *loadBalancer) ownership.Rules {
-	whole := ibmlimits.Name.Max-len(namePrefix)-1-len(f.api.config.Cluster) >= leastUID
+	whole := ibmlimits.Name.Max-len(namePrefix)-1-len(f.api.config.Cluster) >= minUIDDigits
 	names := func(s *v1.Service) []string { return []string{ownName(f.api.config.Cluster, s)} }
 	rules := ownership.Rules{
-		Adopt: f.adopt, Unmarked: true, Made: f.alike.MatchString,
+		Adopt: f.adopt, Unmarked: true, Made: f.ownOrCutForm.MatchString,
 		Chosen:   func(s *v1.Service) []string { return words(f.records.chosenName(s)) },
 		Recorded: func(s *v1.Service) bool { return slices.Contains(f.records.madeNames(s), f.records.chosenName(s)) },
 		Proved:   func(s *v1.Service) bool { return f.records.proves(s, lb) }, Copied: f.records.isCopied,
 		Names: func(s *v1.Service) (list []string) {
-			if uid, known := f.proved.Load(lb.ID); known && uid == s.UID {
+			if uid, known := f.ownerUIDs.Load(lb.ID); known && uid == s.UID {
 				list = append(list, lb.Name)
 			}
 			if whole {
@@ -161,8 +160,8 @@ func objectOf(lb *loadBalancer) ownership.Object {
 	return ownership.Object{Title: "load balancer " + lb.Name, ID: lb.ID, Name: lb.Name, Addresses: []string{lb.Hostname}}
 }
 
-// targets are the members of a load balancer, as far as they tell whose it is: those on node ports of a Service, or on those that it had,
-// which lead to what the instances of this cluster's nodes have. What a Node says of itself proves nothing.
+// targets returns the members as evidence of ownership: those at the Service's node ports on instances of this cluster's nodes. A Node's
+// own report proves nothing.
 func (f *finder) targets(ctx context.Context, req services.Request, lb *loadBalancer) (t ownership.Targets, err error) {
 	lb, d, err := f.partsOf(ctx, lb)
 	if err != nil {
@@ -173,12 +172,12 @@ func (f *finder) targets(ctx context.Context, req services.Request, lb *loadBala
 		return t, err
 	}
 	nodes, all, members := map[target]bool{}, slices.Concat(req.Nodes, f.instances.nodes.Nodes()), currentTargets(d)
-	// That something of before the records leads to somebody else's nodes alone is also believed of what the Nodes say.
-	told := slices.ContainsFunc(all, func(n *v1.Node) bool { return members[reportedTarget(n, lb.isNetwork())] })
-	if told && shows(req.Service, lb) {
+	// A load balancer from before the records is no stranger's if the Nodes themselves report its members.
+	reported := slices.ContainsFunc(all, func(n *v1.Node) bool { return members[reportedTarget(n, lb.isNetwork())] })
+	if reported && statusShows(req.Service, lb) {
 		return t, nil
 	}
-	t.Strange = !told && len(members) > 0
+	t.Strange = !reported && len(members) > 0
 	for _, n := range all {
 		if !f.api.config.OwnWorkers() {
 			break
@@ -208,10 +207,9 @@ func (f *finder) targets(ctx context.Context, req services.Request, lb *loadBala
 // poolForm is that of the names that controllers give to pools: protocol, port or ports, and node port.
 var poolForm = regexp.MustCompile(`^(tcp|udp)-([0-9]+)(?:x[0-9]+)?-([0-9]+)$`)
 
-// isMadeFor reports whether pools are what a controller makes for a Service: each has the name of a port and of the node port that all its
-// members have, at least one of them of the Service, and no node port is another Service's. Kubernetes takes the node ports from a Service
-// that becomes one of another type.
-func isMadeFor(service *v1.Service, others []*v1.Service, d *details) bool {
+// isMadeFor reports whether a controller created the pools for a Service: each name has the node port of all its members, which no other
+// Service has, and one is of this Service. A Service that changes its type loses its node ports.
+func isMadeFor(service *v1.Service, others []*v1.Service, d *parts) bool {
 	own := false
 	for _, p := range d.pools {
 		name := poolForm.FindStringSubmatch(p.Name)
@@ -234,20 +232,20 @@ func isMadeFor(service *v1.Service, others []*v1.Service, d *details) bool {
 	return own
 }
 
-// shows reports whether the status of a Service shows a load balancer.
-func shows(service *v1.Service, lb *loadBalancer) bool {
+// statusShows reports whether the Service's status has the host name of a load balancer.
+func statusShows(service *v1.Service, lb *loadBalancer) bool {
 	return slices.ContainsFunc(service.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool {
 		return in.Hostname != "" && strings.EqualFold(in.Hostname, lb.Hostname)
 	})
 }
 
-// missingNames are host names that the status of a Service shows, and no load balancer has, nor had before this process deleted it. That
-// somebody deleted it by hand is one reason; that the credential may not see load balancers any more is another, and no answer tells.
-func (f *finder) missingNames(service *v1.Service) (names []string) {
-	all := f.known.PeekAll()
+// missingHostnames returns host names in the Service's status that no visible load balancer has: somebody deleted it by hand, or the
+// credential may no longer see it.
+func (f *finder) missingHostnames(service *v1.Service) (names []string) {
+	all := f.loadBalancers.PeekAll()
 	for _, in := range service.Status.LoadBalancer.Ingress {
 		name := strings.ToLower(in.Hostname)
-		_, deleted := f.deleted.Load(name)
+		_, deleted := f.deletedHostnames.Load(name)
 		if name != "" && !deleted && !slices.ContainsFunc(all, func(lb *loadBalancer) bool { return strings.EqualFold(lb.Hostname, name) }) {
 			names = append(names, name)
 		}
@@ -255,15 +253,15 @@ func (f *finder) missingNames(service *v1.Service) (names []string) {
 	return names
 }
 
-// formerLoadBalancers are load balancers in the VPC that a Service had under other names: its status or its record tells, or, where own is
-// set, the name that holds its UID. What another Service has is not among them.
+// formerLoadBalancers returns load balancers that a Service had under other names, by its status, its record or, with own, the name that
+// holds its UID.
 func (f *finder) formerLoadBalancers(ctx context.Context, service *v1.Service, own bool) (list []*loadBalancer, err error) {
 	names := f.records.madeNames(service)
-	if own && f.made.MatchString(ownName(f.api.config.Cluster, service)) {
+	if own && f.ownForm.MatchString(ownName(f.api.config.Cluster, service)) {
 		names = append(names, ownName(f.api.config.Cluster, service))
 	}
-	for _, lb := range f.known.PeekAll() {
-		had := slices.Contains(names, lb.Name) || shows(service, lb)
+	for _, lb := range f.loadBalancers.PeekAll() {
+		had := slices.Contains(names, lb.Name) || statusShows(service, lb)
 		if !had || lb.Name == f.records.name("", service) || lb.Provisioning == stateDeleting {
 			continue
 		}
@@ -283,20 +281,20 @@ func (f *finder) formerLoadBalancers(ctx context.Context, service *v1.Service, o
 	return list, nil
 }
 
-// holds reports whether a Service has a load balancer, or may: whatever its annotations say, the name of one holds its UID.
+// holds reports whether a Service has a load balancer, or may have it: its annotations may hide the name that holds its UID.
 func (f *finder) holds(s *v1.Service, lb *loadBalancer) bool {
 	return lb.Name == ownName(f.api.config.Cluster, s) || ownership.Holds(s, objectOf(lb), f.rules(lb))
 }
 
-// findLost tells of what a Service shows, or had, and is not its load balancer any more.
-func (f *finder) findLost(
+// lostFindings reports former load balancers that stay, or a host name in the status that no longer exists.
+func (f *finder) lostFindings(
 	ctx context.Context, service *v1.Service, name string, o observed,
 ) (findings []services.Finding, err error) {
-	left, err := f.formerLoadBalancers(ctx, service, o.lb == nil)
-	for _, lb := range left {
+	former, err := f.formerLoadBalancers(ctx, service, o.lb == nil)
+	for _, lb := range former {
 		findings = append(findings, services.Warning(eventLeft, "load balancer %s (%s) stays, and %s takes its place; delete it if nobody needs it", lb.Name, lb.ID, name))
 	}
-	if err != nil || len(left) > 0 || o.lb != nil {
+	if err != nil || len(former) > 0 || o.lb != nil {
 		return findings, err
 	}
 	for _, in := range service.Status.LoadBalancer.Ingress {

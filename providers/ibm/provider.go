@@ -69,10 +69,10 @@ func buildCloud(_ Config, a *api, in registry.Inputs) (*cloud, error) {
 	return c, nil
 }
 
-// CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
+// CheckAPI implements registry.CloudAPI. Its listing also serves the first questions about nodes.
 func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAPI(ctx) }
 
-// begin makes what the program leads known to the parts.
+// begin passes the clients to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.reconciler.finder.cluster.SetClient(b.Kube)
 	c.reconciler.records.kube = b.Kube
@@ -81,14 +81,14 @@ func (c *cloud) begin(b cloudbase.Begun) {
 	c.watcher.events = b.Events
 }
 
-// inform hands the caches to the parts.
+// inform passes the caches to the parts.
 func (c *cloud) inform(in cloudbase.Informers) {
 	c.instances.nodes.SetLister(in.Nodes().Lister())
 	c.reconciler.finder.cluster.SetServices(in.Services().Lister())
 	in.Run(c.watcher.job(), in.Services().Informer())
 }
 
-// permissions are the rights that the credential needs.
+// permissions lists the rights that the credential needs.
 func permissions() []registry.Permission {
 	return []registry.Permission{
 		{For: "nodes", Needs: []string{"is.instance.instance.list", "is.instance.instance.read"}, Only: "`g2workerServiceAccountID` is `accountID`"},
@@ -104,7 +104,7 @@ func permissions() []registry.Permission {
 	}
 }
 
-// installation says what installing the provider takes.
+// installation describes what an installation needs.
 func installation() registry.Installation {
 	return registry.Installation{
 		Credentials: []registry.Credential{{

@@ -52,7 +52,7 @@ func TestLabelsThatAKubeletSets(t *testing.T) {
 	t.Parallel()
 	inWorld(t, 2, 0, nil, func(w *world) {
 		mine, victim := w.nodes[0], w.nodes[1]
-		_, _, other, _ := parts(victim.Spec.ProviderID)
+		_, _, other, _ := splitProviderID(victim.Spec.ProviderID)
 		lying := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: mine.Name, Labels: map[string]string{
 			labelInternalIP: "10.99.0.1", labelWorker: other, labelType: "bx2-128x512", labelZone: "us-south-3", labelRegion: "eu-de",
 		}}}

@@ -6,7 +6,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -15,8 +14,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
@@ -32,9 +29,8 @@ const recordRanges = "source-ranges"
 // Service; but it is never deleted.
 const recordAdopted = "adopted="
 
-// recordMade precedes the cluster and the name of a load balancer that an annotation chooses. It is written before the creation, and
-// identifies the load balancer together with its parts while the status does not. It names the cluster, because a Service may be restored
-// in another one with its record and status. After the creation, its proof follows.
+// recordMade precedes the cluster and the name of a load balancer whose name an annotation chooses: it is written before the creation. It
+// names the cluster, because a Service may be restored in another one with its record and status.
 const recordMade = "made="
 
 // madeRecord is the record's entry for a load balancer whose name the user chose. cluster is escaped, and proof may be "".
@@ -54,7 +50,7 @@ func madeRecords(service *v1.Service) (list []madeRecord) {
 	return list
 }
 
-// records name the load balancers of Services, and write what was set for these.
+// records write on a Service what was set in the cloud for it, and how its load balancer is named.
 type records struct {
 	config Config
 	// kube writes records; nil writes none.
@@ -101,9 +97,8 @@ func (r *records) isCopied(service *v1.Service) bool {
 		slices.ContainsFunc(madeRecords(service), func(m madeRecord) bool { return m.name == name })
 }
 
-// proof returns the record's evidence that a load balancer was created for the Service. It needs the API key, so that authors of Services
-// can neither invent it nor copy it to another Service. It is "" without a key; after the key has changed it proves nothing, and ownership
-// is decided by the status or by the load balancer's parts.
+// proof returns the record's evidence that a load balancer was created for the Service; "" without an API key. It needs the key, so that
+// authors of Services can neither invent it nor copy it to another Service.
 func (r *records) proof(service *v1.Service, lb *loadBalancer) string {
 	if r.config.Credential.IsZero() {
 		return ""
@@ -190,27 +185,12 @@ func (r *records) note(ctx context.Context, req *services.Request, list []string
 	if text != "" {
 		value = text
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": req.Service.UID, "annotations": map[string]any{annotationRecord: value}}})
-	if err != nil {
-		return fmt.Errorf("recording on the Service what its annotations set: %w", err)
-	}
-	client := r.kube.CoreV1().Services(req.Service.Namespace)
-	stored, err := client.Patch(ctx, req.Service.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if apierrors.IsNotFound(err) && text == "" {
+	err := services.Annotate(ctx, r.kube, req, map[string]any{annotationRecord: value})
+	switch {
+	case apierrors.IsNotFound(err) && text == "":
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return fmt.Errorf("recording on the Service what its annotations set: %w", err)
 	}
-	updated := req.Service.DeepCopy() // the stored object lacks annotations translated from portable ones
-	updated.ResourceVersion = stored.ResourceVersion
-	delete(updated.Annotations, annotationRecord)
-	if text != "" {
-		if updated.Annotations == nil {
-			updated.Annotations = map[string]string{}
-		}
-		updated.Annotations[annotationRecord] = text
-	}
-	req.Service = updated
 	return nil
 }

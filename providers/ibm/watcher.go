@@ -24,16 +24,16 @@ const (
 	monitorTimeout = 2 * time.Minute
 	// statusMissing stands for a load balancer that does not exist.
 	statusMissing = "missing"
-	// The status of a load balancer counts after so many observations in a row; work of the cloud takes minutes.
-	sightings, sightingsOfWork = 2, 3
+	// A status is reported after so many equal observations. Work of the cloud takes minutes.
+	minRepeats, minRepeatsBusy = 2, 3
 )
 
 // lastStatus is the last observed status of a Service's load balancer, and how many times in a row it was observed.
 type lastStatus struct {
 	status string
 	times  int
-	// there is set if a load balancer was observed: a Service that never had one here may be another controller's.
-	there bool
+	// existed is set once a load balancer was observed: a Service that never had one here may be another controller's.
+	existed bool
 }
 
 // watcher watches the load balancers of all Services, in one goroutine.
@@ -62,7 +62,7 @@ func (w *watcher) run(ctx context.Context) error {
 	if len(services) == 0 {
 		return nil
 	}
-	if _, err = w.known.All(ctx, inventory.Query{MaxAge: time.Minute}); err == nil {
+	if _, err = w.loadBalancers.All(ctx, inventory.Query{MaxAge: time.Minute}); err == nil {
 		err = w.instances.seesVPC(ctx, time.Minute)
 	}
 	if err != nil {
@@ -76,7 +76,7 @@ func (w *watcher) run(ctx context.Context) error {
 			return err
 		}
 		before := w.seen[s.UID]
-		after := lastStatus{status: statusMissing, times: 1, there: before.there || lb != nil}
+		after := lastStatus{status: statusMissing, times: 1, existed: before.existed || lb != nil}
 		if lb != nil {
 			after.status = lb.Operating + "/" + lb.Provisioning
 		}
@@ -91,7 +91,7 @@ func (w *watcher) run(ctx context.Context) error {
 
 // find returns the load balancer of a Service; nil is none.
 func (w *watcher) find(ctx context.Context, s *v1.Service) (*loadBalancer, error) {
-	for _, lb := range w.known.PeekIndex(indexName, w.records.name("", s)) {
+	for _, lb := range w.loadBalancers.PeekIndex(indexName, w.records.name("", s)) {
 		if ours, err := w.instances.inVPC(ctx, lb); err != nil || ours {
 			return lb, err
 		}
@@ -101,7 +101,7 @@ func (w *watcher) find(ctx context.Context, s *v1.Service) (*loadBalancer, error
 
 // writeEvents writes an event if a bad status lasts, and when it is good again.
 func (w *watcher) writeEvents(s *v1.Service, lb *loadBalancer, before, after lastStatus) {
-	kind, reason, due := v1.EventTypeWarning, eventVerifying, sightings
+	kind, reason, needed := v1.EventTypeWarning, eventVerifying, minRepeats
 	var text string
 	switch {
 	case lb == nil:
@@ -111,7 +111,7 @@ func (w *watcher) writeEvents(s *v1.Service, lb *loadBalancer, before, after las
 		if before.status == "" || before.status == after.status {
 			return // normal
 		}
-		due = 1
+		needed = 1
 	case lb.Provisioning == stateFailed:
 		text = "has failed; its page in the console, or IBM's support, tells why"
 	case lb.Provisioning == stateMaintenance && lb.Operating != operatingOnline:
@@ -119,10 +119,10 @@ func (w *watcher) writeEvents(s *v1.Service, lb *loadBalancer, before, after las
 	default:
 		text = "is " + after.status
 		if lb.isBusy() {
-			due = sightingsOfWork
+			needed = minRepeatsBusy
 		}
 	}
-	if after.times != due || !after.there || w.events == nil {
+	if after.times != needed || !after.existed || w.events == nil {
 		return
 	}
 	w.events.Event(s, kind, reason, fmt.Sprintf("load balancer %s %s", w.records.name("", s), text))

@@ -92,7 +92,7 @@ type LoadBalancer struct {
 	Provisioning string
 
 	number   int
-	made     bool
+	ready    bool
 	deleting bool
 	// began is when the cloud began to work on it, and busy when that ends.
 	began, busy time.Time
@@ -100,20 +100,20 @@ type LoadBalancer struct {
 
 // balancing holds the simulator's load balancers and security groups.
 type balancing struct {
-	balancers []*LoadBalancer
-	groups    []SecurityGroup
-	lag       time.Duration
-	past      []moment
-	behind    behind
+	loadBalancers []*LoadBalancer
+	groups        []SecurityGroup
+	lag           time.Duration
+	past          []moment
+	lags          lags
 }
 
 // LoadBalancers returns copies of all.
 func (s *Sim) LoadBalancers() []LoadBalancer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settle()
-	list := make([]LoadBalancer, len(s.balancers))
-	for n, lb := range s.balancers {
+	s.finishWork()
+	list := make([]LoadBalancer, len(s.loadBalancers))
+	for n, lb := range s.loadBalancers {
 		list[n] = *lb
 	}
 	return list
@@ -123,7 +123,7 @@ func (s *Sim) LoadBalancers() []LoadBalancer {
 func (s *Sim) EditLoadBalancer(name string, change func(*LoadBalancer)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, lb := range s.balancers {
+	for _, lb := range s.loadBalancers {
 		if lb.Name == name {
 			change(lb)
 			return nil
@@ -136,8 +136,8 @@ func (s *Sim) EditLoadBalancer(name string, change func(*LoadBalancer)) error {
 func (s *Sim) RemoveLoadBalancers() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.balancers = nil
-	s.remember()
+	s.loadBalancers = nil
+	s.recordMoment()
 }
 
 // FailDeletion ends a deletion that the cloud works on: the load balancer has failed, and stays.
@@ -145,22 +145,22 @@ func (s *Sim) FailDeletion(name string) error {
 	return s.EditLoadBalancer(name, func(lb *LoadBalancer) { lb.deleting, lb.Provisioning = false, "failed" })
 }
 
-// settle ends what the cloud works on.
-func (s *Sim) settle() {
+// finishWork ends work whose time has passed.
+func (s *Sim) finishWork() {
 	now := time.Now()
-	before := len(s.balancers)
-	s.balancers = slices.DeleteFunc(s.balancers, func(lb *LoadBalancer) bool {
+	before := len(s.loadBalancers)
+	s.loadBalancers = slices.DeleteFunc(s.loadBalancers, func(lb *LoadBalancer) bool {
 		gone := lb.deleting && !now.Before(lb.busy)
 		if gone {
 			s.release(lb, lb.Groups...)
 		}
 		return gone
 	})
-	if len(s.balancers) != before {
-		s.remember()
+	if len(s.loadBalancers) != before {
+		s.recordMoment()
 	}
-	for _, lb := range s.balancers {
-		lb.made = lb.made || !now.Before(lb.busy)
+	for _, lb := range s.loadBalancers {
+		lb.ready = lb.ready || !now.Before(lb.busy)
 	}
 }
 
@@ -170,7 +170,7 @@ func (lb *LoadBalancer) provisioning() string {
 		return "delete_pending"
 	case lb.Provisioning != "":
 		return lb.Provisioning
-	case busy && !lb.made:
+	case busy && !lb.ready:
 		return "create_pending"
 	case busy:
 		return "update_pending"
@@ -178,8 +178,8 @@ func (lb *LoadBalancer) provisioning() string {
 	return "active"
 }
 
-// work makes a load balancer busy for a while.
-func (s *Sim) work(lb *LoadBalancer) {
+// setBusy keeps a load balancer busy for a while.
+func (s *Sim) setBusy(lb *LoadBalancer) {
 	lb.began = time.Now()
 	lb.busy = lb.began.Add(s.activation)
 }
@@ -190,9 +190,9 @@ func refuseMethod() (int, any, *refusal) {
 
 // serveBalancing speaks the part of the API that is about load balancers.
 func (s *Sim) serveBalancing(r *http.Request, segments []string) (int, any, *refusal) {
-	s.settle()
+	s.finishWork()
 	if r.Method != http.MethodGet {
-		defer s.remember()
+		defer s.recordMoment()
 	}
 	if segments[0] == "security_groups" {
 		return s.serveGroups(r, segments[1:])
@@ -213,21 +213,21 @@ func (s *Sim) serveBalancing(r *http.Request, segments []string) (int, any, *ref
 		}
 		return refuseMethod()
 	}
-	at := slices.IndexFunc(s.balancers, func(lb *LoadBalancer) bool { return lb.ID == segments[1] })
+	at := slices.IndexFunc(s.loadBalancers, func(lb *LoadBalancer) bool { return lb.ID == segments[1] })
 	if at < 0 {
 		return 0, nil, refuse(http.StatusNotFound, "load_balancer_not_found", "The load balancer with ID %s cannot be found.", segments[1])
 	}
-	lb := s.balancers[at]
+	lb := s.loadBalancers[at]
 	if r.Method != http.MethodGet {
 		if refused := lb.writable(r.Method == http.MethodDelete && len(segments) == 2); refused != nil {
 			return 0, nil, refused
 		}
 	}
-	return s.serveOne(r, lb, segments[2:])
+	return s.serveLoadBalancer(r, lb, segments[2:])
 }
 
-// serveOne serves one load balancer, and what belongs to it.
-func (s *Sim) serveOne(r *http.Request, lb *LoadBalancer, rest []string) (int, any, *refusal) {
+// serveLoadBalancer serves one load balancer, and what belongs to it.
+func (s *Sim) serveLoadBalancer(r *http.Request, lb *LoadBalancer, rest []string) (int, any, *refusal) {
 	if len(rest) == 0 {
 		switch r.Method {
 		case http.MethodGet:
@@ -237,8 +237,8 @@ func (s *Sim) serveOne(r *http.Request, lb *LoadBalancer, rest []string) (int, a
 			return s.patch(r, lb)
 		case http.MethodDelete:
 			lb.deleting = true
-			s.work(lb)
-			s.settle()
+			s.setBusy(lb)
+			s.finishWork()
 			return http.StatusAccepted, nil, nil
 		}
 		return refuseMethod()
@@ -284,10 +284,10 @@ func (s *Sim) patch(r *http.Request, lb *LoadBalancer) (int, any, *refusal) {
 		}
 		ids = append(ids, one.ID)
 	}
-	if refused := first(
-		fault{r.Header.Get("If-Match") == "", "missing_if_match", "an array needs If-Match"},
-		fault{len(ids) == 0, "load_balancer_missing_subnets", "subnets are required"},
-		fault{lb.Network, "load_balancer_invalid_subnets", "the subnet of a network load balancer cannot be changed"},
+	if refused := refuseFirst(
+		check{r.Header.Get("If-Match") == "", "missing_if_match", "an array needs If-Match"},
+		check{len(ids) == 0, "load_balancer_missing_subnets", "subnets are required"},
+		check{lb.Network, "load_balancer_invalid_subnets", "the subnet of a network load balancer cannot be changed"},
 	); refused != nil {
 		return 0, nil, refused
 	}
@@ -295,7 +295,7 @@ func (s *Sim) patch(r *http.Request, lb *LoadBalancer) (int, any, *refusal) {
 		return 0, nil, refuse(http.StatusPreconditionFailed, "precondition_failed", "the load balancer has changed")
 	}
 	lb.Subnets = ids
-	s.work(lb)
+	s.setBusy(lb)
 	return http.StatusOK, s.showLoadBalancer(r, lb), nil
 }
 
@@ -332,7 +332,7 @@ func decode(r *http.Request, out any) *refusal {
 	return nil
 }
 
-type asked struct {
+type creationRequest struct {
 	Public    *bool       `json:"is_public"`
 	Listeners []Listener  `json:"listeners"`
 	Name      string      `json:"name"`
@@ -345,7 +345,7 @@ type asked struct {
 }
 
 func (s *Sim) create(r *http.Request) (int, any, *refusal) {
-	var a asked
+	var a creationRequest
 	if refused := decode(r, &a); refused != nil {
 		return 0, nil, refused
 	}
@@ -353,7 +353,7 @@ func (s *Sim) create(r *http.Request) (int, any, *refusal) {
 		return 0, nil, refused
 	}
 	own := 0 // those of AddLoadBalancer come with a quota of their own
-	for _, lb := range s.balancers {
+	for _, lb := range s.loadBalancers {
 		if lb.number > 0 {
 			own++
 		}
@@ -393,35 +393,35 @@ func (s *Sim) create(r *http.Request) (int, any, *refusal) {
 		}
 		lb.Listeners = append(lb.Listeners, s.newListener(lb, l))
 	}
-	s.work(lb)
-	s.balancers = append(s.balancers, lb)
-	s.settle()
+	s.setBusy(lb)
+	s.loadBalancers = append(s.loadBalancers, lb)
+	s.finishWork()
 	return http.StatusCreated, s.showLoadBalancer(r, lb), nil
 }
 
-func (s *Sim) checkCreation(a asked) *refusal {
-	if refused := first(
-		fault{a.Public == nil, "load_balancer_missing_is_public", "is_public is required"},
-		fault{!nameForm.MatchString(a.Name), "load_balancer_invalid_name", "the name is not legal"},
-		fault{len(a.Subnets) == 0, "load_balancer_missing_subnets", "subnets are required"},
-		fault{a.Group != nil && *a.Group != (Reference{ID: GroupID}), "resource_group_not_found", "there is no such resource group"},
-		fault{a.Profile != nil && a.Profile.Name != "network-fixed", "load_balancer_invalid_profile", "there is no such profile"},
-		fault{a.Profile != nil && len(a.Subnets) != 1, "load_balancer_invalid_subnets", "a network load balancer has one subnet"},
-		fault{a.DNS != nil && !a.DNS.legal(a), "load_balancer_invalid_dns", "the DNS zone is not legal"},
+func (s *Sim) checkCreation(a creationRequest) *refusal {
+	if refused := refuseFirst(
+		check{a.Public == nil, "load_balancer_missing_is_public", "is_public is required"},
+		check{!nameForm.MatchString(a.Name), "load_balancer_invalid_name", "the name is not legal"},
+		check{len(a.Subnets) == 0, "load_balancer_missing_subnets", "subnets are required"},
+		check{a.Group != nil && *a.Group != (Reference{ID: GroupID}), "resource_group_not_found", "there is no such resource group"},
+		check{a.Profile != nil && a.Profile.Name != "network-fixed", "load_balancer_invalid_profile", "there is no such profile"},
+		check{a.Profile != nil && len(a.Subnets) != 1, "load_balancer_invalid_subnets", "a network load balancer has one subnet"},
+		check{a.DNS != nil && !a.DNS.isLegal(a), "load_balancer_invalid_dns", "the DNS zone is not legal"},
 	); refused != nil {
 		return refused
 	}
-	return s.checkPlace(a)
+	return s.checkSubnetsAndName(a)
 }
 
-// legal reports whether a zone may register a load balancer.
-func (d *DNS) legal(a asked) bool {
+// isLegal reports whether a zone may register a load balancer.
+func (d *DNS) isLegal(a creationRequest) bool {
 	private := a.Public != nil && !*a.Public && a.Profile == nil
 	return private && strings.HasPrefix(d.Instance.CRN, "crn:v1:") && dnsForm.MatchString(d.Zone.ID) && d.Zone.Name == ""
 }
 
-// checkPlace judges the subnets of a new load balancer, and its name in their VPC.
-func (s *Sim) checkPlace(a asked) *refusal {
+// checkSubnetsAndName checks a new load balancer's subnets, and its name in their VPC.
+func (s *Sim) checkSubnetsAndName(a creationRequest) *refusal {
 	bad := func(code, format string, args ...any) *refusal {
 		return refuse(http.StatusBadRequest, code, format, args...)
 	}
@@ -437,7 +437,7 @@ func (s *Sim) checkPlace(a asked) *refusal {
 		}
 		vpc, seen[one.ID] = s.subnets[at].VPC, true
 	}
-	for _, lb := range s.balancers {
+	for _, lb := range s.loadBalancers {
 		if lb.Name == a.Name && s.vpcOf(lb) == vpc {
 			return bad("load_balancer_duplicate_name", "the name %s is taken", a.Name)
 		}
@@ -459,9 +459,9 @@ func (s *Sim) AddLoadBalancer(name, vpc string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := slices.IndexFunc(s.subnets, func(n Subnet) bool { return n.VPC == vpc })
-	lb := &LoadBalancer{ID: s.id("r006-"), Name: name, Hostname: name + ".lb.appdomain.cloud", Public: true, Subnets: []string{s.subnets[at].ID}, made: true}
-	lb.Groups, _ = s.groupsFor(asked{}, vpc)
-	s.balancers = append(s.balancers, lb)
+	lb := &LoadBalancer{ID: s.id("r006-"), Name: name, Hostname: name + ".lb.appdomain.cloud", Public: true, Subnets: []string{s.subnets[at].ID}, ready: true}
+	lb.Groups, _ = s.groupsFor(creationRequest{}, vpc)
+	s.loadBalancers = append(s.loadBalancers, lb)
 	return lb.ID
 }
 
@@ -507,9 +507,9 @@ func (s *Sim) checkMembers(lb *LoadBalancer, list []Member) *refusal {
 func (s *Sim) State() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settle()
+	s.finishWork()
 	shown := []object{}
-	for _, lb := range s.balancers {
+	for _, lb := range s.loadBalancers {
 		shown = append(shown, object{
 			"id": lb.ID, "name": lb.Name, "hostname": lb.Hostname, "is_public": lb.Public, "provisioning_status": lb.provisioning(),
 			"family": family(lb), "listeners": lb.Listeners, "pools": lb.Pools, "subnets": lb.Subnets, "dns": lb.DNS,

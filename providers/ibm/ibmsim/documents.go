@@ -92,7 +92,7 @@ func (s *Sim) showSubnet(r *http.Request, n Subnet) object {
 func (s *Sim) showVPC(r *http.Request, name string) object {
 	standard := object{}
 	for _, g := range s.groups {
-		if g.standard && g.VPC == name {
+		if g.isDefault && g.VPC == name {
 			standard = reference(r, "/security_groups", g.ID, g.Name)
 		}
 	}
@@ -131,7 +131,7 @@ func (s *Sim) showLoadBalancer(r *http.Request, lb *LoadBalancer) object {
 		}
 	}
 	public, private, operating := []object{}, []object{}, "offline"
-	if lb.made && lb.Provisioning != "failed" {
+	if lb.ready && lb.Provisioning != "failed" {
 		operating = "online"
 		private = append(private, object{
 			"address": ipOf("10.0.240", lb), "id": "0717-x",

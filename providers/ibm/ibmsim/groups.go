@@ -35,17 +35,17 @@ type SecurityGroup struct {
 	// Others are targets that are no load balancers.
 	Others []string
 
-	standard bool
+	isDefault bool
 }
 
 // WebGroup is a group of the user, which lets everybody reach port 80.
 const WebGroup = "web"
 
-// prepare makes what every VPC has: its default group; and the user's.
-func (s *Sim) prepare() {
+// addFirstGroups creates each VPC's default group, and the user's WebGroup.
+func (s *Sim) addFirstGroups() {
 	for _, vpc := range s.vpcs {
 		out := Rule{ID: s.id("r006-"), Direction: "outbound", Family: "ipv4", Protocol: "any", Remote: Remote{CIDR: "0.0.0.0/0"}}
-		s.groups = append(s.groups, SecurityGroup{ID: s.id("r006-"), Name: vpc + "-default", VPC: vpc, Rules: []Rule{out}, standard: true})
+		s.groups = append(s.groups, SecurityGroup{ID: s.id("r006-"), Name: vpc + "-default", VPC: vpc, Rules: []Rule{out}, isDefault: true})
 	}
 	in := Rule{ID: s.id("r006-"), Direction: "inbound", Family: "ipv4", Protocol: "tcp", PortMin: 80, PortMax: 80, Remote: Remote{CIDR: "0.0.0.0/0"}}
 	s.groups = append(s.groups, SecurityGroup{ID: s.id("r006-"), Name: WebGroup, VPC: VPC, Rules: []Rule{in}})
@@ -75,7 +75,7 @@ func (s *Sim) EditSecurityGroup(name string, change func(*SecurityGroup)) error 
 	return nil
 }
 
-// groupNames are those of a load balancer, and Own are the groups that were made since the beginning.
+// groupNames returns the names of a load balancer's security groups.
 func (s *Sim) groupNames(lb *LoadBalancer) []string {
 	names := []string{}
 	for _, g := range s.groups {
@@ -93,13 +93,13 @@ func (s *Sim) GroupNames(lb LoadBalancer) []string {
 	return s.groupNames(&lb)
 }
 
-// MadeGroups are the groups that were there not from the beginning.
+// MadeGroups returns the groups created since the start.
 func (s *Sim) MadeGroups() []SecurityGroup {
-	return slices.DeleteFunc(s.SecurityGroups(), func(g SecurityGroup) bool { return g.standard || g.Name == WebGroup })
+	return slices.DeleteFunc(s.SecurityGroups(), func(g SecurityGroup) bool { return g.isDefault || g.Name == WebGroup })
 }
 
 // groupsFor are those of a new load balancer: those that are asked for, or else the default group of the VPC.
-func (s *Sim) groupsFor(a asked, vpc string) ([]string, *refusal) {
+func (s *Sim) groupsFor(a creationRequest, vpc string) ([]string, *refusal) {
 	var ids []string
 	for _, one := range a.Groups {
 		at := slices.IndexFunc(s.groups, func(g SecurityGroup) bool { return g.ID == one.ID && g.VPC == vpc })
@@ -109,7 +109,7 @@ func (s *Sim) groupsFor(a asked, vpc string) ([]string, *refusal) {
 		ids = append(ids, one.ID)
 	}
 	if len(a.Groups) == 0 {
-		at := slices.IndexFunc(s.groups, func(g SecurityGroup) bool { return g.standard && g.VPC == vpc })
+		at := slices.IndexFunc(s.groups, func(g SecurityGroup) bool { return g.isDefault && g.VPC == vpc })
 		ids = []string{s.groups[at].ID}
 	}
 	return ids, nil
@@ -154,7 +154,7 @@ func (s *Sim) serveGroup(r *http.Request, at int) (int, any, *refusal) {
 	case http.MethodGet:
 		return http.StatusOK, s.showGroup(r, g), nil
 	case http.MethodDelete:
-		if g.standard || len(s.targets(r, g)) > 0 || s.isReferenced(g) {
+		if g.isDefault || len(s.targets(r, g)) > 0 || s.isReferenced(g) {
 			return 0, nil, refuse(http.StatusConflict, "security_group_in_use", "it is the default one, has targets, or is in a rule of another one")
 		}
 		s.groups = slices.Delete(slices.Clone(s.groups), at, at+1)
@@ -187,26 +187,26 @@ func (s *Sim) createGroup(r *http.Request) (int, any, *refusal) {
 		}
 	}
 	taken := slices.ContainsFunc(s.groups, func(g SecurityGroup) bool { return g.Name == a.Name && g.VPC == vpc })
-	if refused := first(
-		fault{vpc == "" || a.VPC.Name != "", "not_found", "VPC not found"},
-		fault{a.Group != (Reference{ID: GroupID}), "resource_group_not_found", "there is no such resource group"},
-		fault{!nameForm.MatchString(a.Name), "bad_field", "the name is not legal"},
-		fault{taken, "validation_unique_failed", "Provided Name (" + a.Name + ") is not unique"},
+	if refused := refuseFirst(
+		check{vpc == "" || a.VPC.Name != "", "not_found", "VPC not found"},
+		check{a.Group != (Reference{ID: GroupID}), "resource_group_not_found", "there is no such resource group"},
+		check{!nameForm.MatchString(a.Name), "bad_field", "the name is not legal"},
+		check{taken, "validation_unique_failed", "Provided Name (" + a.Name + ") is not unique"},
 	); refused != nil {
 		return 0, nil, refused
 	}
-	there := 0
+	existing := 0
 	for _, g := range s.groups {
 		if g.VPC == vpc {
-			there++
+			existing++
 		}
 	}
-	if err := ibmlimits.VPCGroups.CheckNumber(there + 1); err != nil {
+	if err := ibmlimits.VPCGroups.CheckNumber(existing + 1); err != nil {
 		return 0, nil, overLimit(err)
 	}
 	g := SecurityGroup{ID: s.id("r006-"), Name: a.Name, VPC: vpc}
 	for _, one := range a.Rules {
-		if refused := g.add(s, one); refused != nil {
+		if refused := g.addRule(s, one); refused != nil {
 			return 0, nil, refused
 		}
 	}
@@ -214,22 +214,22 @@ func (s *Sim) createGroup(r *http.Request) (int, any, *refusal) {
 	return http.StatusCreated, s.showGroup(r, g), nil
 }
 
-// add adds a rule that is legal.
-func (g *SecurityGroup) add(s *Sim, one Rule) *refusal {
+// addRule checks and adds a rule.
+func (g *SecurityGroup) addRule(s *Sim, one Rule) *refusal {
 	n, err := netip.ParsePrefix(one.Remote.CIDR)
 	network := one.Remote.Address == "" && one.Remote.ID == "" && err == nil && n.Masked() == n && n.Addr().Is4()
 	both := (one.PortMin == 0) == (one.PortMax == 0)
 	known := one
 	same := func(o Rule) bool { o.ID = ""; return o == known }
-	if refused := first(
-		fault{!slices.Contains([]string{"inbound", "outbound"}, one.Direction), "bad_field", "the direction is not legal"},
-		fault{one.Family != "" && one.Family != "ipv4", "bad_field", "the version is not legal"},
-		fault{!slices.Contains([]string{"tcp", "udp"}, one.Protocol), "bad_field", "the protocol is not legal"},
-		fault{!both || one.PortMin > one.PortMax ||
+	if refused := refuseFirst(
+		check{!slices.Contains([]string{"inbound", "outbound"}, one.Direction), "bad_field", "the direction is not legal"},
+		check{one.Family != "" && one.Family != "ipv4", "bad_field", "the version is not legal"},
+		check{!slices.Contains([]string{"tcp", "udp"}, one.Protocol), "bad_field", "the protocol is not legal"},
+		check{!both || one.PortMin > one.PortMax ||
 			(one.PortMin != 0 && (isOutside(one.PortMin, 1, 65535) || isOutside(one.PortMax, 1, 65535))), "bad_field", "the ports are not legal"},
-		fault{!network, "bad_field", "the remote is no network"},
-		fault{slices.ContainsFunc(g.Rules, same), "security_group_rule_duplicate", "the rule is there already"},
-		fault{ibmlimits.Rules.CheckNumber(len(g.Rules)+1) != nil, "over_quota", "that is more than the quota allows"},
+		check{!network, "bad_field", "the remote is no network"},
+		check{slices.ContainsFunc(g.Rules, same), "security_group_rule_duplicate", "the rule is there already"},
+		check{ibmlimits.Rules.CheckNumber(len(g.Rules)+1) != nil, "over_quota", "that is more than the quota allows"},
 	); refused != nil {
 		return refused
 	}
@@ -248,7 +248,7 @@ func (s *Sim) serveRules(r *http.Request, g *SecurityGroup, rest []string) (int,
 		if refused := decode(r, &one); refused != nil {
 			return 0, nil, refused
 		}
-		if refused := g.add(s, one); refused != nil {
+		if refused := g.addRule(s, one); refused != nil {
 			return 0, nil, refused
 		}
 		return http.StatusCreated, showRule(r, *g, g.Rules[len(g.Rules)-1]), nil
@@ -265,11 +265,11 @@ func (s *Sim) serveRules(r *http.Request, g *SecurityGroup, rest []string) (int,
 
 // serveTarget adds a load balancer to a group, or takes it away. It is busy then as after each other change.
 func (s *Sim) serveTarget(r *http.Request, g SecurityGroup, id string) (int, any, *refusal) {
-	at := slices.IndexFunc(s.balancers, func(lb *LoadBalancer) bool { return lb.ID == id })
+	at := slices.IndexFunc(s.loadBalancers, func(lb *LoadBalancer) bool { return lb.ID == id })
 	if at < 0 {
 		return 0, nil, refuse(http.StatusNotFound, "not_found", "Target not found")
 	}
-	lb := s.balancers[at]
+	lb := s.loadBalancers[at]
 	has := slices.Contains(lb.Groups, g.ID)
 	if refused := lb.writable(false); refused != nil {
 		return 0, nil, refused
@@ -282,7 +282,7 @@ func (s *Sim) serveTarget(r *http.Request, g SecurityGroup, id string) (int, any
 	case r.Method == http.MethodPut:
 		if !has {
 			lb.Groups = append(slices.Clone(lb.Groups), g.ID)
-			s.work(lb)
+			s.setBusy(lb)
 		}
 		return http.StatusOK, s.showTarget(r, lb), nil
 	case r.Method == http.MethodDelete && !has:
@@ -292,7 +292,7 @@ func (s *Sim) serveTarget(r *http.Request, g SecurityGroup, id string) (int, any
 	case r.Method == http.MethodDelete:
 		lb.Groups = slices.DeleteFunc(slices.Clone(lb.Groups), func(o string) bool { return o == g.ID })
 		s.release(lb, g.ID)
-		s.work(lb)
+		s.setBusy(lb)
 		return http.StatusNoContent, nil, nil
 	}
 	return refuseMethod()
@@ -304,7 +304,7 @@ func (s *Sim) defaultGroup(r *http.Request, rest []string) (int, any, *refusal) 
 		return refuseMethod()
 	}
 	for _, g := range s.groups {
-		if g.standard && vpcID(g.VPC) == rest[0] {
+		if g.isDefault && vpcID(g.VPC) == rest[0] {
 			return http.StatusOK, s.showGroup(r, g), nil
 		}
 	}
@@ -313,12 +313,12 @@ func (s *Sim) defaultGroup(r *http.Request, rest []string) (int, any, *refusal) 
 
 func (s *Sim) targets(r *http.Request, g SecurityGroup) []object {
 	shown := []object{}
-	for _, lb := range s.balancers {
+	for _, lb := range s.loadBalancers {
 		if slices.Contains(lb.Groups, g.ID) {
 			shown = append(shown, s.showTarget(r, lb))
 		}
 	}
-	for _, lb := range s.released(g) {
+	for _, lb := range s.stillShown(g) {
 		shown = append(shown, s.showTarget(r, lb))
 	}
 	for _, name := range g.Others {

@@ -16,23 +16,23 @@ var (
 
 func isOutside(n, least, most int) bool { return n < least || n > most }
 
-// fault is something that a request must not be.
-type fault struct {
-	is            bool
+// check is a requirement that a request breaks.
+type check struct {
+	broken        bool
 	code, message string
 }
 
-// first is the refusal of the first fault that there is.
-func first(faults ...fault) *refusal {
-	for _, f := range faults {
-		if f.is {
+// refuseFirst refuses a request by the first broken check.
+func refuseFirst(checks ...check) *refusal {
+	for _, f := range checks {
+		if f.broken {
 			return refuse(http.StatusBadRequest, f.code, "%s", f.message)
 		}
 	}
 	return nil
 }
 
-// protocols are those that a load balancer takes.
+// protocols returns the protocols that a load balancer supports.
 func (lb *LoadBalancer) protocols() []string {
 	if lb.Network {
 		return []string{"tcp", "udp"}
@@ -44,15 +44,15 @@ func (lb *LoadBalancer) protocols() []string {
 func (s *Sim) checkPool(lb *LoadBalancer, p Pool, own string) *refusal {
 	taken := slices.ContainsFunc(lb.Pools, func(o Pool) bool { return o.Name == p.Name && o.ID != own })
 	sends := p.Proxy != "" && p.Proxy != "disabled"
-	if refused := first(
-		fault{!nameForm.MatchString(p.Name), "pool_invalid_name", "the name is not legal"},
-		fault{taken, "pool_duplicate_name", "the name is taken"},
-		fault{own == "" && ibmlimits.Pools.CheckNumber(len(lb.Pools)+1) != nil, "pool_over_quota", "that is more than the quota allows"},
-		fault{!slices.Contains([]string{"round_robin", "weighted_round_robin", "least_connections"}, p.Algorithm), "pool_invalid_algorithm", "there is no such algorithm"},
-		fault{!slices.Contains(lb.protocols(), p.Protocol), "pool_invalid_protocol", "the protocol is not legal for this load balancer"},
-		fault{sends && p.Proxy != "v1" && p.Proxy != "v2", "pool_invalid_proxy_protocol", "there is no such version"},
-		fault{sends && lb.Network, "pool_invalid_proxy_protocol", "a network load balancer sends no header"},
-		fault{p.Monitor == nil, "pool_missing_health_monitor", "a health monitor is required"},
+	if refused := refuseFirst(
+		check{!nameForm.MatchString(p.Name), "pool_invalid_name", "the name is not legal"},
+		check{taken, "pool_duplicate_name", "the name is taken"},
+		check{own == "" && ibmlimits.Pools.CheckNumber(len(lb.Pools)+1) != nil, "pool_over_quota", "that is more than the quota allows"},
+		check{!slices.Contains([]string{"round_robin", "weighted_round_robin", "least_connections"}, p.Algorithm), "pool_invalid_algorithm", "there is no such algorithm"},
+		check{!slices.Contains(lb.protocols(), p.Protocol), "pool_invalid_protocol", "the protocol is not legal for this load balancer"},
+		check{sends && p.Proxy != "v1" && p.Proxy != "v2", "pool_invalid_proxy_protocol", "there is no such version"},
+		check{sends && lb.Network, "pool_invalid_proxy_protocol", "a network load balancer sends no header"},
+		check{p.Monitor == nil, "pool_missing_health_monitor", "a health monitor is required"},
 	); refused != nil {
 		return refused
 	}
@@ -65,11 +65,11 @@ func (s *Sim) checkPool(lb *LoadBalancer, p Pool, own string) *refusal {
 // checkMonitor judges a health check.
 func checkMonitor(m *Monitor) *refusal {
 	times := isOutside(m.Delay, 2, 60) || isOutside(m.Timeout, 1, 59) || m.Timeout >= m.Delay || isOutside(m.Retries, 1, 10)
-	return first(
-		fault{times, "pool_invalid_health_monitor", "delay, timeout or retries are out of range"},
-		fault{m.Port != nil && isOutside(*m.Port, 1, 65535), "pool_invalid_health_monitor_port", "the port is out of range"},
-		fault{!slices.Contains([]string{"tcp", "http", "https"}, m.Type), "pool_invalid_health_monitor_type", "there is no such type"},
-		fault{m.Type != "tcp" && !pathForm.MatchString(m.Path), "pool_invalid_health_monitor_url_path", "the path is not legal"},
+	return refuseFirst(
+		check{times, "pool_invalid_health_monitor", "delay, timeout or retries are out of range"},
+		check{m.Port != nil && isOutside(*m.Port, 1, 65535), "pool_invalid_health_monitor_port", "the port is out of range"},
+		check{!slices.Contains([]string{"tcp", "http", "https"}, m.Type), "pool_invalid_health_monitor_type", "there is no such type"},
+		check{m.Type != "tcp" && !pathForm.MatchString(m.Path), "pool_invalid_health_monitor_url_path", "the path is not legal"},
 	)
 }
 
@@ -106,33 +106,33 @@ func (l Listener) badLimits() bool {
 func checkListener(lb *LoadBalancer, l Listener, own string) *refusal {
 	from, to := l.span()
 	ports, limits := l.badPorts(), l.badLimits()
-	if refused := first(
-		fault{!slices.Contains(lb.protocols(), l.Protocol), "listener_invalid_protocol", "the protocol is not legal for this load balancer"},
-		fault{ports, "listener_invalid_port", "the port is out of range"},
-		fault{from != to && (!lb.Network || !lb.Public), "listener_invalid_port_range", "ranges are for public network load balancers"},
-		fault{!lb.Network && from >= 56500 && from <= 56520, "listener_reserved_port_conflict", "the port is reserved"},
-		fault{own == "" && ibmlimits.Listeners.CheckNumber(len(lb.Listeners)+1) != nil, "listener_over_quota", "that is more than the quota allows"},
-		fault{(l.Limit != nil || l.Idle != nil) && lb.Network, "listener_invalid_connection_limit", "a network load balancer has neither a limit nor a timeout"},
-		fault{limits, "listener_invalid_connection_limit", "the limit or the timeout is out of range"},
+	if refused := refuseFirst(
+		check{!slices.Contains(lb.protocols(), l.Protocol), "listener_invalid_protocol", "the protocol is not legal for this load balancer"},
+		check{ports, "listener_invalid_port", "the port is out of range"},
+		check{from != to && (!lb.Network || !lb.Public), "listener_invalid_port_range", "ranges are for public network load balancers"},
+		check{!lb.Network && from >= 56500 && from <= 56520, "listener_reserved_port_conflict", "the port is reserved"},
+		check{own == "" && ibmlimits.Listeners.CheckNumber(len(lb.Listeners)+1) != nil, "listener_over_quota", "that is more than the quota allows"},
+		check{(l.Limit != nil || l.Idle != nil) && lb.Network, "listener_invalid_connection_limit", "a network load balancer has neither a limit nor a timeout"},
+		check{limits, "listener_invalid_connection_limit", "the limit or the timeout is out of range"},
 	); refused != nil {
 		return refused
 	}
-	if refused := checkOthers(lb, l, own); refused != nil {
+	if refused := checkOtherListeners(lb, l, own); refused != nil {
 		return refused
 	}
 	return checkPoolOf(lb, l)
 }
 
-// checkOthers judges a listener beside the others.
-func checkOthers(lb *LoadBalancer, l Listener, own string) *refusal {
+// checkOtherListeners refuses a listener that conflicts with others.
+func checkOtherListeners(lb *LoadBalancer, l Listener, own string) *refusal {
 	from, to := l.span()
 	for _, o := range lb.Listeners {
 		a, b := o.span()
 		overlap := (o.Protocol == "udp") == (l.Protocol == "udp") && from <= b && a <= to
 		shared := l.Pool != nil && o.Pool != nil && o.Pool.ID == l.Pool.ID
-		if refused := first(
-			fault{o.ID != own && overlap, "listener_duplicate_port", "the port is taken"},
-			fault{o.ID != own && shared, "listener_pool_conflict", "the pool is another listener's"},
+		if refused := refuseFirst(
+			check{o.ID != own && overlap, "listener_duplicate_port", "the port is taken"},
+			check{o.ID != own && shared, "listener_pool_conflict", "the pool is another listener's"},
 		); refused != nil {
 			return refused
 		}
@@ -146,9 +146,9 @@ func checkPoolOf(lb *LoadBalancer, l Listener) *refusal {
 		return nil
 	}
 	at := slices.IndexFunc(lb.Pools, func(p Pool) bool { return p.ID == l.Pool.ID && l.Pool.Name == "" })
-	return first(
-		fault{at < 0, "listener_pool_not_found", "there is no such pool"},
-		fault{at >= 0 && lb.Pools[max(at, 0)].Protocol != l.Protocol, "listener_pool_protocols_conflict", "the pool has another protocol"},
+	return refuseFirst(
+		check{at < 0, "listener_pool_not_found", "there is no such pool"},
+		check{at >= 0 && lb.Pools[max(at, 0)].Protocol != l.Protocol, "listener_pool_protocols_conflict", "the pool has another protocol"},
 	)
 }
 
@@ -170,7 +170,7 @@ func (s *Sim) serveListeners(r *http.Request, lb *LoadBalancer, rest []string) (
 		}
 		l = s.newListener(lb, l)
 		lb.Listeners = append(lb.Listeners, l)
-		s.work(lb)
+		s.setBusy(lb)
 		return http.StatusCreated, s.showListener(r, lb, l), nil
 	}
 	if len(rest) != 1 {
@@ -193,11 +193,11 @@ func (s *Sim) serveListeners(r *http.Request, lb *LoadBalancer, rest []string) (
 			return 0, nil, refused
 		}
 		lb.Listeners[at] = l
-		s.work(lb)
+		s.setBusy(lb)
 		return http.StatusOK, s.showListener(r, lb, l), nil
 	case http.MethodDelete:
 		lb.Listeners = slices.Delete(slices.Clone(lb.Listeners), at, at+1)
-		s.work(lb)
+		s.setBusy(lb)
 		return http.StatusAccepted, nil, nil
 	}
 	return refuseMethod()
@@ -221,7 +221,7 @@ func (s *Sim) servePools(r *http.Request, lb *LoadBalancer, rest []string) (int,
 		}
 		p = s.newPool(p)
 		lb.Pools = append(lb.Pools, p)
-		s.work(lb)
+		s.setBusy(lb)
 		return http.StatusCreated, s.showPool(r, lb, p), nil
 	}
 	if len(rest) == 0 {
@@ -254,7 +254,7 @@ func (s *Sim) servePool(r *http.Request, lb *LoadBalancer, at int) (int, any, *r
 			return 0, nil, refuse(http.StatusConflict, "pool_delete_conflict", "a listener uses the pool")
 		}
 		lb.Pools = slices.Delete(slices.Clone(lb.Pools), at, at+1)
-		s.work(lb)
+		s.setBusy(lb)
 		return http.StatusAccepted, nil, nil
 	}
 	return refuseMethod()
@@ -293,7 +293,7 @@ func (s *Sim) patchPool(r *http.Request, lb *LoadBalancer, at int) (int, any, *r
 	}
 	p.Members = members
 	lb.Pools[at] = p
-	s.work(lb)
+	s.setBusy(lb)
 	return http.StatusOK, s.showPool(r, lb, p), nil
 }
 
@@ -311,7 +311,7 @@ func (s *Sim) serveMembers(r *http.Request, lb *LoadBalancer, at int) (int, any,
 		}
 		m.ID = s.id("r006-")
 		p.Members = append(slices.Clone(p.Members), m)
-		s.work(lb)
+		s.setBusy(lb)
 		return http.StatusCreated, s.showMember(r, lb, *p, m), nil
 	case http.MethodPut:
 		var all struct {
@@ -324,7 +324,7 @@ func (s *Sim) serveMembers(r *http.Request, lb *LoadBalancer, at int) (int, any,
 			return 0, nil, refused
 		}
 		p.Members = s.newMembers(all.Members)
-		s.work(lb)
+		s.setBusy(lb)
 	default:
 		return refuseMethod()
 	}
@@ -346,7 +346,7 @@ func (s *Sim) serveMember(r *http.Request, lb *LoadBalancer, at int, id string) 
 		return http.StatusOK, s.showMember(r, lb, *p, p.Members[n]), nil
 	case r.Method == http.MethodDelete:
 		p.Members = slices.Delete(slices.Clone(p.Members), n, n+1)
-		s.work(lb)
+		s.setBusy(lb)
 		return http.StatusAccepted, nil, nil
 	}
 	return refuseMethod()

@@ -10,10 +10,10 @@ import (
 func (s *Sim) Serves() map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settle()
+	s.finishWork()
 	ports := simkit.Ports{}
-	for _, lb := range s.balancers {
-		if !lb.made || lb.Provisioning == "failed" {
+	for _, lb := range s.loadBalancers {
+		if !lb.ready || lb.Provisioning == "failed" {
 			continue
 		}
 		for _, l := range lb.Listeners {
@@ -55,7 +55,7 @@ func (s *Sim) backendsOf(lb *LoadBalancer, l Listener) (list []string) {
 // are the user's.
 func (s *Sim) opens(lb *LoadBalancer, protocol string, port int) bool {
 	return len(lb.Groups) == 0 || slices.ContainsFunc(s.groups, func(g SecurityGroup) bool {
-		return slices.Contains(lb.Groups, g.ID) && (g.standard || slices.ContainsFunc(g.Rules, func(r Rule) bool {
+		return slices.Contains(lb.Groups, g.ID) && (g.isDefault || slices.ContainsFunc(g.Rules, func(r Rule) bool {
 			all := r.PortMin == 0 && r.PortMax == 0
 			return r.Direction == "inbound" && slices.Contains([]string{"any", "all", protocol}, r.Protocol) &&
 				(all || r.PortMin <= port && port <= r.PortMax)

@@ -33,8 +33,8 @@ const (
 
 	// tokenLife is how long a token is accepted.
 	tokenLife = time.Hour
-	// mostPerPage and usualPerPage bound the pages of listings.
-	mostPerPage, usualPerPage = 100, 50
+	// maxPerPage and usualPerPage bound the pages of listings.
+	maxPerPage, defaultPerPage = 100, 50
 )
 
 // object is a document of the API.
@@ -80,7 +80,7 @@ func New(key string, activation time.Duration) (*Sim, *simkit.Server) {
 		Subnet{s.id("0717-"), "lb-subnet", Region + "-1", VPC, "10.9.0.0/24"},
 		Subnet{s.id("0717-"), "x-" + Cluster + "-subnet-1-x", Region + "-1", VPC, "10.8.0.0/24"},
 		Subnet{s.id("0717-"), Cluster + "-subnet-1", Region + "-1", "other-vpc", "10.7.0.0/24"})
-	s.prepare()
+	s.addFirstGroups()
 	return s, simkit.New(s)
 }
 
@@ -134,8 +134,8 @@ func (s *Sim) RemoveInstanceByID(id string) {
 	s.instances = slices.DeleteFunc(s.instances, func(i Instance) bool { return i.ID == id })
 }
 
-// BecomeAnother makes the credential that of another account, which sees no resources.
-func (s *Sim) BecomeAnother() { s.mu.Do(func() { s.instances, s.subnets = nil, nil }) }
+// SwitchAccount makes the credential one of another account, which sees no resources.
+func (s *Sim) SwitchAccount() { s.mu.Do(func() { s.instances, s.subnets = nil, nil }) }
 
 // SetKey changes the only API key that is accepted, and ends all tokens.
 func (s *Sim) SetKey(key string) { s.mu.Do(func() { s.key, s.tokens = key, map[string]time.Time{} }) }
@@ -344,11 +344,11 @@ func (s *Sim) page(r *http.Request, key string, all []object, filters ...string)
 			return 0, nil, refuse(http.StatusBadRequest, "invalid_query_parameter", "there is no parameter %q", name)
 		}
 	}
-	limit := usualPerPage
+	limit := defaultPerPage
 	if text := query.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > mostPerPage {
-			return 0, nil, refuse(http.StatusBadRequest, "bad_field", "limit must be from 1 to %d", mostPerPage)
+		if err != nil || n < 1 || n > maxPerPage {
+			return 0, nil, refuse(http.StatusBadRequest, "bad_field", "limit must be from 1 to %d", maxPerPage)
 		}
 		limit = n
 	}

@@ -13,13 +13,13 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 )
 
-// cniWithout is the network plug-in that does not use the condition.
-const cniWithout = "OVNKubernetes"
+// cniOVNKubernetes is the network plug-in that does not use the condition.
+const cniOVNKubernetes = "OVNKubernetes"
 
-// markNetwork gives an uninitialised node the condition NetworkUnavailable, if it has none: a network plug-in that waits for it, such as
-// Calico, removes it. The resource version protects concurrent changes of the plug-in.
-func (i *instances) markNetwork(ctx context.Context, node *v1.Node) error {
-	if !i.config.NetworkUnavailable || i.config.CNI == cniWithout || i.kube == nil || !lacksNetworkCondition(node) {
+// markNetworkUnavailable gives an uninitialised node the condition NetworkUnavailable, which its network plug-in, such as Calico, removes.
+// The resource version protects concurrent changes of the plug-in.
+func (i *instances) markNetworkUnavailable(ctx context.Context, node *v1.Node) error {
+	if !i.config.NetworkUnavailable || i.config.CNI == cniOVNKubernetes || i.kube == nil || !lacksNetworkCondition(node) {
 		return nil
 	}
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {

@@ -145,22 +145,22 @@ type creation struct {
 	DNS           *dnsRequest `json:"dns,omitempty"`
 }
 
-// details are the listeners and pools of a load balancer.
-type details struct {
+// parts are the listeners and pools of a load balancer.
+type parts struct {
 	id        string
 	listeners []listener
 	pools     []pool
 }
 
 // summary summarizes these listeners and pools in the same form as shownParts, so that both can be compared.
-func (d *details) summary() string {
+func (d *parts) summary() string {
 	lb := &loadBalancer{}
 	d.copyTo(lb)
 	return lb.shownParts()
 }
 
 // copyTo copies these listeners and pools to the load balancer's own references.
-func (d *details) copyTo(lb *loadBalancer) {
+func (d *parts) copyTo(lb *loadBalancer) {
 	lb.Listeners, lb.Pools = nil, nil
 	for _, l := range d.listeners {
 		lb.Listeners = append(lb.Listeners, reference{ID: l.ID})
@@ -171,11 +171,11 @@ func (d *details) copyTo(lb *loadBalancer) {
 }
 
 // clone returns a copy that shares no mutable parts.
-func (d *details) clone() *details {
+func (d *parts) clone() *parts {
 	if d == nil {
 		return nil
 	}
-	return &details{id: d.id, listeners: slices.Clone(d.listeners), pools: slices.Clone(d.pools)}
+	return &parts{id: d.id, listeners: slices.Clone(d.listeners), pools: slices.Clone(d.pools)}
 }
 
 // shownParts summarizes the listeners and pools named in the load balancer itself; it changes when one is added, removed or renamed.
@@ -191,38 +191,38 @@ func (lb *loadBalancer) shownParts() string {
 	return strings.Join(slices.Compact(parts), ",")
 }
 
-// sameAs reports whether two reads of a load balancer show equal mutable fields.
+// sameAs reports whether two reads show equal mutable fields.
 func (lb *loadBalancer) sameAs(listed *loadBalancer) bool {
 	return lb.shownParts() == listed.shownParts() &&
 		services.SameSet(idsOf(lb.Subnets), idsOf(listed.Subnets)) && services.SameSet(idsOf(lb.Groups), idsOf(listed.Groups))
 }
 
-// balancers reads the load balancers of the account and region, and their parts.
-type balancers struct {
+// reader reads the load balancers of the account and region, and their parts.
+type reader struct {
 	api *api
 	// instances tell whether the credential still sees the cluster's VPC: if not, missing objects may exist.
 	instances *instances
 
-	known *inventory.Inventory[string, *loadBalancer]
-	parts *inventory.Inventory[string, *details]
+	loadBalancers *inventory.Inventory[string, *loadBalancer]
+	parts         *inventory.Inventory[string, *parts]
 	// groups reads the security groups of the VPC.
 	groups *inventory.Inventory[string, securityGroup]
 	room   *waiting.Room[string, *loadBalancer]
-	// group is the ID of the resource group.
-	group atomic.Value
+	// resourceGroupID is the ID of the resource group.
+	resourceGroupID atomic.Value
 }
 
 // pace is the polling of a load balancer that the cloud works on, which takes about 30 s for each write.
 func pace() waiting.Pace { return waiting.Pace{Least: 3 * time.Second, Most: 10 * time.Second} }
 
-func newBalancers(a *api, i *instances) *balancers {
-	b := &balancers{api: a, instances: i}
-	b.known = inventory.New(inventory.Source[string, *loadBalancer]{
+func newReader(a *api, i *instances) *reader {
+	b := &reader{api: a, instances: i}
+	b.loadBalancers = inventory.New(inventory.Source[string, *loadBalancer]{
 		Kind: "load balancer", ID: func(lb *loadBalancer) string { return lb.ID }, List: a.loadBalancers, Get: b.loadBalancer, Wrote: (*loadBalancer).sameAs,
 		Indexes: map[string]func(*loadBalancer) []string{indexName: func(lb *loadBalancer) []string { return []string{lb.Name} }},
 	})
-	b.parts = inventory.New(inventory.Source[string, *details]{
-		Kind: "load balancer detail", ID: func(d *details) string { return d.id }, Get: b.details,
+	b.parts = inventory.New(inventory.Source[string, *parts]{
+		Kind: "load balancer detail", ID: func(d *parts) string { return d.id }, Get: b.readParts,
 	})
 	b.groups = inventory.New(inventory.Source[string, securityGroup]{
 		Kind: "security group", ID: func(g securityGroup) string { return g.ID }, List: a.securityGroups, Get: b.securityGroup,
@@ -231,7 +231,7 @@ func newBalancers(a *api, i *instances) *balancers {
 		},
 		Indexes: map[string]func(securityGroup) []string{indexName: func(g securityGroup) []string { return []string{g.Name} }},
 	})
-	b.room = waiting.New(b.known.Look, pace())
+	b.room = waiting.New(b.loadBalancers.Look, pace())
 	return b
 }
 
@@ -240,7 +240,7 @@ func (a *api) loadBalancers(ctx context.Context) ([]*loadBalancer, int, error) {
 }
 
 // read reads an object of the VPC. It counts as gone only if the credential still sees the VPC.
-func (b *balancers) read(ctx context.Context, what, path string, out any) error {
+func (b *reader) read(ctx context.Context, what, path string, out any) error {
 	err := b.api.call(ctx, request{what: what, method: http.MethodGet, path: path}, out)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		if doubt := b.instances.seesVPC(ctx, proofMaxAge); doubt != nil {
@@ -251,7 +251,7 @@ func (b *balancers) read(ctx context.Context, what, path string, out any) error 
 }
 
 // loadBalancer reads a load balancer.
-func (b *balancers) loadBalancer(ctx context.Context, id string) (*loadBalancer, error) {
+func (b *reader) loadBalancer(ctx context.Context, id string) (*loadBalancer, error) {
 	lb, what := &loadBalancer{}, "reading load balancer "+id
 	err := b.read(ctx, what, "/load_balancers/"+url.PathEscape(id), lb)
 	if err == nil && (lb.ID != id || lb.Provisioning == "") {
@@ -260,10 +260,10 @@ func (b *balancers) loadBalancer(ctx context.Context, id string) (*loadBalancer,
 	return lb, err
 }
 
-// details reads the listeners and pools of a load balancer, with the members of each pool.
-func (b *balancers) details(ctx context.Context, id string) (*details, error) {
+// readParts reads the listeners and pools of a load balancer, with the members of each pool.
+func (b *reader) readParts(ctx context.Context, id string) (*parts, error) {
 	path := "/load_balancers/" + url.PathEscape(id)
-	d := &details{id: id}
+	d := &parts{id: id}
 	err := waiting.Together(
 		func() (err error) {
 			d.listeners, err = readUnpaged[listener](ctx, b.api, "listing listeners of load balancer "+id, path+"/listeners", "listeners")
@@ -288,12 +288,12 @@ func (b *balancers) details(ctx context.Context, id string) (*details, error) {
 	return d, waiting.Together(reads...)
 }
 
-// maxDisagreements bounds how often a load balancer and its listings are read again where they do not show the same.
+// maxDisagreements bounds how often a load balancer and its listings are read again while they differ.
 const maxDisagreements = 2
 
-// partsOf reads listeners, pools and members, unless what is known of them still is what the load balancer shows. Where that shows others
-// even when both are read again, somebody changes it just now, or one of the answers is old: nothing is computed from either.
-func (b *balancers) partsOf(ctx context.Context, lb *loadBalancer) (*loadBalancer, *details, error) {
+// partsOf returns listeners, pools and members, read again if the load balancer names other ones. If both still differ after that, somebody
+// is changing it or a response is outdated, so the caller retries later.
+func (b *reader) partsOf(ctx context.Context, lb *loadBalancer) (*loadBalancer, *parts, error) {
 	d, err := b.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
 	for try := 0; err == nil && d.summary() != lb.shownParts(); try++ {
 		if try == maxDisagreements {
@@ -302,7 +302,7 @@ func (b *balancers) partsOf(ctx context.Context, lb *loadBalancer) (*loadBalance
 		if d, err = b.parts.Get(ctx, lb.ID, inventory.Query{}); err != nil || d.summary() == lb.shownParts() {
 			break
 		}
-		now, readErr := b.known.Get(ctx, lb.ID, inventory.Query{})
+		now, readErr := b.loadBalancers.Get(ctx, lb.ID, inventory.Query{})
 		switch {
 		case errors.Is(readErr, cloudapi.ErrNotFound):
 			return lb, nil, services.ErrGone
@@ -325,12 +325,12 @@ func readUnpaged[T any](ctx context.Context, a *api, what, path, key string) ([]
 }
 
 // resourceGroup returns the ID of the resource group for new load balancers, which never changes.
-func (b *balancers) resourceGroup(ctx context.Context) (string, error) {
+func (b *reader) resourceGroup(ctx context.Context) (string, error) {
 	name := b.api.config.ResourceGroup
 	if groupID.MatchString(name) {
 		return name, nil
 	}
-	if known, is := b.group.Load().(string); is {
+	if known, is := b.resourceGroupID.Load().(string); is {
 		return known, nil
 	}
 	const what = "looking for the resource group"
@@ -346,6 +346,6 @@ func (b *balancers) resourceGroup(ctx context.Context) (string, error) {
 		return "", &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: what, Message: strconv.Itoa(len(said.Resources)) + " resource groups match name: " + name +
 			"; check g2ResourceGroupName, and whether the credential has the role Viewer on the resource group"}
 	}
-	b.group.Store(said.Resources[0].ID)
+	b.resourceGroupID.Store(said.Resources[0].ID)
 	return said.Resources[0].ID, nil
 }
