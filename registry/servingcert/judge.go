@@ -75,7 +75,7 @@ func judge(
 	if why != "" {
 		return false, why
 	}
-	for _, why := range []string{c.refuse(csr, node), c.foreignNames(request, a), c.foreignAddresses(request, a)} {
+	for _, why := range []string{c.refuse(csr, node), c.foreignNames(request, a), c.foreignAddresses(request, a), c.nodeNames(request, node)} {
 		if why != "" {
 			return false, why
 		}
@@ -158,6 +158,17 @@ func (c Cluster) foreignNames(r *x509.CertificateRequest, a contract.Attested) s
 			return fmt.Sprintf("the name %q is never a node's", name)
 		case name == "" || !slices.ContainsFunc(a.Names, same):
 			return fmt.Sprintf("the name %q is not one of the instance, which the cloud knows as %s", name, list(a.Names))
+		}
+	}
+	return ""
+}
+
+// nodeNames says which DNS name of a request is the name of another Node. Clouds may have several instances of one name.
+func (c Cluster) nodeNames(r *x509.CertificateRequest, node *v1.Node) string {
+	for _, name := range r.DNSNames {
+		same := func(other *v1.Node) bool { return other.Name != node.Name && strings.EqualFold(other.Name, name) }
+		if slices.ContainsFunc(c.Nodes, same) {
+			return fmt.Sprintf("the name %q is the name of another Node", name)
 		}
 	}
 	return ""

@@ -203,6 +203,9 @@ func forgeries() map[string]forgery {
 		"another form of the instance": {cluster: func(c *Cluster) {
 			c.Nodes = append(c.Nodes, node("thief", "toy:///elsewhere/1"))
 		}, why: "Node thief has the same instance"},
+		"two instances of one name": {template: func(r *x509.CertificateRequest) {
+			r.DNSNames = []string{"web-1.c.project.INTERNAL", "WEB-1"}
+		}, cluster: func(c *Cluster) { c.Nodes = append(c.Nodes, node("web-1.c.project.internal", "other://2")) }, why: "is the name of another Node"},
 	}
 }
 
