@@ -11,7 +11,9 @@ func TestTagsOfInstances(t *testing.T) {
 	t.Parallel()
 	i := instance{
 		Freeform: map[string]string{"team": "shop", "Operations.zone": "secure", "Operations.rack": "7"},
-		Defined:  map[string]map[string]any{"Operations": {"rack": "8"}, "Oracle-Tags": {"CreatedBy": "somebody"}},
+		Defined:  map[string]map[string]any{"Operations": {"rack": "8", "cost": 1234567.0, "spot": true}, "Oracle-Tags": {"CreatedBy": "somebody"}},
 	}
-	assert.Equal(t, map[string]string{"team": "shop", "Operations.rack": "8", "Oracle-Tags.CreatedBy": "somebody"}, i.tags())
+	assert.Equal(t, map[string]string{
+		"team": "shop", "Operations.rack": "8", "Operations.cost": "1234567", "Operations.spot": "true", "Oracle-Tags.CreatedBy": "somebody",
+	}, i.tags())
 }

@@ -123,6 +123,9 @@ func flatTags(defined map[string]map[string]any) map[string]string {
 	for namespace, tags := range defined {
 		for name, v := range tags {
 			all[namespace+"."+name] = fmt.Sprint(v)
+			if number, ok := v.(float64); ok {
+				all[namespace+"."+name] = strconv.FormatFloat(number, 'f', -1, 64) // without an exponent
+			}
 		}
 	}
 	return all

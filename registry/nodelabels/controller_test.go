@@ -293,16 +293,19 @@ func TestNodesThatAreNotWritten(t *testing.T) {
 func TestManyNodes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, false)
+		w := newWorld(t, false, teamRule)
+		w.tags = map[string]string{"team": "shop"}
+		right := labels()
+		right[team] = "shop"
 		var all []*v1.Node
 		for n := range 1000 {
 			name := strconv.Itoa(n)
-			all = append(all, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: labels()}})
+			all = append(all, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: right}})
 		}
-		w.addNode("web", Initializer, labels())
+		w.addNode("web", Initializer, right)
 		for range 3 {
 			for _, n := range all {
-				require.NoError(t, w.Observe(t.Context(), n, &w.cloud, nil))
+				require.NoError(t, w.Observe(t.Context(), n, &w.cloud, w.tags))
 			}
 			time.Sleep(5 * time.Minute)
 		}
