@@ -204,3 +204,17 @@ func TestLoadBalancerInUpperCase(t *testing.T) {
 		assert.Empty(w, docs(pool, "properties", "backendIPConfigurations"), "somebody else fills it")
 	})
 }
+
+// TestBalancerDeletedWhileNodesChange: what somebody deletes while the members of its pools are written is no fault of the nodes.
+func TestBalancerDeletedWhileNodesChange(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.byAddress()
+		w.join("n1")
+		s := webNumber(0, nil)
+		w.Apply(s)
+		w.ensure(s)
+		w.join("n2")
+		w.sim.RemoveLoadBalancers()
+		w.update(s)
+	})
+}

@@ -41,6 +41,9 @@ func (r *reconciler) NodeChanges(
 		}
 		findings = append(findings, told...)
 		e := func(lb *loadBalancer) error {
+			if lb == nil {
+				return errKeep // it was deleted meanwhile, which is no change of nodes
+			}
 			return keepUnless(applyAddresses(lb, members, r.config.networkID()), nil)
 		}
 		if e(clone(lb)) == nil {
