@@ -47,8 +47,10 @@ type Controller struct {
 	// isOurs reports whether this program manages a Node.
 	isOurs        func(*v1.Node) bool
 	writeTopology bool
-	rules         Rules
-	queue         workqueue.TypedRateLimitingInterface[types.UID]
+	// leaveAdditional is set if the framework corrects additional labels.
+	leaveAdditional bool
+	rules           Rules
+	queue           workqueue.TypedRateLimitingInterface[types.UID]
 
 	mu        sync.Mutex
 	instances map[types.UID]*instance
@@ -80,18 +82,25 @@ func New(
 	}
 }
 
+// LeaveAdditional leaves the additional labels to the framework, which may correct them itself. It is called before Observe.
+func (c *Controller) LeaveAdditional() { c.leaveAdditional = true }
+
 // Observe takes the metadata of a Node that this program manages, and the tags of its instance. It makes no call, except for an
 // uninitialized Node, which gets its labels from tags before anything can run there; the error is of that call.
 func (c *Controller) Observe(ctx context.Context, node *v1.Node, m *cloudprovider.InstanceMetadata, tags map[string]string) error {
-	labels := cloudLabels(m)
+	all := cloudLabels(m)
+	labels := maps.Clone(all)
+	if c.leaveAdditional {
+		maps.DeleteFunc(labels, func(key, _ string) bool { return betaName(key) == "" })
+	}
 	var keys []string
 	uninitialized := contract.Uninitialized(node)
 	if !uninitialized { // or the framework writes them
 		keys = differences(node, labels)
 	}
-	all := make([]string, 0, len(keys))
+	differing := make([]string, 0, len(keys))
 	for _, key := range keys {
-		all = append(all, key+"="+node.Labels[key]+" "+labels[key])
+		differing = append(differing, key+"="+node.Labels[key]+" "+labels[key])
 	}
 	c.mu.Lock()
 	now := time.Now()
@@ -100,10 +109,10 @@ func (c *Controller) Observe(ctx context.Context, node *v1.Node, m *cloudprovide
 		i = &instance{latest: map[string]string{}, updates: map[string]bool{}}
 		c.instances[node.UID] = i
 	}
-	tagged := c.observeTags(i, node, tags, labels)
+	tagged := c.observeTags(i, node, tags, all)
 	difference := "" // an uninitialized Node is compared again later
 	if !uninitialized {
-		difference = strings.Join(append(all, tagged...), "\n")
+		difference = strings.Join(append(differing, tagged...), "\n")
 	}
 	for key, value := range labels {
 		if before, ok := i.latest[key]; ok && value != before {

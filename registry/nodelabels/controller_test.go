@@ -261,6 +261,23 @@ func TestLabelsThatOthersKeep(t *testing.T) {
 	})
 }
 
+// TestAdditionalLabelsOfTheFramework: where the framework corrects additional labels itself, the type is written alone, and no tag gives a
+// label that the cloud gives.
+func TestAdditionalLabelsOfTheFramework(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, false, "rack="+rack)
+		w.LeaveAdditional()
+		w.addNode("web", Initializer, labels())
+		w.cloud.InstanceType, w.cloud.AdditionalLabels = "large", map[string]string{rack: "8"}
+		w.tags = map[string]string{"rack": "9"}
+		patches, _ := w.observe("web")
+		assert.Equal(t, 1, patches)
+		assert.Equal(t, "large", w.node("web").Labels[typeLabel])
+		assert.Equal(t, "7", w.node("web").Labels[rack])
+	})
+}
+
 // TestNodesThatAreNotWritten: one that is not ours any more, one that was made again under the same name, an uninitialized one, one that is
 // being deleted.
 func TestNodesThatAreNotWritten(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/component-base/featuregate"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -85,6 +86,18 @@ func TestApproverNeedsAttestation(t *testing.T) {
 	require.ErrorContains(t, err, "--controllers names kubelet-serving-approver, and alpha approves nothing")
 	attests := provider("alpha", func(p *registry.Provider) { p.Features.ServingCertificates = registry.Done })
 	require.NoError(t, check(t, newManager(t, attests), args...))
+}
+
+// TestAdditionalLabelsGate: a framework without a switch for its own correction of labels leaves them to this program.
+func TestAdditionalLabelsGate(t *testing.T) {
+	t.Parallel()
+	gates := featuregate.NewFeatureGate()
+	assert.False(t, correctsAdditional(gates), "this framework has none")
+	for _, on := range []bool{false, true} {
+		gates = featuregate.NewFeatureGate()
+		require.NoError(t, gates.Add(map[featuregate.Feature]featuregate.FeatureSpec{additionalLabelsGate: {Default: on}}))
+		assert.Equal(t, on, correctsAdditional(gates))
+	}
 }
 
 // TestRulesForTags: faults of the rules refuse the start, all together with the others.

@@ -7,11 +7,13 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
 	cloudprovider "k8s.io/cloud-provider"
 	frameworkapp "k8s.io/cloud-provider/app"
 	"k8s.io/cloud-provider/app/config"
 	"k8s.io/cloud-provider/names"
+	"k8s.io/component-base/featuregate"
 	controllermanager "k8s.io/controller-manager/app"
 	"k8s.io/controller-manager/controller"
 
@@ -65,12 +67,23 @@ func (m *manager) correctNodeLabels(account frameworkapp.ControllerInitContext) 
 				client := c.ClientBuilder.ClientOrDie(i.ClientName)
 				recorder := events.NewRecorder(client, nodeLabelController, ctx.Done())
 				labels := nodelabels.New(client, recorder, guarded.IsOurs, m.labels.topology, m.labels.rules)
+				if correctsAdditional(utilfeature.DefaultMutableFeatureGate) {
+					labels.LeaveAdditional()
+				}
 				guarded.ObserveMetadata(labels.Observe, m.labels.rules.Any())
 				rescue.Go("correcting labels of Nodes", func() { labels.Run(ctx) })
 				return nil, true, nil
 			}
 		},
 	}
+}
+
+// additionalLabelsGate is the framework's switch for its own correction of additional labels, in versions that have it.
+const additionalLabelsGate featuregate.Feature = "CloudNodeAdditionalLabelsReconciliation"
+
+func correctsAdditional(gates featuregate.MutableFeatureGate) bool {
+	_, known := gates.GetAll()[additionalLabelsGate]
+	return known && gates.Enabled(additionalLabelsGate)
 }
 
 // withInitializer gives a controller its own field manager, to distinguish its labels from others'.
