@@ -31,10 +31,11 @@ func TestTagsOfMachines(t *testing.T) {
 		sim.Tag("backup", "weekly", m.Ref)
 		sim.Tag("backup", "daily", m.Ref)
 		sim.Tag("rack", "7", sim.HostOf(m))
+		sim.Tag("audit", "daily", m.Ref) // the same name in another category
 		w.start()
 		told, err := w.askTags(conformance.NewNode("worker", ""))
 		require.NoError(t, err)
-		assert.Equal(t, map[string]string{"team": "shop", "backup": "daily, weekly"}, told)
+		assert.Equal(t, map[string]string{"team": "shop", "backup": "daily, weekly", "audit": "daily"}, told)
 		w.requireNothingRefused()
 	})
 }
