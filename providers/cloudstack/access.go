@@ -107,8 +107,8 @@ func ruleParams(sources []string, protocol string, port int) params {
 func (a *access) firewallRuleCreation(sources []string, protocol string, port int) lbChange {
 	what := fmt.Sprintf("firewall rule for %s port %d", protocol, port)
 	create := func(ctx context.Context, _ *services.Request, lb *observed) error {
-		if lb.needsNoOpening(port) {
-			return nil
+		if lb.isRefused(port) {
+			return nil // its rule was refused
 		}
 		var made firewallRule
 		c := lb.command("creating the "+what, "createFirewallRule", ruleParams(sources, protocol, port))
@@ -168,7 +168,7 @@ func (a *access) firewallRuleDeletion(f firewallRule) lbChange {
 func (a *access) aclItemCreation(sources []string, protocol string, port int) lbChange {
 	what := fmt.Sprintf("network ACL item for %s port %d", protocol, port)
 	create := func(ctx context.Context, req *services.Request, lb *observed) error {
-		if lb.needsNoOpening(port) {
+		if lb.isRefused(port) {
 			return nil
 		}
 		var made aclItem

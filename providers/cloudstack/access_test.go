@@ -321,6 +321,29 @@ func TestPortWhoseRuleStaysKeepsItsClients(t *testing.T) {
 	}
 }
 
+// TestFormerRuleGetsNoWiderFilter: a rule that stays with its own wider networks does not let in more, because its filter stays too.
+func TestFormerRuleGetsNoWiderFilter(t *testing.T) {
+	inWorld(t, func(s *cloudstacksim.Sim) { s.SetVersion(cloudstacksim.V420) }, func(w *world) {
+		s := service("web", nil, port("http", 80, 30080))
+		s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"}
+		w.Apply(s)
+		w.ensure(s)
+		w.alter(s, func(s *v1.Service) {
+			s.Spec.LoadBalancerSourceRanges = nil
+			s.Annotations = map[string]string{annotationSourceCIDRs: "10.1.0.0/16"}
+		})
+		w.sim.FailJobs(cloudstacksim.Failure{Command: "deleteLoadBalancerRule", Code: 530, Text: "the router is down"})
+		_, err := w.try(s)
+		require.ErrorContains(w.T, err, "the router is down")
+		require.Len(w.T, w.sim.Firewalls(), 1)
+		assert.Equal(w.T, []string{"10.0.0.0/8"}, w.sim.Firewalls()[0].CIDRs)
+		time.Sleep(time.Minute)
+		w.ensure(s)
+		assert.Equal(w.T, []string{"0.0.0.0/0"}, w.sim.Firewalls()[0].CIDRs)
+		w.requireNoWrites(s)
+	})
+}
+
 // TestRuleThatIsBeingDeleted: a rule that somebody deletes is waited for, and made again without a conflict.
 func TestRuleThatIsBeingDeleted(t *testing.T) {
 	inWorld(t, nil, func(w *world) {

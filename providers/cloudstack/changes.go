@@ -46,7 +46,9 @@ func (r *reconciler) Changes(req services.Request, lb *observed, d desired) ([]l
 			continue
 		}
 		list = append(list, r.ruleChanges(lb, d, w, serving)...)
-		list = append(list, r.access.portOpening(lb, d.sources, transport(w.Protocol), w.Port)...)
+		for _, c := range r.access.portOpening(lb, d.sources, transport(w.Protocol), w.Port) {
+			list = append(list, unlessKept(w.Port, c))
+		}
 	}
 	return append(list, r.ruleRemovals(lb, obsolete, d.rules)...), nil
 }
@@ -104,6 +106,19 @@ func failPortOnly(port int, c lbChange) lbChange {
 		}
 		lb.failures[port] = err
 		return lb, nil
+	}
+	return c
+}
+
+// unlessKept leaves the clients of a port as they are while its former rule could not be deleted; who is not asked for any more was shut
+// out before.
+func unlessKept(port int, c lbChange) lbChange {
+	do := c.Make
+	c.Make = func(ctx context.Context, req *services.Request, lb *observed) (*observed, error) {
+		if lb.isRefused(port) && slices.ContainsFunc(lb.rules, func(o rule) bool { return o.port() == port && o.AddressID == lb.address.ID }) {
+			return lb, nil
+		}
+		return do(ctx, req, lb)
 	}
 	return c
 }

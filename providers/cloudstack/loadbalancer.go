@@ -108,11 +108,6 @@ func (lb *observed) findRule(w wantedRule) (found rule, there bool) {
 // isRefused reports whether a change of the port has failed.
 func (lb *observed) isRefused(port int) bool { return lb.failures[port] != nil }
 
-// needsNoOpening reports whether a port was refused and has no former rule that still serves its clients.
-func (lb *observed) needsNoOpening(port int) bool {
-	return lb.isRefused(port) && !slices.ContainsFunc(lb.rules, func(o rule) bool { return o.port() == port })
-}
-
 var (
 	_ services.Reconciler[*observed, desired] = (*reconciler)(nil)
 	_ services.Asynchronous[*observed]        = (*reconciler)(nil)
