@@ -182,7 +182,7 @@ func TestAddressThatKubeletWasGivenMustBeReported(t *testing.T) {
 		n.Annotations = map[string]string{cloudproviderapi.AnnotationAlphaProvidedIPAddr: "10.0.0.77"}
 		_, err := w.Metadata(n)
 		require.ErrorContains(w, err, "kubelet was started with --node-ip=10.0.0.77, which the guest agent of virtual machine worker")
-		w.sim.Edit(v, func(v *ovirtsim.VM) { v.Devices[0].IPs = []string{"10.0.0.77"} })
+		w.sim.Edit(v.ID, func(v *ovirtsim.VM) { v.Devices[0].IPs = []string{"10.0.0.77"} })
 		assert.Contains(w, shown(w.RequireMetadata(n).NodeAddresses), "10.0.0.77")
 	})
 }
@@ -193,17 +193,17 @@ func TestSilentGuestAgent(t *testing.T) {
 		v := w.sim.Add("worker", func(v *ovirtsim.VM) { v.Devices = nil })
 		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorContains(w, err, "reports no address of its network interfaces; install and start qemu-guest-agent in it")
-		w.sim.Edit(v, func(v *ovirtsim.VM) {
+		w.sim.Edit(v.ID, func(v *ovirtsim.VM) {
 			v.Devices = []ovirtsim.Device{{Name: "eth0", MAC: v.NICs[0].MAC, IPs: []string{"10.0.0.5"}}}
 		})
 		assert.Contains(w, shown(w.RequireMetadata(conformance.NewNode("worker", "")).NodeAddresses), "10.0.0.5", "it is read again, not answered from memory")
 		n := nodeOf(v)
-		w.sim.Edit(v, func(v *ovirtsim.VM) { v.Devices = nil })
+		w.sim.Edit(v.ID, func(v *ovirtsim.VM) { v.Devices = nil })
 		w.Later()
 		m, err := w.Metadata(n)
 		require.NoError(w, err)
 		assert.Empty(w, m.NodeAddresses, "the framework keeps what the Node has")
-		require.NoError(w, w.sim.SetState(v.ID, "down"))
+		require.NoError(w, w.sim.SetStatus(v.ID, "down"))
 		w.Later()
 		assert.Empty(w, w.RequireMetadata(n).NodeAddresses)
 	})

@@ -33,10 +33,10 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		Inputs:         func() registry.Inputs { return conformance.Inputs(nil, env) },
 		AddInstance:    func(name string) string { return providerIDPrefix + sim.Add(name).ID },
 		RemoveInstance: func(id string) { sim.Remove(idOf(id)) },
-		PowerOff:       func(id string) { require.NoError(t, sim.SetState(idOf(id), "down")) },
+		PowerOff:       func(id string) { require.NoError(t, sim.SetStatus(idOf(id), "down")) },
 		Resize:         func(string) { sim.SetType("large") },
 		Tag: func(id string, tags map[string]string) {
-			sim.Edit(sim.Find(idOf(id)), func(v *ovirtsim.VM) { v.Tags = slices.Sorted(maps.Keys(tags)) })
+			sim.Edit(idOf(id), func(v *ovirtsim.VM) { v.Tags = slices.Sorted(maps.Keys(tags)) })
 		},
 		RefuseAccount: func() {
 			sim.SetPassword("another")

@@ -103,7 +103,7 @@ func TestMachineOutsideTheFilterExists(t *testing.T) {
 		require.ErrorContains(w, err, "no virtual machine of the filter vms has the name outside")
 		w.RequireExists(nodeOf(outside))
 		w.RequireMetadata(nodeOf(outside))
-		w.sim.Edit(inside, func(v *ovirtsim.VM) { v.Tags = nil })
+		w.sim.Edit(inside.ID, func(v *ovirtsim.VM) { v.Tags = nil })
 		w.Later()
 		w.RequireExists(nodeOf(inside))
 		w.RequireNothingRefused()
@@ -151,7 +151,7 @@ func TestStates(t *testing.T) {
 			"saving_state": false, "powering_down": false, "paused": false, "unknown": false, "not_responding": false, "unassigned": false,
 			"down": true, "suspended": true, "image_locked": true, "": true, "brand_new": false,
 		} {
-			require.NoError(w, w.sim.SetState(v.ID, status))
+			require.NoError(w, w.sim.SetStatus(v.ID, status))
 			w.Later()
 			w.RequireExists(n)
 			assert.Equal(w, down, w.ShutDown(n), "%q", status)
@@ -341,7 +341,7 @@ func TestRenamedMachineIsTheSameNode(t *testing.T) {
 		v := w.sim.Add("worker")
 		n := nodeOf(v)
 		first := w.RequireMetadata(n)
-		w.sim.Edit(v, func(v *ovirtsim.VM) { v.Name = "renamed" })
+		w.sim.Edit(v.ID, func(v *ovirtsim.VM) { v.Name = "renamed" })
 		w.Later()
 		w.RequireExists(n)
 		assert.Equal(w, first, w.RequireMetadata(n))
@@ -442,7 +442,7 @@ func TestQuestionsShareListingsAndEnd(t *testing.T) {
 func TestNameIsNoProof(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		v := w.sim.Add("worker")
-		w.sim.Edit(v, func(v *ovirtsim.VM) { v.Name = "renamed" })
+		w.sim.Edit(v.ID, func(v *ovirtsim.VM) { v.Name = "renamed" })
 		w.RequireExists(nodeOf(v))
 		n := conformance.NewNode("worker", "")
 		n.Spec.Taints = nil

@@ -18,20 +18,18 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := photonsim.New(photonsim.New12(), simkit.SeedOf(t))
 	network := simkit.NewNetwork()
 	env := authenticated(t, network, sim, server, network.Serve(t, server))
-	find := func(providerID string) *photonsim.VM {
-		return sim.Find(strings.TrimPrefix(providerID, providerIDPrefix))
-	}
+	idOf := func(providerID string) string { return strings.TrimPrefix(providerID, providerIDPrefix) }
 	return &conformance.Fixture{
 		Sim: server, Network: network, Provider: Description(),
 		Inputs:         func() registry.Inputs { return conformance.Inputs(nil, env) },
 		AddInstance:    func(name string) string { return providerIDPrefix + sim.Add(name).ID },
-		RemoveInstance: func(id string) { sim.Remove(find(id).ID) },
-		PowerOff:       func(id string) { sim.Edit(find(id), func(v *photonsim.VM) { v.State = "STOPPED" }) },
+		RemoveInstance: func(id string) { sim.Remove(idOf(id)) },
+		PowerOff:       func(id string) { sim.Edit(idOf(id), func(v *photonsim.VM) { v.State = "STOPPED" }) },
 		Resize: func(id string) {
-			sim.Edit(find(id), func(v *photonsim.VM) { v.Flavor = new("cluster-large") })
+			sim.Edit(idOf(id), func(v *photonsim.VM) { v.Flavor = new("cluster-large") })
 		},
 		Tag: func(id string, tags map[string]string) {
-			sim.Edit(find(id), func(v *photonsim.VM) { v.Tags = slices.Sorted(maps.Keys(tags)) })
+			sim.Edit(idOf(id), func(v *photonsim.VM) { v.Tags = slices.Sorted(maps.Keys(tags)) })
 		},
 		RefuseAccount: func() {
 			sim.SetPassword("another")

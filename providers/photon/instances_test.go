@@ -79,11 +79,11 @@ func TestFindByAddress(t *testing.T) {
 		require.ErrorContains(w, err, "no virtual machine reports the address 10.9.200.77")
 		_, err = w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorContains(w, err, "is not named after an address")
-		w.sim.Edit(v, func(v *photonsim.VM) { v.Fails = "the host does not answer" })
+		w.sim.Edit(v.ID, func(v *photonsim.VM) { v.Fails = "the host does not answer" })
 		time.Sleep(networksMaxAge + time.Minute)
 		_, err = w.Metadata(conformance.NewNode("10.9.0.2", ""))
 		require.ErrorContains(w, err, "nothing is known of address 10.9.0.2")
-		w.sim.Edit(v, func(v *photonsim.VM) { v.Fails = ""; v.Connections = photonsim.On("00:50:56:00:00:01", "10.9.0.2") })
+		w.sim.Edit(v.ID, func(v *photonsim.VM) { v.Fails = ""; v.Connections = photonsim.On("00:50:56:00:00:01", "10.9.0.2") })
 		w.Later()
 		_, err = w.Metadata(conformance.NewNode("10.9.0.2", ""))
 		require.ErrorContains(w, err, "have the address 10.9.0.2")
@@ -96,13 +96,13 @@ func TestStates(t *testing.T) {
 		for state, down := range map[string]bool{
 			"STARTED": false, "CREATING": false, "SUSPENDED": true, "STOPPED": true, "ERROR": false, "BRAND_NEW": false,
 		} {
-			w.sim.Edit(v, func(v *photonsim.VM) { v.State = state })
+			w.sim.Edit(v.ID, func(v *photonsim.VM) { v.State = state })
 			w.Later()
 			w.RequireExists(nodeOf(v))
 			assert.Equal(w, down, w.ShutDown(nodeOf(v)), state)
 		}
 		w.sim.Add("other")
-		w.sim.Edit(v, func(v *photonsim.VM) { v.State = "DELETED" })
+		w.sim.Edit(v.ID, func(v *photonsim.VM) { v.State = "DELETED" })
 		w.Later()
 		w.RequireGone(nodeOf(v)) // deleted ones are listed for a while
 	})
@@ -199,7 +199,7 @@ func TestTasks(t *testing.T) {
 		assert.Contains(w, shown(w.RequireMetadata(conformance.NewNode("worker", "")).NodeAddresses), "InternalIP 10.9.0.2")
 		ask := func(change func(*photonsim.VM)) error {
 			w.Helper()
-			w.sim.Edit(v, change)
+			w.sim.Edit(v.ID, change)
 			w.start()
 			_, err := w.Metadata(conformance.NewNode("worker", ""))
 			return err
@@ -259,10 +259,10 @@ func TestAddressesThatVanish(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		v := w.sim.Add("worker")
 		assert.NotEmpty(w, w.RequireMetadata(nodeOf(v)).NodeAddresses)
-		w.sim.Edit(v, func(v *photonsim.VM) { v.Connections = photonsim.On("00:50:56:00:00:01", "") })
+		w.sim.Edit(v.ID, func(v *photonsim.VM) { v.Connections = photonsim.On("00:50:56:00:00:01", "") })
 		time.Sleep(networksMaxAge + time.Minute)
 		assert.Empty(w, w.RequireMetadata(nodeOf(v)).NodeAddresses, "the framework keeps what the Node has")
-		w.sim.Edit(v, func(v *photonsim.VM) { v.Stuck = true })
+		w.sim.Edit(v.ID, func(v *photonsim.VM) { v.Stuck = true })
 		time.Sleep(networksMaxAge + time.Minute)
 		assert.Empty(w, w.RequireMetadata(nodeOf(v)).NodeAddresses)
 	})

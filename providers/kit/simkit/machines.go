@@ -3,6 +3,7 @@ package simkit
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,136 +12,129 @@ import (
 	"time"
 )
 
-// Machines implements most of Cloud for a cloud that has only virtual machines.
-type Machines[V any] struct {
-	// Tokens belong to the cloud's only user.
-	Tokens
+// Machines are the virtual machines of a cloud, which embeds them. They implement what Cloud wants of one that has nothing else; other
+// clouds have methods of their own in the place of some.
+type Machines[K comparable, V any] struct {
 	// Lock guards the machines, and the rest of the cloud's state.
-	Lock sync.Mutex
-	All  []*V
-	// Password is that user's.
-	Password string
-	// About describes a machine; IDs are provider IDs without their Prefix.
-	About  func(*V) Instance
-	Prefix string
-	// Make creates a machine, and Set changes its state. On and Off are the states of a running and a powered-off machine.
-	Make    func(name string)
-	Set     func(v *V, state string)
+	Lock sync.Locker
+	// VMs is for whoever holds the lock.
+	VMs Table[K, V]
+	// About describes a machine. Status is where its status stands; On and Off are those of a running and a powered-off one.
+	About   func(*V) Instance
+	Status  func(*V) *string
 	On, Off string
+	// Make creates a running machine.
+	Make func(name string)
+	// Removed is told of each machine that was removed, and Changed of every change, by whoever holds the lock; both may be nil.
+	Removed func(*V)
+	Changed func()
 }
 
-// Edit changes a machine.
-func (m *Machines[V]) Edit(v *V, change func(*V)) {
+func (m *Machines[K, V]) change(f func()) {
 	m.Lock.Lock()
 	defer m.Lock.Unlock()
-	change(v)
-}
-
-// Find returns the machine with an ID, nil where there is none.
-func (m *Machines[V]) Find(id string) *V {
-	m.Lock.Lock()
-	defer m.Lock.Unlock()
-	return m.FindLocked(id)
-}
-
-// FindLocked is Find for whoever holds the lock.
-func (m *Machines[V]) FindLocked(id string) *V {
-	at := slices.IndexFunc(m.All, func(v *V) bool { return strings.EqualFold(m.About(v).ProviderID, m.Prefix+id) })
-	if at < 0 {
-		return nil
+	f()
+	if m.Changed != nil {
+		m.Changed()
 	}
-	return m.All[at]
 }
 
-// Remove removes the machines with these IDs.
-func (m *Machines[V]) Remove(ids ...string) {
-	for _, id := range ids {
-		m.removeEach(func(i Instance) bool { return strings.EqualFold(i.ProviderID, m.Prefix+id) })
+// Edit changes the machine with an ID, which must be there.
+func (m *Machines[K, V]) Edit(id K, edit func(*V)) { m.change(func() { edit(m.VMs.ByID[id]) }) }
+
+// List returns copies of all machines.
+func (m *Machines[K, V]) List() []V {
+	m.Lock.Lock()
+	defer m.Lock.Unlock()
+	list := make([]V, len(m.VMs.Order))
+	for i, v := range m.VMs.All() {
+		list[i] = *v
+	}
+	return list
+}
+
+// Remove removes the machine with an ID, if there is one.
+func (m *Machines[K, V]) Remove(id K) { m.change(func() { m.RemoveLocked(id) }) }
+
+// RemoveLocked is Remove for whoever holds the lock.
+func (m *Machines[K, V]) RemoveLocked(id K) {
+	v := m.VMs.ByID[id]
+	m.VMs.Remove(id)
+	if v != nil && m.Removed != nil {
+		m.Removed(v)
 	}
 }
 
 // RemoveAll removes all machines.
-func (m *Machines[V]) RemoveAll() { m.removeEach(func(Instance) bool { return true }) }
-
-func (m *Machines[V]) removeEach(chosen func(Instance) bool) (removed int) {
-	m.Lock.Lock()
-	defer m.Lock.Unlock()
-	before := len(m.All)
-	m.All = slices.DeleteFunc(m.All, func(v *V) bool { return chosen(m.About(v)) })
-	return before - len(m.All)
+func (m *Machines[K, V]) RemoveAll() {
+	m.change(func() {
+		for _, id := range slices.Clone(m.VMs.Order) {
+			m.RemoveLocked(id)
+		}
+	})
 }
 
-// SetState changes the state of the machine with an ID.
-func (m *Machines[V]) SetState(id, state string) error {
-	v := m.Find(id)
-	if v == nil {
-		return errors.New("there is no virtual machine " + id)
-	}
-	m.Edit(v, func(v *V) { m.Set(v, state) })
-	return nil
-}
-
-// SetPassword changes the only password that is accepted.
-func (m *Machines[V]) SetPassword(password string) {
-	m.Lock.Lock()
-	defer m.Lock.Unlock()
-	m.Password = password
+// SetStatus changes the status of the machine with an ID.
+func (m *Machines[K, V]) SetStatus(id K, status string) (err error) {
+	m.change(func() {
+		if v := m.VMs.ByID[id]; v != nil {
+			*m.Status(v) = status
+		} else {
+			err = fmt.Errorf("there is no virtual machine %v", id)
+		}
+	})
+	return err
 }
 
 // State implements Cloud.
-func (m *Machines[V]) State() json.RawMessage {
+func (m *Machines[K, V]) State() json.RawMessage {
 	m.Lock.Lock()
 	defer m.Lock.Unlock()
-	return Snapshot(map[string]any{"vms": m.All})
+	return Snapshot(map[string]any{"vms": m.VMs.All()})
 }
 
 // Seed implements Cloud.
-func (m *Machines[V]) Seed(n int) {
+func (m *Machines[K, V]) Seed(n int) {
 	SeedNodes(n, m.Instances(), func(name string, _ int) { m.Make(name) })
 }
 
 // Instances implements Cloud.
-func (m *Machines[V]) Instances() []Instance {
+func (m *Machines[K, V]) Instances() []Instance {
 	m.Lock.Lock()
 	defer m.Lock.Unlock()
-	list := make([]Instance, len(m.All))
-	for i, v := range m.All {
+	list := make([]Instance, len(m.VMs.Order))
+	for i, v := range m.VMs.All() {
 		list[i] = m.About(v)
 	}
 	return list
 }
 
 // RemoveInstance implements Cloud.
-func (m *Machines[V]) RemoveInstance(name string) error {
-	if m.removeEach(func(i Instance) bool { return i.Name == name }) == 0 {
-		return errors.New("there is no virtual machine " + name)
-	}
-	return nil
+func (m *Machines[K, V]) RemoveInstance(name string) error {
+	err := errors.New("there is no virtual machine " + name)
+	m.change(func() {
+		for id, v := range m.VMs.ByID {
+			if m.About(v).Name == name {
+				m.RemoveLocked(id)
+				err = nil
+			}
+		}
+	})
+	return err
 }
 
 // Holdings implements Cloud: there are no objects for Services.
-func (*Machines[V]) Holdings() []string { return []string{} }
+func (*Machines[K, V]) Holdings() []string { return []string{} }
 
 // Environment implements Cloud: the cloud config is enough.
-func (*Machines[V]) Environment(string) map[string]string { return map[string]string{} }
+func (*Machines[K, V]) Environment(string) map[string]string { return map[string]string{} }
 
 // RateHeaders implements Cloud: there are none.
-func (*Machines[V]) RateHeaders(http.Header, int, int, time.Time) {}
+func (*Machines[K, V]) RateHeaders(http.Header, int, int, time.Time) {}
 
 // Actions implements Cloud.
-func (m *Machines[V]) Actions() map[string]func(json.RawMessage) error {
-	set := func(state string) func(json.RawMessage) error {
-		return func(body json.RawMessage) error {
-			var in struct {
-				ID string `json:"id"`
-			}
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
-			return m.SetState(in.ID, state)
-		}
-	}
-	return map[string]func(json.RawMessage) error{"power-off": set(m.Off), "power-on": set(m.On)}
+func (m *Machines[K, V]) Actions() map[string]func(json.RawMessage) error {
+	return map[string]func(json.RawMessage) error{"power-off": SetStatus(m.SetStatus, m.Off), "power-on": SetStatus(m.SetStatus, m.On)}
 }
 
 // SeedNodes has n machines added: node-1 and so on, after those that are there.

@@ -6,13 +6,16 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 )
 
 // Tokens are issued by a simulated cloud for a form (RFC 6749, sections 4.3 and 6).
 type Tokens struct {
-	// User is the only user, Scope the only scope.
-	User, Scope string
+	// Lock guards them, and the rest of the cloud's state.
+	Lock sync.Locker
+	// User is the only user, with this password, and Scope the only scope.
+	User, Password, Scope string
 	// Idle is the lifetime of an unused token; 0 means for ever.
 	Idle time.Duration
 	// Renews is set if a token can be renewed without the password.
@@ -23,8 +26,8 @@ type Tokens struct {
 	logins, refused, renewals int
 }
 
-// Grant answers a form that must contain the given password. Without a token, problem is the code of RFC 6749, section 5.2.
-func (t *Tokens) Grant(form url.Values, password string) (access, refresh, problem string) {
+// Grant answers a form. Without a token, problem is the code of RFC 6749, section 5.2.
+func (t *Tokens) Grant(form url.Values) (access, refresh, problem string) {
 	switch grant := form.Get("grant_type"); {
 	case t.Renews && grant == "refresh_token":
 		if !t.refresh[form.Get("refresh_token")] {
@@ -35,7 +38,7 @@ func (t *Tokens) Grant(form url.Values, password string) (access, refresh, probl
 		return "", "", "unsupported_grant_type"
 	case form.Get("scope") != t.Scope:
 		return "", "", "invalid_scope"
-	case form.Get("username") != t.User || form.Get("password") != password:
+	case form.Get("username") != t.User || form.Get("password") != t.Password:
 		t.refused++
 		return "", "", "invalid_grant"
 	default:
@@ -75,19 +78,26 @@ func (t *Tokens) Authorized(r *http.Request) (ok, none bool) {
 // Logout ends a token.
 func (t *Tokens) Logout(token string) { delete(t.used, token) }
 
+// SetPassword changes the only password that is accepted.
+func (t *Tokens) SetPassword(password string) {
+	t.Lock.Lock()
+	defer t.Lock.Unlock()
+	t.Password = password
+}
+
 // EndTokens makes all tokens invalid, and their renewal if requested.
-func (m *Machines[V]) EndTokens(renewal bool) {
-	m.Lock.Lock()
-	defer m.Lock.Unlock()
-	clear(m.used)
+func (t *Tokens) EndTokens(renewal bool) {
+	t.Lock.Lock()
+	defer t.Lock.Unlock()
+	clear(t.used)
 	if renewal {
-		clear(m.refresh)
+		clear(t.refresh)
 	}
 }
 
 // Logins counts the accepted and the refused logins, and the renewed tokens.
-func (m *Machines[V]) Logins() (accepted, refused, renewed int) {
-	m.Lock.Lock()
-	defer m.Lock.Unlock()
-	return m.logins, m.refused, m.renewals
+func (t *Tokens) Logins() (accepted, refused, renewed int) {
+	t.Lock.Lock()
+	defer t.Lock.Unlock()
+	return t.logins, t.refused, t.renewals
 }

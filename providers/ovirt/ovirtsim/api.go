@@ -22,8 +22,8 @@ func simShuffled[E any](s *Sim, list []E) []E { return simkit.Shuffled(&s.order,
 
 // ServeHTTP speaks the API.
 func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.Lock.Lock()
-	defer s.Lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case r.URL.Path == tokenPath || r.URL.Path == logoutPath:
 		s.serveSSO(w, r)
@@ -58,7 +58,7 @@ func (s *Sim) serveSSO(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(`{}`)) // a client that went away
 		return
 	}
-	switch access, _, problem := s.Grant(form, s.Password); problem {
+	switch access, _, problem := s.Grant(form); problem {
 	case "":
 		_, _ = fmt.Fprintf(w, `{"access_token":%q,"scope":"ovirt-app-api","exp":"9223372036854775807","token_type":"bearer"}`, access)
 	case "invalid_grant":
@@ -120,7 +120,7 @@ func (s *Sim) summary() element {
 		link("vms", apiRoot+"/vms"), link("clusters", apiRoot+"/clusters"),
 		object("product_info", text("name", "oVirt Engine"), text("vendor", "ovirt.org"), object("version",
 			text("major", "4"), text("minor", "5"), text("build", "7"), text("revision", "0"), text("full_version", "4.5.7-1.el9"))),
-		object("summary", object("vms", text("active", strconv.Itoa(len(s.All))), text("total", strconv.Itoa(len(s.All))))),
+		object("summary", object("vms", text("active", strconv.Itoa(len(s.VMs.Order))), text("total", strconv.Itoa(len(s.VMs.Order))))),
 		element{name: "time", text: "2024-05-06T07:08:09.000Z", number: "1714979289000"},
 	)
 }
@@ -150,7 +150,7 @@ func (s *Sim) searched(q url.Values) (found []*VM, problem string) {
 	if err != nil {
 		return nil, err.Error()
 	}
-	limit := len(s.All)
+	limit := len(s.VMs.Order)
 	if text := q.Get("max"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil {
@@ -160,10 +160,7 @@ func (s *Sim) searched(q url.Values) (found []*VM, problem string) {
 			limit = n
 		}
 	}
-	all := s.All
-	if s.filtered {
-		all = s.visible()
-	}
+	all := s.visible()
 	ignored := s.filtered && search.sorted && q.Has("max")
 	for _, v := range all {
 		if ignored || search.matches(s, v) {

@@ -70,7 +70,10 @@ const (
 
 // Sim is a simulated engine.
 type Sim struct {
-	simkit.Machines[VM]
+	mu simkit.Mutex
+	simkit.Machines[string, VM]
+	// Tokens are the user's.
+	simkit.Tokens
 	number int
 
 	clusters    []Cluster
@@ -94,12 +97,13 @@ func New(seed uint64) (*Sim, *simkit.Server) {
 		dataCenters: []named{{ID: DataCenterID, Name: "Berlin"}},
 		types:       []named{{ID: typeID, Name: "Large"}},
 	}
-	s.User, s.Scope, s.Idle = User, "ovirt-app-api", idle
-	s.Password, s.Prefix, s.On, s.Off = Password, "ovirt://", statusUp, "down"
-	s.About = func(v *VM) simkit.Instance {
-		return simkit.Instance{Name: v.Name, ProviderID: s.Prefix + v.ID, Status: v.Status}
+	s.Tokens = simkit.Tokens{Lock: &s.mu, User: User, Password: Password, Scope: "ovirt-app-api", Idle: idle}
+	s.Machines = simkit.Machines[string, VM]{
+		Lock: &s.mu, On: statusUp, Off: "down", Status: func(v *VM) *string { return &v.Status }, Make: func(name string) { s.Add(name) },
+		About: func(v *VM) simkit.Instance {
+			return simkit.Instance{Name: v.Name, ProviderID: "ovirt://" + v.ID, Status: v.Status}
+		},
 	}
-	s.Make, s.Set = func(name string) { s.Add(name) }, func(v *VM, status string) { v.Status = status }
 	s.order.Seed(seed)
 	return s, simkit.New(s)
 }
@@ -115,8 +119,8 @@ func NewServer(password string, _ time.Duration, _ bool) *simkit.Server {
 
 // Add makes a virtual machine that runs, with one network interface. change may change it before anybody sees it.
 func (s *Sim) Add(name string, change ...func(*VM)) *VM {
-	s.Lock.Lock()
-	defer s.Lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.number++
 	n := s.number
 	mac := fmt.Sprintf("56:6f:%02x:%02x:00:01", n/250, n%250)
@@ -129,14 +133,13 @@ func (s *Sim) Add(name string, change ...func(*VM)) *VM {
 	for _, f := range change {
 		f(v)
 	}
-	s.All = append(s.All, v)
-	return v
+	return s.VMs.Put(v.ID, v)
 }
 
 // Permit makes the user one without an administrator's role, who sees these virtual machines alone.
 func (s *Sim) Permit(ids ...string) {
-	s.Lock.Lock()
-	defer s.Lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.filtered, s.permitted = true, map[string]bool{}
 	for _, id := range ids {
 		s.permitted[id] = true
@@ -145,15 +148,15 @@ func (s *Sim) Permit(ids ...string) {
 
 // Hide makes a kind of objects one that the user may not list: clusters, datacenters or instancetypes.
 func (s *Sim) Hide(kind string) {
-	s.Lock.Lock()
-	defer s.Lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.hidden[kind] = true
 }
 
 // SetPlaces replaces clusters and data centers, which are given by ID and name.
 func (s *Sim) SetPlaces(clusters []Cluster, dataCenters map[string]string) {
-	s.Lock.Lock()
-	defer s.Lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.clusters, s.dataCenters = clusters, nil
 	for id, name := range dataCenters {
 		s.dataCenters = append(s.dataCenters, named{id, name})
@@ -162,18 +165,18 @@ func (s *Sim) SetPlaces(clusters []Cluster, dataCenters map[string]string) {
 
 // SetType renames the instance type of all virtual machines.
 func (s *Sim) SetType(name string) {
-	s.Lock.Lock()
-	defer s.Lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.types[0].Name = name
 }
 
 // visible are the virtual machines that the user may see.
 func (s *Sim) visible() []*VM {
 	if !s.filtered {
-		return s.All
+		return s.VMs.All()
 	}
 	var seen []*VM
-	for _, v := range s.All {
+	for _, v := range s.VMs.All() {
 		if s.permitted[v.ID] {
 			seen = append(seen, v)
 		}
@@ -189,8 +192,8 @@ func (s *Sim) CloudConfig(url string) string {
 
 // Variables are the environment of a controller that talks to this engine without a cloud config.
 func (s *Sim) Variables(url string) map[string]string {
-	s.Lock.Lock()
-	defer s.Lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return map[string]string{"OVIRT_URL": url + apiRoot, "OVIRT_USERNAME": User, "OVIRT_PASSWORD": s.Password}
 }
 

@@ -18,8 +18,8 @@ const (
 )
 
 func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.Lock.Lock()
-	defer s.Lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case s.auth && r.URL.Path == tokenPath:
 		s.serveTokens(w, r)
@@ -54,7 +54,7 @@ func (s *Sim) serveTokens(w http.ResponseWriter, r *http.Request) {
 		bad("invalid_request", "the request is malformed")
 		return
 	}
-	access, refresh, problem := s.Grant(form, s.Password)
+	access, refresh, problem := s.Grant(form)
 	if problem != "" {
 		bad(problem, map[string]string{"password": "incorrect username or password", "refresh_token": "the refresh token has expired"}[form.Get("grant_type")])
 		return
@@ -122,7 +122,7 @@ func (s *Sim) listVMs(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	all := simkit.Scattered(&s.order, s.All, func(v *VM) string { return v.ID })
+	all := simkit.Scattered(&s.order, s.VMs.All(), func(v *VM) string { return v.ID })
 	if name := q.Get("name"); name != "" {
 		all = slices.DeleteFunc(all, func(v *VM) bool { return v.Name != name })
 	}
@@ -139,7 +139,7 @@ func (s *Sim) listVMs(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Sim) serveVM(w http.ResponseWriter, parts []string) {
-	v := s.FindLocked(parts[0])
+	v := s.VMs.ByID[strings.ToLower(parts[0])]
 	switch {
 	case v == nil:
 		s.refuse(w, http.StatusNotFound, "VmNotFound", "VM "+parts[0]+" not found")

@@ -96,7 +96,10 @@ type task struct {
 
 // Sim is a simulated Photon Controller.
 type Sim struct {
-	simkit.Machines[VM]
+	mu simkit.Mutex
+	simkit.Machines[string, VM]
+	// Tokens are the user's.
+	simkit.Tokens
 	// Paused pauses the whole system. Rootless omits the root from links between pages, as old servers do.
 	Paused, Rootless bool
 	// Expires is how many requests for later pages answer that the page has expired.
@@ -116,12 +119,15 @@ type Sim struct {
 // New returns a simulated Photon Controller without virtual machines and without authentication.
 func New(dialect Dialect, seed uint64) (*Sim, *simkit.Server) {
 	s := &Sim{dialect: dialect, tasks: map[string]*task{}}
-	s.User, s.Scope, s.Renews = User, "openid offline_access rs_photon_platform at_groups", true
-	s.Password, s.Prefix, s.On, s.Off = Password, "photon://", Started, "STOPPED"
-	s.About = func(v *VM) simkit.Instance {
-		return simkit.Instance{Name: v.Name, ProviderID: s.Prefix + v.ID, Status: v.State}
+	s.Tokens = simkit.Tokens{
+		Lock: &s.mu, User: User, Password: Password, Scope: "openid offline_access rs_photon_platform at_groups", Renews: true,
 	}
-	s.Make, s.Set = func(name string) { s.Add(name) }, func(v *VM, state string) { v.State = state }
+	s.Machines = simkit.Machines[string, VM]{
+		Lock: &s.mu, On: Started, Off: "STOPPED", Status: func(v *VM) *string { return &v.State }, Make: func(name string) { s.Add(name) },
+		About: func(v *VM) simkit.Instance {
+			return simkit.Instance{Name: v.Name, ProviderID: "photon://" + v.ID, Status: v.State}
+		},
+	}
 	s.order.Seed(seed)
 	return s, simkit.New(s)
 }
@@ -134,15 +140,15 @@ func NewServer(_ string, _ time.Duration, _ bool) *simkit.Server {
 
 // Authenticate enables authentication; host and port are the token endpoint.
 func (s *Sim) Authenticate(host string, port int) {
-	s.Lock.Lock()
-	defer s.Lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.auth, s.authHost, s.authPort = true, host, port
 }
 
 // Add creates a running virtual machine with one network interface.
 func (s *Sim) Add(name string, change ...func(*VM)) *VM {
-	s.Lock.Lock()
-	defer s.Lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.number++
 	n := s.number
 	flavor, host := "cluster-node", "10.1.0.3"
@@ -154,21 +160,20 @@ func (s *Sim) Add(name string, change ...func(*VM)) *VM {
 	for _, f := range change {
 		f(v)
 	}
-	s.All = append(s.All, v)
-	return v
+	return s.VMs.Put(v.ID, v)
 }
 
 // Change changes the simulator's behaviour.
 func (s *Sim) Change(change func(*Sim)) {
-	s.Lock.Lock()
-	defer s.Lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	change(s)
 }
 
 // Tasks counts the created tasks.
 func (s *Sim) Tasks() int {
-	s.Lock.Lock()
-	defer s.Lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.tasksMade
 }
 
