@@ -77,18 +77,14 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		AddInstance: func(name string) string {
 			return providerIDPrefix + strconv.Itoa(sim.AddLinode(linodesim.Spec{Label: name, Private: true, SubnetID: subnet}))
 		},
-		RemoveInstance:  func(id string) { sim.RemoveLinode(number(id)) },
+		RemoveInstance:  func(id string) { sim.Remove(number(id)) },
 		PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(number(id), "offline")) },
-		Resize:          func(id string) { sim.ChangeLinode(number(id), resize) },
-		Tag:             func(id string, tags map[string]string) { sim.ChangeLinode(number(id), tagged(tags)) },
+		Resize:          func(id string) { sim.Edit(number(id), resize) },
+		Tag:             func(id string, tags map[string]string) { sim.Edit(number(id), tagged(tags)) },
 		InstanceListing: "GET /v4/linode/instances", RefuseAccount: func() { sim.SetToken("another") },
 
 		RemoveLoadBalancers: sim.RemoveLoadBalancers,
-		OtherAccount: func() {
-			for _, l := range sim.Linodes() {
-				sim.RemoveLinode(l.ID)
-			}
-		},
+		OtherAccount:        sim.RemoveAll,
 		Strictness: conformance.Strictness{
 			Free: map[string]string{
 				"rules.inbound[].label": anyText, "inbound[].label": anyText, "rules.inbound[].description": anyText, "inbound[].description": anyText,

@@ -360,7 +360,7 @@ func TestAddressesThatALinodeDoesNotHave(t *testing.T) {
 	// Among several addresses that it has, the Node chooses.
 	id, err := parseProviderID(w.nodes[0].Spec.ProviderID)
 	require.NoError(t, err)
-	w.sim.ChangeLinode(id, func(l *linodesim.Linode) { l.IPv4 = append(l.IPv4, "192.168.140.9") })
+	w.sim.Edit(id, func(l *linodesim.Linode) { l.IPv4 = append(l.IPv4, "192.168.140.9") })
 	w.restart()
 	chooses := w.nodes[0].DeepCopy()
 	chooses.Annotations = map[string]string{annotationPrivateIP: "192.168.140.9"}

@@ -261,7 +261,7 @@ func TestLookUp(t *testing.T) {
 	t.Parallel()
 	w := newTestWorld(t, nil, nil)
 	id := w.sim.AddLinode(linodesim.Spec{Label: "Web-1", Private: true})
-	public, private := w.sim.Linodes()[0].IPv4[0], w.sim.Linodes()[0].IPv4[1]
+	public, private := w.sim.List()[0].IPv4[0], w.sim.List()[0].IPv4[1]
 	node := func(name, providerID string, addresses ...string) *v1.Node {
 		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{ProviderID: providerID}}
 		for _, a := range addresses {

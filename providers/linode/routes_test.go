@@ -92,7 +92,7 @@ func TestRouteFailures(t *testing.T) {
 
 	lost, err := parseProviderID(w.nodes[0].Spec.ProviderID)
 	require.NoError(t, err)
-	w.sim.RemoveLinode(lost)
+	w.sim.Remove(lost)
 	w.restart()
 	require.ErrorContains(t, w.RouteAPI.CreateRoute(ctx, "c", "h", route("old", "10.2.0.0/24")), "not found")
 	require.NoError(t, w.RouteAPI.DeleteRoute(ctx, "c", route("old", "10.2.0.0/24")), "its routes are gone with it")

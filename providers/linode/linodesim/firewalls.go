@@ -84,7 +84,7 @@ func (s *Sim) firewallView(f *Firewall) map[string]any {
 
 func (s *Sim) withURL(e Entity) Entity {
 	e.URL = fmt.Sprintf("/v4/nodebalancers/%d", e.ID)
-	if l := s.linodes[e.ID]; l != nil && e.Type == "linode" {
+	if l := s.VMs.ByID[e.ID]; l != nil && e.Type == "linode" {
 		e.URL, e.Label = fmt.Sprintf("/v4/linode/instances/%d", e.ID), l.Label
 	}
 	if nb := s.nodeBalancers[e.ID]; nb != nil {
@@ -378,7 +378,7 @@ func (s *Sim) createDevice(r *http.Request, ids []string) (any, error) {
 	if err := decode(r, &in); err != nil {
 		return nil, err
 	}
-	if (in.Type != "nodebalancer" || s.nodeBalancers[in.ID] == nil) && (in.Type != "linode" || s.linodes[in.ID] == nil) {
+	if (in.Type != "nodebalancer" || s.nodeBalancers[in.ID] == nil) && (in.Type != "linode" || s.VMs.ByID[in.ID] == nil) {
 		return nil, invalid("id", "Entity not found")
 	}
 	for _, e := range f.devices {

@@ -123,14 +123,14 @@ func (s *Sim) addLinodeLocked(spec Spec) *Linode {
 		l.InterfaceGeneration = generationLinode
 	}
 	s.joinSubnetLocked(l, spec.SubnetID)
-	s.linodes[l.ID] = l
+	s.VMs.Put(l.ID, l)
 	s.changed(nil, l.ID)
 	return l
 }
 
 // JoinSubnet gives a Linode an interface in a subnet of a VPC.
 func (s *Sim) JoinSubnet(linode, subnet int) {
-	s.mu.Do(func() { s.joinSubnetLocked(s.linodes[linode], subnet) })
+	s.mu.Do(func() { s.joinSubnetLocked(s.VMs.ByID[linode], subnet) })
 }
 
 func (s *Sim) joinSubnetLocked(l *Linode, subnet int) {
@@ -150,86 +150,18 @@ func (l *Linode) vpcNetwork() string {
 	return netip.PrefixFrom(netip.MustParseAddr(l.vpcIPv6), 64).Masked().String()
 }
 
-// Seed implements simkit.Cloud.
-func (s *Sim) Seed(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for range n {
-		s.seeded++
-		s.addLinodeLocked(Spec{Label: fmt.Sprintf("node-%d", s.seeded), Private: true, SubnetID: s.seedSubnet})
-	}
-}
-
-// SetStatus changes the status of a Linode.
-func (s *Sim) SetStatus(id int, status string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.linodes[id]
-	if l == nil {
-		return errNotFound
-	}
-	l.Status = status
-	return nil
-}
-
-// ChangeLinode changes a Linode behind the API's back.
-func (s *Sim) ChangeLinode(id int, change func(*Linode)) { s.mu.Do(func() { change(s.linodes[id]) }) }
-
-// RemoveLinode destroys a Linode. NodeBalancers go on naming its address.
-func (s *Sim) RemoveLinode(id int) { s.mu.Do(func() { s.removeLinodeLocked(id) }) }
-
-func (s *Sim) removeLinodeLocked(id int) {
-	if l := s.linodes[id]; l != nil {
-		s.changed(l, id)
-	}
-	delete(s.linodes, id)
-}
-
-// Linodes returns copies of all Linodes in order of creation.
-func (s *Sim) Linodes() []Linode {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := []Linode{}
-	for _, l := range sorted(s.linodes) {
-		all = append(all, *l)
-	}
-	return all
-}
-
-// Instances implements simkit.Cloud.
-func (s *Sim) Instances() []simkit.Instance {
-	list := []simkit.Instance{}
-	for _, l := range s.Linodes() {
-		list = append(list, simkit.Instance{Name: l.Label, ProviderID: fmt.Sprintf("linode://%d", l.ID), Status: l.Status})
-	}
-	return list
-}
-
-// RemoveInstance implements simkit.Cloud.
-func (s *Sim) RemoveInstance(name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, l := range s.linodes {
-		if l.Label == name {
-			s.removeLinodeLocked(id)
-			return nil
-		}
-	}
-	return errNotFound
-}
-
 func (s *Sim) listLinodes(r *http.Request, _ []string) (any, error) {
-	return list(s, r, shown(s, s.linodes))
+	return list(s, r, shown(s, s.VMs.ByID))
 }
 
-func (s *Sim) getLinode(_ *http.Request, ids []string) (any, error) { return find(s.linodes, ids[0]) }
+func (s *Sim) getLinode(_ *http.Request, ids []string) (any, error) { return find(s.VMs.ByID, ids[0]) }
 
 func (s *Sim) deleteLinode(_ *http.Request, ids []string) (any, error) {
-	l, err := find(s.linodes, ids[0])
+	l, err := find(s.VMs.ByID, ids[0])
 	if err != nil {
 		return nil, err
 	}
-	s.removeLinodeLocked(l.ID)
+	s.RemoveLocked(l.ID)
 	return struct{}{}, nil
 }
 
@@ -261,7 +193,7 @@ func (s *Sim) createLinode(r *http.Request, _ []string) (any, error) {
 	if in.Region == "" || in.Type == "" {
 		return nil, invalid("region", "region and type are required")
 	}
-	for _, l := range s.linodes {
+	for _, l := range s.VMs.ByID {
 		if l.Label == in.Label {
 			return nil, invalid("label", "Label must be unique among your linodes")
 		}
@@ -288,7 +220,7 @@ func (l *Linode) vpcInterface() map[string]any {
 }
 
 func (s *Sim) listLinodeConfigs(r *http.Request, ids []string) (any, error) {
-	l, err := find(s.linodes, ids[0])
+	l, err := find(s.VMs.ByID, ids[0])
 	if err != nil {
 		return nil, err
 	}
@@ -300,7 +232,7 @@ func (s *Sim) listLinodeConfigs(r *http.Request, ids []string) (any, error) {
 }
 
 func (s *Sim) listLinodeInterfaces(r *http.Request, ids []string) (any, error) {
-	l, err := find(s.linodes, ids[0])
+	l, err := find(s.VMs.ByID, ids[0])
 	if err != nil {
 		return nil, err
 	}
@@ -331,7 +263,7 @@ func checkRanges(ranges []string) error {
 }
 
 func (s *Sim) updateConfigInterface(r *http.Request, ids []string) (any, error) {
-	l, err := find(s.linodes, ids[0])
+	l, err := find(s.VMs.ByID, ids[0])
 	if err != nil {
 		return nil, err
 	}
@@ -354,7 +286,7 @@ func (s *Sim) updateConfigInterface(r *http.Request, ids []string) (any, error) 
 }
 
 func (s *Sim) updateLinodeInterface(r *http.Request, ids []string) (any, error) {
-	l, err := find(s.linodes, ids[0])
+	l, err := find(s.VMs.ByID, ids[0])
 	if err != nil {
 		return nil, err
 	}

@@ -39,10 +39,10 @@ const Region = "us-sea"
 
 // Sim is the simulated cloud's state. All methods are safe for concurrent use.
 type Sim struct {
-	mu            simkit.Mutex
+	mu simkit.Mutex
+	simkit.Machines[int, Linode]
 	token         string
 	serial        int
-	linodes       map[int]*Linode
 	nodeBalancers map[int]*NodeBalancer
 	firewalls     map[int]*Firewall
 	vpcs          map[int]*VPC
@@ -52,7 +52,6 @@ type Sim struct {
 	lag           time.Duration
 	made          map[int]time.Time
 	gone          map[int]departed
-	seeded        int
 	seedSubnet    int
 }
 
@@ -72,8 +71,17 @@ type Options struct {
 // New returns a simulated Linode with nothing in it.
 func New(o Options) (*Sim, *simkit.Server) {
 	s := &Sim{
-		token: o.Token, serial: firstID, linodes: map[int]*Linode{}, nodeBalancers: map[int]*NodeBalancer{}, firewalls: map[int]*Firewall{},
+		token: o.Token, serial: firstID, nodeBalancers: map[int]*NodeBalancer{}, firewalls: map[int]*Firewall{},
 		vpcs: map[int]*VPC{}, reserved: map[string]*reservation{}, made: map[int]time.Time{}, gone: map[int]departed{},
+	}
+	s.Machines = simkit.Machines[int, Linode]{
+		Lock: &s.mu, Status: func(l *Linode) *string { return &l.Status }, Removed: func(l *Linode) { s.changed(l, l.ID) },
+		Make: func(name string) {
+			s.mu.Do(func() { s.addLinodeLocked(Spec{Label: name, Private: true, SubnetID: s.seedSubnet}) })
+		},
+		About: func(l *Linode) simkit.Instance {
+			return simkit.Instance{Name: l.Label, ProviderID: fmt.Sprintf("linode://%d", l.ID), Status: l.Status}
+		},
 	}
 	s.disorder.Seed(o.Seed)
 	server := simkit.New(s)
@@ -244,7 +252,7 @@ func (s *Sim) State() json.RawMessage {
 		firewalls = append(firewalls, s.firewallView(f))
 	}
 	return simkit.Snapshot(map[string]any{
-		"linodes": sorted(s.linodes), "nodebalancers": balancers, "firewalls": firewalls, "vpcs": sorted(s.vpcs),
+		"linodes": s.VMs.All(), "nodebalancers": balancers, "firewalls": firewalls, "vpcs": sorted(s.vpcs),
 		"reserved": slices.Sorted(maps.Keys(s.reserved)),
 	})
 }

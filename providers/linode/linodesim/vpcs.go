@@ -105,7 +105,7 @@ func (s *Sim) deleteVPC(_ *http.Request, ids []string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range s.linodes {
+	for _, l := range s.VMs.ByID {
 		if l.vpcID == v.ID {
 			return nil, invalid("", "The VPC is in use")
 		}
@@ -188,7 +188,7 @@ func (s *Sim) listVPCIPs(r *http.Request, ids []string) (any, error) {
 		return nil, err
 	}
 	entries := []vpcIP{}
-	for _, l := range sorted(s.linodes) {
+	for _, l := range s.VMs.All() {
 		if l.vpcID != v.ID {
 			continue
 		}
@@ -220,7 +220,7 @@ func (s *Sim) listVPCIPv6s(r *http.Request, ids []string) (any, error) {
 		return nil, err
 	}
 	entries := []vpcIP{}
-	for _, l := range sorted(s.linodes) {
+	for _, l := range s.VMs.All() {
 		if l.vpcID == v.ID && l.vpcIPv6 != "" {
 			e := l.vpcEntry()
 			e.IPv6Range, e.IPv6IsPublic, e.IPv6Addresses = new(l.vpcNetwork()), new(l.vpcIPv6Public), []slaacAddress{{l.vpcIPv6}}
