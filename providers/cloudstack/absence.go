@@ -38,8 +38,8 @@ func (i *instances) proveAbsence(ctx context.Context, id string) error {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	maps.DeleteFunc(i.absent, func(_ string, at time.Time) bool { return time.Since(at) > absentMaxAge })
-	i.absent[id] = time.Now()
+	maps.DeleteFunc(i.provedAbsent, func(_ string, at time.Time) bool { return time.Since(at) > absentMaxAge })
+	i.provedAbsent[id] = time.Now()
 	return &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "there is none with this ID"}
 }
 
@@ -47,7 +47,7 @@ func (i *instances) proveAbsence(ctx context.Context, id string) error {
 func (i *instances) isProvedAbsent(id string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	at, known := i.absent[id]
+	at, known := i.provedAbsent[id]
 	return known && time.Since(at) <= absentMaxAge
 }
 
@@ -100,7 +100,7 @@ func (i *instances) isClusterNetwork(cluster []*v1.Node, id string, n network) b
 		return false
 	}
 	i.mu.Lock()
-	known, home := len(i.homes) > 0, i.homes[n.ID]
+	known, home := len(i.nodeNetworks) > 0, i.nodeNetworks[n.ID]
 	i.mu.Unlock()
 	if known {
 		return home
@@ -127,12 +127,12 @@ func (i *instances) list(ctx context.Context) ([]vm, int, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if err == nil {
-		i.listed = slices.Clone(all)
+		i.latestListing = slices.Clone(all)
 	}
 	for _, v := range all {
 		for _, n := range v.NICs {
 			if ours[v.ID] {
-				i.homes[n.NetworkID] = true
+				i.nodeNetworks[n.NetworkID] = true
 			}
 		}
 	}
@@ -144,7 +144,7 @@ func (i *instances) list(ctx context.Context) ([]vm, int, error) {
 func (i *instances) lastListing() []vm {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.listed
+	return i.latestListing
 }
 
 // clusterObjects tells which load balancers of the cluster are visible: expected is set if a Service records an address, found if an object

@@ -46,16 +46,16 @@ func (a *access) portOpening(lb *observed, sources []string, protocol string, po
 			return []lbChange{a.firewallRuleCreation(sources, protocol, port)}
 		}
 		missing, surplus := firewallOf(lb.firewall, lb.address.ID, protocol, port, sources)
-		both := sharedNetworks(surplus, missing)
-		missing = slices.DeleteFunc(missing, func(c string) bool { return slices.Contains(both, c) })
+		common := commonNetworks(surplus, missing)
+		missing = slices.DeleteFunc(missing, func(c string) bool { return slices.Contains(common, c) })
 		if len(missing) > 0 {
 			list = append(list, a.firewallRuleCreation(missing, protocol, port))
 		}
 		for _, f := range surplus {
 			list = append(list, a.firewallRuleDeletion(f))
 		}
-		if len(both) > 0 {
-			list = append(list, a.firewallRuleReturn(both, protocol, port, surplus))
+		if len(common) > 0 {
+			list = append(list, a.firewallRuleReplacement(common, protocol, port, surplus))
 		}
 	case byACL:
 		if lb.acl.shared {
@@ -130,9 +130,9 @@ func (a *access) firewallRuleCreation(sources []string, protocol string, port in
 	return c
 }
 
-// firewallRuleReturn creates a rule with networks of rules deleted before, because two rules may not share a network. After a temporary
-// failure the first of these is created again.
-func (a *access) firewallRuleReturn(sources []string, protocol string, port int, former []firewallRule) lbChange {
+// firewallRuleReplacement creates a rule with networks of rules deleted before, because two rules may not share a network. After a
+// temporary failure the first of these is created again.
+func (a *access) firewallRuleReplacement(sources []string, protocol string, port int, former []firewallRule) lbChange {
 	c := a.firewallRuleCreation(sources, protocol, port)
 	c.Opens, c.Closes = "", c.Opens // it waits like the deletions
 	open := c.Make
@@ -207,7 +207,7 @@ func (a *access) aclItemDeletion(n network, i aclItem) lbChange {
 // deleteACLItem deletes an item of an ACL list. The caller holds the network's lock.
 func (a *access) deleteACLItem(ctx context.Context, n network, lb *observed, i aclItem) error {
 	what := fmt.Sprintf("deleting the network ACL item for %s port %s", strings.ToLower(i.Protocol), i.Start)
-	err := a.api.jobs.runLocked(ctx, change{
+	err := a.api.jobs.runLocked(ctx, jobRequest{
 		network: n.key(), owner: lb.name, what: what, command: "deleteNetworkACL", params: params{"id": i.ID},
 	})
 	a.acls.Invalidate(i.List)
@@ -253,9 +253,9 @@ func (a *access) rulesOfSameACL(ctx context.Context, lb *observed, query invento
 	if err != nil {
 		return nil, err
 	}
-	elsewhere := map[string]bool{}
+	otherACL := map[string]bool{}
 	for _, n := range networks {
-		elsewhere[n.ID] = n.ACL != lb.network.ACL
+		otherACL[n.ID] = n.ACL != lb.network.ACL
 	}
-	return slices.DeleteFunc(all, func(o rule) bool { return o.owner() == lb.name || elsewhere[o.NetworkID] }), nil
+	return slices.DeleteFunc(all, func(o rule) bool { return o.owner() == lb.name || otherACL[o.NetworkID] }), nil
 }

@@ -48,7 +48,7 @@ func TestSourceRanges(t *testing.T) {
 // byHand gives a command as somebody else does.
 func byHand(w *world, command string, p params) {
 	w.T.Helper()
-	require.NoError(w.T, w.api.jobs.run(w.T.Context(), change{network: "by hand", what: "by hand", command: command, params: p}))
+	require.NoError(w.T, w.api.jobs.run(w.T.Context(), jobRequest{network: "by hand", what: "by hand", command: command, params: p}))
 }
 
 // TestTierOfAVPC: each Service has an item of its own, and deleting one leaves the port open for the other.

@@ -74,8 +74,8 @@ type aclVerdict struct {
 	// missing is set if the Service needs a new item; surplus holds items of its own to delete.
 	missing bool
 	surplus []aclItem
-	// hand is an item created by hand that decides about this port.
-	hand *aclItem
+	// manual is an item created by hand that decides about this port.
+	manual *aclItem
 }
 
 // aclOf compares the items with one port. Items created by hand take precedence.
@@ -87,11 +87,11 @@ func aclOf(items []aclItem, name, protocol string, port int, sources []string) (
 		case i.State == stateDeleting:
 		case i.Reason == reasonPrefix+name && i.opensPort(protocol, port):
 			own = append(own, i)
-		case !i.isMarked() && i.decides(protocol, port, v.hand):
-			v.hand, v.missing = &i, false
+		case !i.isMarked() && i.decides(protocol, port, v.manual):
+			v.manual, v.missing = &i, false
 		}
 	}
-	if v.hand != nil { // our own item stays unless it admits former clients
+	if v.manual != nil { // our own item stays unless it admits former clients
 		own = slices.DeleteFunc(own, func(i aclItem) bool { return allWithin(cidrs(i.CIDRs), sources) })
 		v.missing = len(own) > 0
 	}
@@ -124,8 +124,8 @@ func itemsToDelete(items []aclItem, name string, r rule, others []rule) (list []
 		if !i.opensPort(r.transport(), r.port()) || i.State == stateDeleting {
 			continue
 		}
-		plain := i.Reason == "" && i.allows() && slices.Equal(cidrs(i.CIDRs), []string{everybody})
-		if i.Reason == reasonPrefix+name || (plain && len(r.marks()) == 0 && !needed) {
+		official := i.Reason == "" && i.allows() && slices.Equal(cidrs(i.CIDRs), []string{everybody})
+		if i.Reason == reasonPrefix+name || (official && len(r.marks()) == 0 && !needed) {
 			list = append(list, i)
 		}
 	}

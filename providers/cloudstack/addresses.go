@@ -20,9 +20,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// This file acquires and releases public addresses. Not all user roles may tag them, so the Service records its address: before the
-// request, after it, and before the last rule is deleted. Only sealed records count. Releasing an address deletes all rules at it, so
-// nobody else may have any there.
+// This file acquires and releases public addresses. Not all user roles may tag them, so a sealed record on the Service shows which address
+// is its own.
 
 // publicIPs acquires and releases addresses.
 type publicIPs struct {
@@ -60,8 +59,8 @@ func (p *publicIPs) acquire(ctx context.Context, req *services.Request, lb *obse
 	case err != nil:
 		return nil, err
 	case a != nil && p.records.isAnsweredRequest(req.Service):
-		req.Report(services.Notice(eventAddressKept, "address %s is used, and stays when the Service goes: %s", a.IP, wasAnswered))
-		return a, p.records.note(ctx, req, givenPrefix+a.ID, *a, false)
+		req.Report(services.Notice(eventAddressKept, "address %s is used, and stays when the Service goes: %s", a.IP, textFormerRecord))
+		return a, p.records.note(ctx, req, keepPrefix+a.ID, *a, false)
 	case a != nil && (wanted == "" || wanted == a.IP): // otherwise the request has changed, and the former address is unused
 		return a, p.records.noteAcquired(ctx, req, *a, wanted != "")
 	}
@@ -75,14 +74,14 @@ func (p *publicIPs) acquire(ctx context.Context, req *services.Request, lb *obse
 			return found, nil
 		}
 	}
-	if err := p.records.note(ctx, req, askedPrefix+p.cloudTime().UTC().Format(time.RFC3339), address{}, false); err != nil {
+	if err := p.records.note(ctx, req, requestPrefix+p.cloudTime().UTC().Format(time.RFC3339), address{}, false); err != nil {
 		return nil, err
 	}
 	made, err := p.associate(ctx, lb, wanted)
 	if err != nil {
 		return nil, p.explainRefusal(ctx, req, err)
 	}
-	if p.hasOtherRecord(ctx, req, made.ID) {
+	if p.recordsOtherAddress(ctx, req, made.ID) {
 		return nil, errors.Join(p.disassociate(ctx, lb.network.key(), lb.name, *made), errTaken)
 	}
 	return made, p.records.noteAcquired(ctx, req, *made, wanted != "")
@@ -102,9 +101,9 @@ func (p *publicIPs) explainRefusal(ctx context.Context, req *services.Request, e
 // errTaken ends one of two processes that serve a Service at the same time.
 var errTaken = errors.New("another process has taken an address for this Service meanwhile; it is tried again")
 
-// hasOtherRecord reports whether the Service already records another address, written by a concurrent process. A failed read shows again
+// recordsOtherAddress reports whether a concurrent process has recorded another address on the Service. A failed read is reported later,
 // when the address is recorded.
-func (p *publicIPs) hasOtherRecord(ctx context.Context, req *services.Request, id string) bool {
+func (p *publicIPs) recordsOtherAddress(ctx context.Context, req *services.Request, id string) bool {
 	if p.records.kube == nil {
 		return false
 	}
@@ -181,16 +180,16 @@ func (p *publicIPs) recordedAddress(ctx context.Context, req *services.Request, 
 			return nil, nil //nolint:nilnil // there is none
 		}
 		if err == nil && p.records.findSealed(service, a).id == "" {
-			req.Report(services.Notice(eventAddressKept, "address %s is not used, and stays: annotation %s %s", a.IP, annotationRecord, notOurs))
+			req.Report(services.Notice(eventAddressKept, "address %s is not used, and stays: annotation %s %s", a.IP, annotationRecord, textNotOurs))
 			return nil, nil //nolint:nilnil // there is none
 		}
 		return &a, err
 	}
 	known := p.records.findSealed(service, address{})
-	if known.asked.IsZero() {
+	if known.requestedAt.IsZero() {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	return p.findLostAddress(ctx, service, known.asked, n.key(), wanted)
+	return p.findLostAddress(ctx, service, known.requestedAt, n.key(), wanted)
 }
 
 // findLostAddress returns an address that was acquired since the given time in a network and is unused and unknown, or nil.
@@ -222,31 +221,31 @@ func (p *publicIPs) findLostAddress(ctx context.Context, service *v1.Service, si
 
 // mayResultFrom reports whether an address may result from a request at the given time. An empty key matches any network.
 func (a address) mayResultFrom(since time.Time, key, wanted string) bool {
-	coming := a.NetworkID == "" && a.VPC == "" && !a.isReady() // its network is not assigned yet
+	pending := a.NetworkID == "" && a.VPC == "" && !a.isReady() // its network is not assigned yet
 	switch {
 	case a.isReserved(), a.HasRules == nil, *a.HasRules:
 		return false
-	case !a.isAcquiredSince(since), a.isAcquiredSince(since.Add(creationTakes)):
+	case !a.isAcquiredSince(since), a.isAcquiredSince(since.Add(maxCreationDelay)):
 		return false
 	}
-	return (key == "" || coming || a.key() == key) && (wanted == "" || a.IP == wanted)
+	return (key == "" || pending || a.key() == key) && (wanted == "" || a.IP == wanted)
 }
 
 // mentionsAddress reports whether a Service records, requests or shows an address.
 func mentionsAddress(s *v1.Service, a address) bool {
 	return recordOf(s).id == a.ID || strings.TrimSpace(s.Annotations[annotationAddress]) == a.IP ||
-		strings.TrimSpace(s.Spec.LoadBalancerIP) == a.IP || shows(s, a.IP)
+		strings.TrimSpace(s.Spec.LoadBalancerIP) == a.IP || statusShows(s, a.IP)
 }
 
 // unusedAddress returns the address acquired for a Service without rules, or nil.
 func (p *publicIPs) unusedAddress(ctx context.Context, service *v1.Service, s settings) (*address, error) {
 	known := recordOf(service)
-	if !p.records.findSealed(service, address{}).asked.IsZero() && !s.KeepIP {
-		key, err := p.keyOfNodes(ctx)
+	if !p.records.findSealed(service, address{}).requestedAt.IsZero() && !s.KeepIP {
+		key, err := p.networkKeyOfNodes(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return p.findLostAddress(ctx, service, known.asked, key, s.Address)
+		return p.findLostAddress(ctx, service, known.requestedAt, key, s.Address)
 	}
 	if known.id == "" {
 		return nil, nil //nolint:nilnil // there is none
@@ -258,7 +257,7 @@ func (p *publicIPs) unusedAddress(ctx context.Context, service *v1.Service, s se
 	case err != nil:
 		return nil, err
 	}
-	if late, err := p.leftoverRules(ctx, service, a); err != nil || len(late) > 0 {
+	if leftovers, err := p.leftoverRules(ctx, service, a); err != nil || len(leftovers) > 0 {
 		return &a, err
 	}
 	why, err := p.reasonToKeep(ctx, a)
@@ -276,8 +275,8 @@ func (p *publicIPs) unusedAddress(ctx context.Context, service *v1.Service, s se
 	return &a, nil
 }
 
-// keyOfNodes returns the key of the network that a load balancer of all nodes would use; "" if unknown.
-func (p *publicIPs) keyOfNodes(ctx context.Context) (string, error) {
+// networkKeyOfNodes returns the key of the network that a load balancer of all nodes would use; "" if unknown.
+func (p *publicIPs) networkKeyOfNodes(ctx context.Context) (string, error) {
 	machines, _, err := p.instances.machinesOf(ctx, p.instances.nodes.Nodes())
 	if err != nil {
 		return "", err
@@ -299,15 +298,15 @@ func (p *publicIPs) release(a address) lbChange {
 
 func (p *publicIPs) releaseUnused(ctx context.Context, req *services.Request, a address) error {
 	if p.records.isAnsweredRequest(req.Service) {
-		req.Report(services.Notice(eventAddressKept, "address %s stays: %s", a.IP, wasAnswered))
+		req.Report(services.Notice(eventAddressKept, "address %s stays: %s", a.IP, textFormerRecord))
 		return p.records.remove(ctx, req)
 	}
-	late, err := p.leftoverRules(ctx, req.Service, a)
+	leftovers, err := p.leftoverRules(ctx, req.Service, a)
 	if err != nil {
 		return err
 	}
-	for _, f := range late {
-		c := change{
+	for _, f := range leftovers {
+		c := jobRequest{
 			network: a.key(), owner: loadBalancerName(req.Cluster, req.Service),
 			what: "deleting a firewall rule of " + a.IP, command: "deleteFirewallRule", params: params{"id": f.ID},
 		}
@@ -331,8 +330,8 @@ func (p *publicIPs) releaseUnused(ctx context.Context, req *services.Request, a 
 	}
 	if why != "" {
 		req.Report(services.Notice(eventAddressKept, "address %s stays: %s", a.IP, why))
-		given, err := p.handOver(ctx, req.Service, a)
-		if err != nil || !given {
+		handedOver, err := p.handOver(ctx, req.Service, a)
+		if err != nil || !handedOver {
 			return err
 		}
 		return p.records.remove(ctx, req)
@@ -346,7 +345,7 @@ func (p *publicIPs) releaseUnused(ctx context.Context, req *services.Request, a 
 
 // disassociate gives an address back. It needs the lock of the network.
 func (p *publicIPs) disassociate(ctx context.Context, network, owner string, a address) error {
-	err := p.api.jobs.runLocked(ctx, change{
+	err := p.api.jobs.runLocked(ctx, jobRequest{
 		network: network, owner: owner, what: "releasing address " + a.IP, command: "disassociateIpAddress", params: params{"id": a.ID},
 	})
 	p.addresses.Invalidate(a.ID) // not Forget: an address keeps its ID when it is acquired again
@@ -355,7 +354,7 @@ func (p *publicIPs) disassociate(ctx context.Context, network, owner string, a a
 
 // handOver moves the record of the address to another Service that still uses it, so that the last user releases it. A Service that is
 // being deleted too has already planned without the record, so this one waits for it.
-func (p *publicIPs) handOver(ctx context.Context, gone *v1.Service, a address) (given bool, err error) {
+func (p *publicIPs) handOver(ctx context.Context, gone *v1.Service, a address) (handedOver bool, err error) {
 	rules, err := p.rules.Find(ctx, indexAddress, a.ID, inventory.Query{})
 	if err != nil || len(rules) == 0 {
 		return false, err
@@ -429,7 +428,7 @@ func (p *publicIPs) leftoverRules(ctx context.Context, service *v1.Service, a ad
 	return list, nil
 }
 
-// reasonToKeep returns why an address must stay, or "".
+// reasonToKeep returns why an address must stay, or "": its release would delete everybody's rules at it.
 func (p *publicIPs) reasonToKeep(ctx context.Context, a address) (why string, err error) {
 	switch {
 	case a.SourceNAT:

@@ -251,7 +251,7 @@ func TestAddressThatAServiceClaims(t *testing.T) {
 		}, annotationRecord},
 		"a time at which it asked": {nil, func(w *cluster, s *v1.Service) {
 			w.edit(s, func(s *v1.Service) {
-				s.Annotations = map[string]string{annotationRecord: askedPrefix + s.CreationTimestamp.UTC().Format(time.RFC3339)}
+				s.Annotations = map[string]string{annotationRecord: requestPrefix + s.CreationTimestamp.UTC().Format(time.RFC3339)}
 			})
 		}, ""},
 		"the annotation of CloudStack's own controller": {named, func(w *cluster, s *v1.Service) {
@@ -338,7 +338,7 @@ func TestFormerQuestionReleasesNothing(t *testing.T) {
 				_, err = w.insist(s)
 				require.Error(t, err)
 				question := w.Current(s).Annotations[annotationRecord]
-				require.Contains(t, question, askedPrefix)
+				require.Contains(t, question, requestPrefix)
 				w.server.ClearFaults()
 				owner := w.sim.Networks()[0].Owner
 				w.sim.SetQuota(owner, 0)

@@ -56,7 +56,7 @@ type settings struct {
 	Sticky bool
 }
 
-const oneAddress = `^\s*` + schema.IPv4Pattern + `\s*$`
+const ipv4Form = `^\s*` + schema.IPv4Pattern + `\s*$`
 
 // Annotations is the table of annotations.
 var Annotations = schema.Annotations[settings]{
@@ -83,11 +83,11 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.Address }, schema.AnnotationRow{
 		Key: annotationAddress, Changes: schema.AtCreation,
 		Spec: schema.Spec{
-			Rules: []schema.Rule{schema.Must(oneAddress, "is not one IPv4 address")},
+			Rules: []schema.Rule{schema.Must(ipv4Form, "is not one IPv4 address")},
 			Help:  "Public address to use; before spec.loadBalancerIP. One that is free is taken, and released with the Service.",
 		},
 		Serves: []schema.Serves{
-			{Portable: portable.Address, Rules: []schema.Rule{schema.Must(oneAddress, "is not one IPv4 address, which is all that these load balancers have")}, Only: "one"},
+			{Portable: portable.Address, Rules: []schema.Rule{schema.Must(ipv4Form, "is not one IPv4 address, which is all that these load balancers have")}, Only: "one"},
 			{Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: ""}}, // all are public
 		},
 	}),

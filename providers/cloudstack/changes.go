@@ -15,6 +15,9 @@ import (
 
 type lbChange = services.Change[*observed]
 
+// machineFields returns a rule's machines as the API names them.
+func machineFields(ids []string) map[string]any { return map[string]any{"virtualmachineids": ids} }
+
 // newChange returns a change that is complete when do returns nil. before and after are the object, for plan.
 func newChange(
 	action, what, detail string, before, after any, do func(ctx context.Context, req *services.Request, lb *observed) error,
@@ -27,9 +30,6 @@ func newChange(
 		},
 	}
 }
-
-// machineFields returns a rule's machines as the API names them.
-func machineFields(ids []string) map[string]any { return map[string]any{"virtualmachineids": ids} }
 
 // Changes implements services.Reconciler. Additions come before deletions.
 func (r *reconciler) Changes(req services.Request, lb *observed, d desired) ([]lbChange, error) {
@@ -53,8 +53,8 @@ func (r *reconciler) Changes(req services.Request, lb *observed, d desired) ([]l
 	return append(list, r.ruleRemovals(lb, obsolete, d.rules)...), nil
 }
 
-// ruleRemovals returns the changes that close the ports of obsolete rules, unless others need these ports, and delete the rules. Each
-// closing is tried before a rule is deleted by which it is found. A rule without closings lets clients in itself, so its deletion is one.
+// ruleRemovals returns the changes that close the ports of obsolete rules, and then delete the rules, by which open ports are found. The
+// deletion of a rule that nothing filters counts as closing.
 func (r *reconciler) ruleRemovals(lb *observed, obsolete []rule, others []wantedRule) []lbChange {
 	var closings, deletions []lbChange
 	for _, o := range obsolete {
@@ -76,18 +76,18 @@ func (r *reconciler) ruleRemovals(lb *observed, obsolete []rule, others []wanted
 
 // ruleChanges returns the changes of one port's rule and of its machines.
 func (r *reconciler) ruleChanges(lb *observed, d desired, w wantedRule, serving map[int]rule) []lbChange {
-	found, there := serving[w.Port]
-	differs, again := found.fits(w, d.inPlace)
-	if there && !again {
+	found, exists := serving[w.Port]
+	differs, recreate := found.compare(w, d.cidrsInPlace)
+	if exists && !recreate {
 		var list []lbChange
 		if len(differs) > 0 {
-			list = append(list, r.ruleUpdate(d.inPlace, found, w, strings.Join(differs, ", ")))
+			list = append(list, r.ruleUpdate(d.cidrsInPlace, found, w, strings.Join(differs, ", ")))
 		}
 		list = append(list, r.memberChanges(lb, found, d.backends)...)
 		return append(list, r.stickiness.policyChanges(lb, w, found.ID)...)
 	}
 	list := []lbChange{r.ruleCreation(d, w)}
-	if there {
+	if exists {
 		list = []lbChange{failPortOnly(w.Port, r.ruleDeletion(lb, found)), list[0]}
 	}
 	if len(d.backends.members) > 0 {
@@ -193,7 +193,7 @@ func (r *reconciler) ruleUpdate(inPlace bool, found rule, w wantedRule, detail s
 			r.rules.Invalidate(found.ID)
 			return cloudapi.Unclear(c.what, "the answer is about another rule")
 		}
-		if differs, again := after.fits(w, inPlace); len(differs) > 0 || again {
+		if differs, recreate := after.compare(w, inPlace); len(differs) > 0 || recreate {
 			r.rules.Invalidate(found.ID)
 			return cloudapi.Unclear(c.what, "%s did not change", strings.Join(differs, ", "))
 		}

@@ -90,7 +90,7 @@ func fixtureOf(kind string) func(t testing.TB) *conformance.Fixture {
 			InstanceListing: "listVirtualMachines", RefuseAccount: func() { sim.SetSecret("another") },
 			OtherAccount: sim.RemoveVMs,
 			MalformedIDs: []string{
-				providerIDPrefix + "a/b", providerIDPrefix + "?", otherPrefix, otherPrefix + "region/7", providerIDPrefix + "00000000-0000-0000-0000-00000000000g",
+				providerIDPrefix + "a/b", providerIDPrefix + "?", clusterAPIPrefix, clusterAPIPrefix + "region/7", providerIDPrefix + "00000000-0000-0000-0000-00000000000g",
 			},
 			OtherCluster:    func() {},
 			Limited:         func() { sim.SetLimit(cloudstacksim.PublishedCalls, cloudstacksim.PublishedInterval) },

@@ -33,24 +33,24 @@ type instances struct {
 	inventory *inventory.Inventory[string, vm]
 	nodes     *nodecount.Counter
 
-	// objects and cluster show load balancers of the cluster, which prove that the user sees what it saw.
+	// objects and cluster show load balancers of the cluster, which prove that the user still sees it.
 	objects *inventories
 	cluster *ownership.Cluster
-	// networks are those of listings alone: objects also has what was read by ID, which would vouch for an empty listing.
+	// networks holds listings only: networks that were read by ID would vouch for a wrongly empty listing.
 	networks *inventory.Inventory[string, network]
 
 	mu sync.Mutex
-	// homes holds networks in which nodes of the cluster were seen.
-	homes  map[string]bool
-	listed []vm
-	// absent holds when virtual machines were proved to be gone, by ID.
-	absent map[string]time.Time
+	// nodeNetworks holds networks in which nodes of the cluster were seen.
+	nodeNetworks  map[string]bool
+	latestListing []vm
+	// provedAbsent holds when virtual machines were proved to be gone, by ID.
+	provedAbsent map[string]time.Time
 }
 
 func newInstances(a *api) *instances {
 	i := &instances{
 		api: a, nodes: &nodecount.Counter{}, objects: newInventories(a), cluster: &ownership.Cluster{},
-		homes: map[string]bool{}, absent: map[string]time.Time{},
+		nodeNetworks: map[string]bool{}, provedAbsent: map[string]time.Time{},
 	}
 	i.networks = inventory.New(networkSource(a))
 	i.inventory = inventory.New(inventory.Source[string, vm]{
@@ -74,8 +74,8 @@ func (a *api) vms(ctx context.Context) ([]vm, int, error) {
 	return all, calls, err
 }
 
-// read reads one virtual machine. Expunged and invisible machines are not shown, and the API denies unknown IDs. None of this proves the
-// absence; a complete listing must confirm it.
+// read reads one virtual machine. The API answers alike for an expunged and an invisible one, so a complete listing must confirm the
+// absence.
 func (i *instances) read(ctx context.Context, id string) (vm, error) {
 	l := listing{what: "reading virtual machine " + id, command: "listVirtualMachines", key: "virtualmachine", scope: true}
 	found, _, err := list[vm](ctx, i.api, l, params{"id": id, "details": details})

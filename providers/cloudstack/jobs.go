@@ -18,11 +18,11 @@ import (
 
 const (
 	// jobPatience bounds one wait for a job; jobAgain is the retry delay afterwards.
-	jobPatience = 2 * time.Minute
-	jobAgain    = 10 * time.Second
+	jobPatience   = 2 * time.Minute
+	jobRetryDelay = 10 * time.Second
 
-	// firstLook is the delay before a job is first polled: many end quickly.
-	firstLook = 500 * time.Millisecond
+	// firstPoll is the delay before a job is first polled: many end quickly.
+	firstPoll = 500 * time.Millisecond
 
 	jobPending, jobDone = 0, 1
 )
@@ -51,7 +51,7 @@ type jobs struct {
 type pendingJob struct{ id, owner string }
 
 func newJobs(a *api) *jobs {
-	return &jobs{api: a, room: waiting.New(waiting.Each(a.job), waiting.Pace{Least: firstLook}), pending: map[string]pendingJob{}}
+	return &jobs{api: a, room: waiting.New(waiting.Each(a.job), waiting.Pace{Least: firstPoll}), pending: map[string]pendingJob{}}
 }
 
 func (a *api) job(ctx context.Context, id string) (j job, err error) {
@@ -62,8 +62,8 @@ func (a *api) job(ctx context.Context, id string) (j job, err error) {
 	return j, cloudapi.NotAbsence(err) // a missing job proves nothing about its object
 }
 
-// change is one command that changes something.
-type change struct {
+// jobRequest is one command that changes something.
+type jobRequest struct {
 	// network identifies the lock to hold, owner the load balancer.
 	network, owner, what, command string
 	params                        params
@@ -73,12 +73,12 @@ type change struct {
 }
 
 // run makes a change while holding the network's lock.
-func (j *jobs) run(ctx context.Context, c change) error {
+func (j *jobs) run(ctx context.Context, c jobRequest) error {
 	return j.runInNetwork(ctx, c.network, func() error { return j.runLocked(ctx, c) })
 }
 
 // runLocked starts a job and waits for its end. The caller holds the network's lock: see runInNetwork.
-func (j *jobs) runLocked(ctx context.Context, c change) error {
+func (j *jobs) runLocked(ctx context.Context, c jobRequest) error {
 	if former := j.pendingOf(c.network); former.id != "" {
 		if _, err := j.wait(ctx, c.network, former, c.what); err != nil {
 			return err
@@ -100,7 +100,7 @@ func (j *jobs) runLocked(ctx context.Context, c change) error {
 	return ended.result(c)
 }
 
-func (j job) result(c change) error {
+func (j job) result(c jobRequest) error {
 	if *j.Status != jobDone {
 		var r refusal
 		e := &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: c.what, Message: "the job " + j.ID + " failed without saying why"}
@@ -133,7 +133,7 @@ func (j *jobs) wait(ctx context.Context, network string, p pendingJob, what stri
 		j.remember(network, pendingJob{}) // the server no longer knows it
 		return job{}, fmt.Errorf("%s: %w", what, err)
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-		return job{}, cloudproviderapi.NewRetryError(fmt.Sprintf("CloudStack is still at it: %s (job %s)", what, p.id), jobAgain)
+		return job{}, cloudproviderapi.NewRetryError(fmt.Sprintf("CloudStack is still at it: %s (job %s)", what, p.id), jobRetryDelay)
 	}
 	return job{}, fmt.Errorf("%s: %w", what, err)
 }
@@ -147,9 +147,9 @@ func (j *jobs) pendingOf(network string) pendingJob {
 // waitForPending waits for a load balancer's earlier jobs and reports whether there were any. Their results show in its objects.
 func (j *jobs) waitForPending(ctx context.Context, owner string) (waited bool, err error) {
 	j.mu.Lock()
-	mine := maps.Clone(j.pending)
+	pending := maps.Clone(j.pending)
 	j.mu.Unlock()
-	for network, p := range mine {
+	for network, p := range pending {
 		if p.owner != owner {
 			continue
 		}

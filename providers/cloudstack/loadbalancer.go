@@ -32,8 +32,8 @@ const (
 	networkMaxAge = 10 * time.Minute
 	// creationShows is how long an object may stay invisible after its creation's response was lost.
 	creationShows = 45 * time.Second
-	// creationTakes bounds how late a call without response may take effect. Later objects belong to somebody else.
-	creationTakes = 2 * time.Minute
+	// maxCreationDelay bounds how late a call without response may take effect. Later objects belong to somebody else.
+	maxCreationDelay = 2 * time.Minute
 	// lookAgain is the retry delay while CloudStack is busy.
 	lookAgain = 5 * time.Second
 	// patience bounds how long one reconciliation waits for CloudStack.
@@ -92,8 +92,8 @@ func newObserved(name string) *observed {
 }
 
 // command returns a change in the network, for the load balancer.
-func (lb *observed) command(what, command string, p params) change {
-	return change{network: lb.network.key(), owner: lb.name, what: what, command: command, params: p}
+func (lb *observed) command(what, command string, p params) jobRequest {
+	return jobRequest{network: lb.network.key(), owner: lb.name, what: what, command: command, params: p}
 }
 
 // findRule returns the rule that was made for a port, unless that was refused.
@@ -253,10 +253,10 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, lb *obser
 	if d.description, err = r.description(ctx, req.Service, lb); err != nil {
 		return d, findings, err
 	}
-	if d.inPlace, err = r.api.changesNetworks(ctx); err != nil {
+	if d.cidrsInPlace, err = r.api.changesNetworks(ctx); err != nil {
 		return d, findings, err
 	}
-	more, err := judge(&d, lb)
+	more, err := checkNetwork(&d, lb)
 	return d, append(findings, more...), err
 }
 

@@ -95,17 +95,7 @@ func backendsOf(machines []machine, unknown []string, networkID string) (b backe
 	if len(outside) > 0 {
 		slices.Sort(outside)
 		findings = append(findings, services.Warning(eventOutside, "nodes %s are not in network %s of the load balancer and receive no traffic from it; "+
-			"connect their virtual machines to it", joinSome(outside), networkID))
+			"connect their virtual machines to it", services.JoinSome(outside), networkID))
 	}
 	return b, findings
-}
-
-// joinSome shortens a list of names for a message.
-func joinSome(list []string) string {
-	const most = 5
-	text := strings.Join(list[:min(len(list), most)], ", ")
-	if len(list) > most {
-		text += ", …"
-	}
-	return text
 }

@@ -108,8 +108,8 @@ type desired struct {
 	sources     []string
 	description string
 	backends    backends
-	// inPlace is set if the networks of a rule can be changed.
-	inPlace bool
+	// cidrsInPlace is set if the networks of a rule can be changed.
+	cidrsInPlace bool
 }
 
 // wantedRules returns the rules of a Service.
@@ -134,8 +134,8 @@ func wantedRules(service *v1.Service, s settings) []wantedRule {
 	return list
 }
 
-// fits returns how a rule differs from the desired one, and whether it must be created again.
-func (r rule) fits(w wantedRule, inPlace bool) (differs []string, again bool) {
+// compare returns how a rule differs from the desired one, and whether it must be created again.
+func (r rule) compare(w wantedRule, inPlace bool) (differs []string, recreate bool) {
 	if r.PrivatePort != strconv.Itoa(w.NodePort) || r.transport() != transport(w.Protocol) {
 		return []string{"node port or protocol"}, true
 	}
@@ -282,9 +282,8 @@ func (f firewallRule) opens(protocol string, port int) bool {
 	return strings.EqualFold(f.Protocol, protocol) && f.Start == port && f.End == port
 }
 
-// firewallOf compares a port's firewall rules with the allowed networks: which are missing, and which rules are surplus. Firewall rules
-// have no marks, so a rule's creator is unknown. Rules for other networks are surplus, because former source ranges would otherwise stay
-// open, or narrower ones whose deletion failed.
+// firewallOf returns the networks that a port's firewall rules lack, and the surplus rules. These carry no marks, so each rule that admits
+// other networks is surplus: former source ranges would otherwise stay open.
 func firewallOf(all []firewallRule, addressID, protocol string, port int, sources []string) (missing []string, surplus []firewallRule) {
 	missing = slices.Clone(sources)
 	for _, f := range all {
@@ -311,13 +310,13 @@ func allWithin(list, sources []string) bool {
 	})
 }
 
-// sharedNetworks returns networks that also occur in firewall rules: the API refuses two rules of one port with the same network.
-func sharedNetworks(rules []firewallRule, list []string) (both []string) {
+// commonNetworks returns networks that also occur in firewall rules: the API refuses two rules of one port with the same network.
+func commonNetworks(rules []firewallRule, list []string) (common []string) {
 	for _, f := range rules {
-		both = append(both, slices.DeleteFunc(cidrs(f.CIDRs), func(c string) bool { return !slices.Contains(list, c) })...)
+		common = append(common, slices.DeleteFunc(cidrs(f.CIDRs), func(c string) bool { return !slices.Contains(list, c) })...)
 	}
-	slices.Sort(both)
-	return slices.Compact(both)
+	slices.Sort(common)
+	return slices.Compact(common)
 }
 
 type backends struct {
@@ -414,20 +413,20 @@ func (a address) belongsTo(n network) bool {
 
 // Forms of annotationRecord besides the ID of an acquired address.
 const (
-	// askedPrefix precedes the time of a request, so that its address is found if the response is lost.
-	askedPrefix = "asked@"
-	// givenPrefix precedes the ID of an address that was not acquired for the Service. It is never released.
-	givenPrefix = "given@"
+	// requestPrefix precedes the time of a request, so that its address is found if the response is lost.
+	requestPrefix = "asked@"
+	// keepPrefix precedes the ID of an address that was not acquired for the Service. It is never released.
+	keepPrefix = "given@"
 	// sealMark precedes the seal, which users cannot forge.
 	sealMark = "/"
 )
 
 type record struct {
-	// id is the address; given means that it was not acquired for the Service.
-	id    string
-	given bool
-	// asked is the time of a request whose result is unknown.
-	asked time.Time
+	// id is the address; keep means that it was not acquired for the Service.
+	id   string
+	keep bool
+	// requestedAt is the time of a request whose result is unknown.
+	requestedAt time.Time
 	// text is the sealed text; seal proves that this program wrote it for the Service.
 	text, seal string
 }
@@ -444,11 +443,11 @@ func recordOf(service *v1.Service) (r record) {
 		return record{}
 	}
 	r.text, r.seal, _ = strings.Cut(text, sealMark)
-	if when, ok := strings.CutPrefix(r.text, askedPrefix); ok {
-		r.asked, _ = time.Parse(time.RFC3339, when)
+	if when, ok := strings.CutPrefix(r.text, requestPrefix); ok {
+		r.requestedAt, _ = time.Parse(time.RFC3339, when)
 		return r
 	}
-	r.id, r.given = strings.CutPrefix(r.text, givenPrefix)
+	r.id, r.keep = strings.CutPrefix(r.text, keepPrefix)
 	return r
 }
 
@@ -461,7 +460,7 @@ func (r record) isSealedBy(key string, service *v1.Service, a address) bool {
 // release, and the Service's status while it requests one, so that an answered request is not repeated.
 func seal(key string, service *v1.Service, text string, a address) string {
 	parts := []string{"anyccm.io/cloudstack-address-id", string(service.UID), text}
-	if strings.HasPrefix(text, askedPrefix) {
+	if strings.HasPrefix(text, requestPrefix) {
 		for _, in := range service.Status.LoadBalancer.Ingress {
 			parts = append(parts, in.IP, in.Hostname)
 		}
@@ -476,42 +475,42 @@ func seal(key string, service *v1.Service, text string, a address) string {
 // sealLength is in bytes.
 const sealLength = 16
 
-// takenWith bounds how long after a Service's creation CloudStack's own controller acquired its address. That controller sets no marks, so
-// addresses acquired at other times may be anybody's.
-const takenWith = 10 * time.Minute
+// officialAcquireWindow bounds how long after a Service's creation CloudStack's own controller acquired its address. That controller sets
+// no marks, so addresses acquired at other times may be anybody's.
+const officialAcquireWindow = 10 * time.Minute
 
-// clockDoubt allows for a difference between the clocks of the cloud and the API server.
-const clockDoubt = 30 * time.Second
+// clockTolerance allows for a difference between the clocks of the cloud and the API server.
+const clockTolerance = 30 * time.Second
 
-// isAcquiredFor decides whether an address was acquired for the Service and is released with it. A release deletes everybody's rules, so
-// nothing that users can write may cause it. sealed is our own record; ahead is how far the cloud's clock is ahead.
-func isAcquiredFor(service *v1.Service, s settings, sealed record, rules []rule, a address, ahead time.Duration) bool {
-	created := service.CreationTimestamp.Add(ahead)
+// isAcquiredFor decides whether an address was acquired for the Service and is released with it. Nothing that users can write may cause
+// that; sealed is our own record.
+func isAcquiredFor(service *v1.Service, s settings, sealed record, rules []rule, a address, clockOffset time.Duration) bool {
+	created := service.CreationTimestamp.Add(clockOffset)
 	switch {
 	case s.KeepIP, a.ID == "":
 		return false
 	case sealed.id == a.ID:
-		return !sealed.given
+		return !sealed.keep
 	case slices.ContainsFunc(rules, func(r rule) bool { return slices.Contains(r.marks(), addressMark(a.ID)) }):
 		return true
 	case s.Address != "":
 		return false // only an annotation says that it was acquired
-	case !a.isAcquiredSince(created.Add(-clockDoubt)) || a.isAcquiredSince(created.Add(takenWith)):
+	case !a.isAcquiredSince(created.Add(-clockTolerance)) || a.isAcquiredSince(created.Add(officialAcquireWindow)):
 		return false
 	}
 	// That controller records nothing if it acquires any address; we always do.
 	return slices.ContainsFunc(rules, func(r rule) bool { return r.AddressID == a.ID && len(r.marks()) == 0 })
 }
 
-const notOurs = "was not written by this program for this Service and address"
+const textNotOurs = "was not written by this program for this Service and address"
 
 // claimOf returns unproved evidence that an address was acquired for the Service, or "".
 func claimOf(service *v1.Service, s settings, rules []rule, a address) string {
 	switch {
 	case s.KeepIP, a.ID == "":
 		return ""
-	case recordOf(service).id == a.ID && !recordOf(service).given:
-		return "annotation " + annotationRecord + " " + notOurs
+	case recordOf(service).id == a.ID && !recordOf(service).keep:
+		return "annotation " + annotationRecord + " " + textNotOurs
 	case s.Associated && s.Address == a.IP:
 		return "nothing but annotation " + annotationAssociated + " says that it was taken for this Service"
 	case s.Address == "" &&
@@ -524,6 +523,6 @@ func claimOf(service *v1.Service, s settings, rules []rule, a address) string {
 // addressMark is in the description of rules at an address acquired for their Service.
 func addressMark(id string) string { return "anyccm-address:" + id }
 
-func shows(service *v1.Service, ip string) bool {
+func statusShows(service *v1.Service, ip string) bool {
 	return ip != "" && slices.ContainsFunc(service.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool { return in.IP == ip })
 }

@@ -53,14 +53,14 @@ func TestNetworksOfRules(t *testing.T) {
 	w := wantedRule{Name: "n", Protocol: "tcp", Algorithm: "roundrobin", Port: 80, NodePort: 30080, CIDRs: cidrs("")}
 	r := rule{Name: "n", Protocol: "tcp", Algorithm: "roundrobin", PublicPort: "80", PrivatePort: "30080"}
 	for _, inPlace := range []bool{false, true} {
-		differs, again := r.fits(w, inPlace)
+		differs, again := r.compare(w, inPlace)
 		assert.Empty(t, differs, "a rule of v1.1 is as it should be")
 		assert.False(t, again)
 	}
 	r.CIDRs = "10.0.0.0/8"
-	_, again := r.fits(w, false)
+	_, again := r.compare(w, false)
 	assert.True(t, again, "before 4.22 the networks of a rule do not change")
-	differs, again := r.fits(w, true)
+	differs, again := r.compare(w, true)
 	assert.Equal(t, []string{"networks that may reach it"}, differs)
 	assert.False(t, again)
 }
@@ -97,7 +97,7 @@ func TestTook(t *testing.T) {
 		"the record says so":                           {settings{}, recorded, "", ours, -time.Hour, 0, true},
 		"the record says so, and no rules are left":    {settings{}, recorded, "", nil, time.Hour, 0, true},
 		"a record that this program did not write":     {settings{Record: someID}, record{}, "", ours, time.Minute, 0, false},
-		"the record says that it is somebody's":        {settings{}, record{id: someID, given: true}, "", theirs, time.Minute, 0, false},
+		"the record says that it is somebody's":        {settings{}, record{id: someID, keep: true}, "", theirs, time.Minute, 0, false},
 		"the record of another address":                {settings{}, record{id: otherID}, "", ours, time.Minute, 0, false},
 		"it is to be kept":                             {settings{KeepIP: true}, recorded, "", ours, 0, 0, false},
 		"it is to be kept, of the official controller": {settings{KeepIP: true}, record{}, "", theirs, time.Minute, 0, false},
@@ -112,7 +112,7 @@ func TestTook(t *testing.T) {
 func TestSeals(t *testing.T) {
 	t.Parallel()
 	given := address{ID: someID, Allocated: "2026-01-01T00:00:00+0000"}
-	asked := askedPrefix + "2026-01-01T00:00:00Z"
+	asked := requestPrefix + "2026-01-01T00:00:00Z"
 	serviceOf := func(uid, ip string) *v1.Service {
 		s := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}}
 		if ip != "" {
@@ -138,10 +138,10 @@ func TestSeals(t *testing.T) {
 		"with another key":                   {sealed("other", someID, given), mine, given, false},
 		"of another Service":                 {sealed("key", someID, given), serviceOf("other", ""), given, false},
 		"of an address that was given again": {sealed("key", someID, given), mine, address{ID: someID, Allocated: "2026-01-02T00:00:00+0000"}, false},
-		"of an address that was not taken":   {written(someID + sealMark + sealed("key", givenPrefix+someID, given).seal), mine, given, false},
+		"of an address that was not taken":   {written(someID + sealMark + sealed("key", keepPrefix+someID, given).seal), mine, given, false},
 		"asked for":                          {sealed("key", asked, address{}), mine, address{}, true},
 		"asked for, and answered since":      {sealed("key", asked, address{}), serviceOf("mine", "192.0.2.1"), address{}, false},
-		"asked for at another time":          {written(askedPrefix + "2026-01-02T00:00:00Z" + sealMark + sealed("key", asked, address{}).seal), mine, address{}, false},
+		"asked for at another time":          {written(requestPrefix + "2026-01-02T00:00:00Z" + sealMark + sealed("key", asked, address{}).seal), mine, address{}, false},
 	} {
 		assert.Equal(t, c.want, c.r.isSealedBy("key", c.service, c.a), name)
 	}
@@ -180,7 +180,7 @@ func TestACL(t *testing.T) {
 	} {
 		v := aclOf(c.items, "lb", "tcp", 80, everyone)
 		assert.Equal(t, c.missing, v.missing, name)
-		assert.Equal(t, c.hand, v.hand != nil, name)
+		assert.Equal(t, c.hand, v.manual != nil, name)
 		assert.Len(t, v.surplus, c.surplus, name)
 	}
 }

@@ -16,8 +16,8 @@ import (
 
 var _ services.Narrower[*observed] = (*reconciler)(nil)
 
-// nobody is a documentation network. A rule without networks would admit everybody.
-const nobody = "192.0.2.0/32"
+// noClients is a documentation network: a rule without networks would admit everybody.
+const noClients = "192.0.2.0/32"
 
 // Narrowing implements services.Narrower: in the firewall or ACL list, and in the rules' own networks.
 func (r *reconciler) Narrowing(ctx context.Context, req services.Request, lb *observed) (list []lbChange, err error) {
@@ -25,15 +25,15 @@ func (r *reconciler) Narrowing(ctx context.Context, req services.Request, lb *ob
 		return nil, nil
 	}
 	asked, _ := sources.Parse(sources.Field, req.Service.Spec.LoadBalancerSourceRanges)
-	var whole []string // all desired networks, if the Service is valid
+	var allDesired []string // all desired networks, if the Service is valid
 	if req.Purpose != services.Narrow {
-		whole = allowedNetworks(req.Service)
+		allDesired = allowedNetworks(req.Service)
 	}
 	seen := map[string]bool{}
 	for _, found := range lb.rules {
 		port := found.transport() + found.PublicPort
 		if found.AddressID == lb.address.ID && !seen[port] {
-			list = append(list, r.access.narrowPort(lb, found, asked.Families(true, false), whole, asksFor(req.Service, found))...)
+			list = append(list, r.access.narrowPort(lb, found, asked.Families(true, false), allDesired, asksFor(req.Service, found))...)
 		}
 		seen[port] = true
 	}
@@ -50,9 +50,9 @@ func asksFor(service *v1.Service, found rule) bool {
 
 // narrowPort narrows the clients that the network's filter admits to a rule's port. A wanted port without firewall rule comes from an
 // interrupted change, and is opened again for allowed clients.
-func (a *access) narrowPort(lb *observed, found rule, asked sources.Set, whole []string, wanted bool) []lbChange {
-	allowed := whole
-	if whole == nil {
+func (a *access) narrowPort(lb *observed, found rule, asked sources.Set, allDesired []string, wanted bool) []lbChange {
+	allowed := allDesired
+	if allDesired == nil {
 		allowed = asked.Texts(everybody)
 	}
 	protocol, port := found.transport(), found.port()
@@ -61,14 +61,14 @@ func (a *access) narrowPort(lb *observed, found rule, asked sources.Set, whole [
 	if behindFirewall && !hasRule && wanted && len(allowed) > 0 {
 		return a.portOpening(lb, allowed, protocol, port)
 	}
-	texts, narrower := narrow(asked, have, whole)
+	texts, narrower := narrow(asked, have, allDesired)
 	switch {
 	case !narrower:
 		return nil
 	case len(texts) > 0:
 		return a.portOpening(lb, texts, protocol, port)
 	case behindFirewall:
-		c := a.firewallRuleCreation([]string{nobody}, protocol, port) // shows that the port stays closed
+		c := a.firewallRuleCreation([]string{noClients}, protocol, port) // shows that the port stays closed
 		c.Opens = ""
 		return append(closing, c)
 	}
@@ -82,7 +82,7 @@ func (a *access) listOpenings(lb *observed, found rule) (have []string, closing 
 	case byFirewall:
 		_, all := firewallOf(lb.firewall, found.AddressID, found.transport(), found.port(), nil)
 		for _, f := range all {
-			if f.CIDRs != nobody {
+			if f.CIDRs != noClients {
 				have = append(have, cidrs(f.CIDRs)...)
 				closing = append(closing, a.firewallRuleDeletion(f))
 			}
@@ -107,15 +107,15 @@ func (a *access) listOpenings(lb *observed, found rule) (have []string, closing 
 // narrowRules narrows the networks of rules, if CloudStack can change them.
 func (r *reconciler) narrowRules(ctx context.Context, req services.Request, lb *observed) (list []lbChange, err error) {
 	asked, _ := sources.ParseList(req.Service.Annotations[annotationSourceCIDRs])
-	var whole []string
+	var allDesired []string
 	if req.Purpose != services.Narrow {
-		whole = cidrs(strings.Join(lb.settings.SourceCIDRs, ","))
+		allDesired = cidrs(strings.Join(lb.settings.SourceCIDRs, ","))
 	}
 	for _, found := range lb.rules {
 		have := cidrs(found.CIDRs)
-		texts, narrower := narrow(asked.Families(true, false), have, whole)
+		texts, narrower := narrow(asked.Families(true, false), have, allDesired)
 		if len(texts) == 0 {
-			texts = []string{nobody}
+			texts = []string{noClients}
 		}
 		if !narrower || slices.Equal(texts, have) {
 			continue
@@ -134,10 +134,10 @@ func (r *reconciler) narrowRules(ctx context.Context, req services.Request, lb *
 }
 
 // narrow returns the networks to admit, and whether that excludes any client.
-func narrow(asked sources.Set, have, whole []string) (texts []string, narrower bool) {
+func narrow(asked sources.Set, have, allDesired []string) (texts []string, narrower bool) {
 	texts, narrower = asked.NarrowTexts(have, false)
-	if whole != nil {
-		return whole, narrower
+	if allDesired != nil {
+		return allDesired, narrower
 	}
 	return texts, narrower
 }

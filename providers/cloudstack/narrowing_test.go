@@ -17,7 +17,7 @@ import (
 // mayConnect are the networks that reach port 80 by the filter of the network.
 func (w *world) mayConnect() (networks []string) {
 	for _, f := range w.sim.Firewalls() {
-		if f.Start == 80 && !slices.Equal(f.CIDRs, []string{nobody}) {
+		if f.Start == 80 && !slices.Equal(f.CIDRs, []string{noClients}) {
 			networks = append(networks, f.CIDRs...)
 		}
 	}
@@ -80,7 +80,7 @@ func TestFormerClientsAreShutOut(t *testing.T) {
 
 // TestRulesAreNarrowed: the networks of the rules themselves, where CloudStack changes them in place.
 func TestRulesAreNarrowed(t *testing.T) {
-	for text, want := range map[string]string{"10.1.0.0/16": "10.1.0.0/16", "192.168.0.0/16": nobody, "10.0.0.0/8,192.168.0.0/16": "10.0.0.0/8"} {
+	for text, want := range map[string]string{"10.1.0.0/16": "10.1.0.0/16", "192.168.0.0/16": noClients, "10.0.0.0/8,192.168.0.0/16": "10.0.0.0/8"} {
 		t.Run(text, func(t *testing.T) {
 			inWorld(t, nil, func(w *world) {
 				s := service("web", map[string]string{annotationSourceCIDRs: "10.0.0.0/8"}, port("http", 80, 30080))

@@ -61,8 +61,8 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 	return orphans, nil
 }
 
-// DeleteOrphan implements contract.OrphanFinder. The rules and Services are read again, because the list may be outdated. The address is
-// released too if the rules mark it as acquired for their Service.
+// DeleteOrphan implements contract.OrphanFinder. Rules and Services are read again, because the list may be outdated. An address that the
+// rules mark as acquired is released too.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	r := c.reconciler
 	list, err := r.cluster.Living(ctx)

@@ -25,7 +25,7 @@ func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Aliases: []string{officialName}, Title: "Apache CloudStack", Stability: "alpha",
 		InstanceTags:       registry.InstanceTags{Called: "resource tags"},
-		ProviderIDPrefixes: []string{officialName, otherPrefix}, InstanceKey: instanceKey,
+		ProviderIDPrefixes: []string{officialName, clusterAPIPrefix}, InstanceKey: instanceKey,
 		Features: registry.Features{
 			Instances: registry.Done, Zones: registry.Done, ServingCertificates: registry.Done, Routes: registry.CloudHasNone,
 			LoadBalancers: registry.Done, SourceRanges: registry.Done, ProxyProtocol: registry.Done, ReservedAddresses: registry.Done,

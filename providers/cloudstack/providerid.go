@@ -9,8 +9,8 @@ const (
 	providerIDPrefix = officialName + "://"
 	// bareID is the provider ID that CloudStack's own controller wrote on every Node in versions 1.1.0 and 1.1.1. It names no instance.
 	bareID = officialName
-	// otherPrefix begins the IDs of other controllers and the Cluster API: cloudstack:///<UUID>, cloudstack://<region>/<UUID>.
-	otherPrefix = Name + "://"
+	// clusterAPIPrefix begins the IDs of the Cluster API and others: cloudstack:///<UUID>, cloudstack://<region>/<UUID>.
+	clusterAPIPrefix = Name + "://"
 )
 
 // parseProviderID returns the virtual machine's ID in a provider ID of any form.
@@ -18,7 +18,7 @@ func parseProviderID(text string) (string, error) {
 	id := text
 	if rest, ok := strings.CutPrefix(text, providerIDPrefix); ok {
 		id = strings.TrimPrefix(rest, "/")
-	} else if rest, ok := strings.CutPrefix(text, otherPrefix); ok {
+	} else if rest, ok := strings.CutPrefix(text, clusterAPIPrefix); ok {
 		id = rest
 		if _, last, found := strings.Cut(rest, "/"); found {
 			id = last
@@ -39,7 +39,7 @@ func instanceKey(providerID string) string {
 	if id, err := parseProviderID(providerID); err == nil {
 		return id
 	}
-	if providerID == bareID || strings.HasPrefix(providerID, providerIDPrefix) || strings.HasPrefix(providerID, otherPrefix) {
+	if providerID == bareID || strings.HasPrefix(providerID, providerIDPrefix) || strings.HasPrefix(providerID, clusterAPIPrefix) {
 		return providerID
 	}
 	return ""

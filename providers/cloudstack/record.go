@@ -2,7 +2,6 @@ package cloudstack
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,7 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
@@ -23,8 +21,7 @@ type records struct {
 	kube kubernetes.Interface
 
 	mu sync.Mutex
-	// requests holds the records that count while they are requests, by Service UID: what this process last wrote or first found. Users
-	// could restore an older one.
+	// requests holds the record that this process last wrote or first found, by Service UID: users could restore an older request.
 	requests map[types.UID]string
 }
 
@@ -46,17 +43,17 @@ func (r *records) isAcquiredFor(service *v1.Service, s settings, rules []rule, a
 
 // noteAcquired records an acquired address. requested also sets the annotation of CloudStack's own controller.
 func (r *records) noteAcquired(ctx context.Context, req *services.Request, a address, requested bool) error {
-	if r.findSealed(req.Service, a).given {
+	if r.findSealed(req.Service, a).keep {
 		return nil
 	}
 	return r.note(ctx, req, a.ID, a, requested)
 }
 
-// noteBeforeDeletion records the address before a rule is deleted: as acquired if only this rule shows it, or as given before the last
-// rule.
+// noteBeforeDeletion records the address before a rule is deleted: as acquired if only this rule shows that, and before the last rule as
+// one to keep.
 func (r *records) noteBeforeDeletion(ctx context.Context, req *services.Request, lb *observed, gone rule) error {
 	rest := slices.DeleteFunc(slices.Clone(lb.rules), func(o rule) bool { return o.ID == gone.ID })
-	text := givenPrefix + lb.address.ID
+	text := keepPrefix + lb.address.ID
 	switch {
 	case r.findSealed(req.Service, *lb.address).id != "", r.isAcquiredFor(req.Service, lb.settings, rest, *lb.address):
 		return nil
@@ -83,11 +80,11 @@ func (r *records) noteFirst(service *v1.Service) {
 func (r *records) isAnsweredRequest(service *v1.Service) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !r.findSealed(service, address{}).asked.IsZero() && r.requests[service.UID] != service.Annotations[annotationRecord]
+	return !r.findSealed(service, address{}).requestedAt.IsZero() && r.requests[service.UID] != service.Annotations[annotationRecord]
 }
 
-// wasAnswered is the reason for not releasing such an address.
-const wasAnswered = "annotation " + annotationRecord + " is a former one, so that the address may be somebody else's"
+// textFormerRecord is the reason for not releasing such an address.
+const textFormerRecord = "annotation " + annotationRecord + " is a former one, so that the address may be somebody else's"
 
 // note writes a record with its seal; "" removes it. requested adds the annotation of CloudStack's own controller.
 func (r *records) note(ctx context.Context, req *services.Request, text string, a address, requested bool) error {
@@ -119,34 +116,14 @@ func (r *records) remove(ctx context.Context, req *services.Request) error {
 // annotate writes changed annotations; nil removes one.
 func (r *records) annotate(ctx context.Context, req *services.Request, changes map[string]any) error {
 	maps.DeleteFunc(changes, func(key string, value any) bool {
-		has, there := req.Service.Annotations[key]
-		return (value == nil && !there) || (there && value == has)
+		has, present := req.Service.Annotations[key]
+		return (value == nil && !present) || (present && value == has)
 	})
 	if len(changes) == 0 || r.kube == nil || req.Service.UID == "" { // an orphan has no Service
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": req.Service.UID, "annotations": changes}})
-	if err != nil {
+	if err := services.Annotate(ctx, r.kube, req, changes); err != nil {
 		return fmt.Errorf("recording on the Service what was made for it: %w", err)
 	}
-	client := r.kube.CoreV1().Services(req.Service.Namespace)
-	stored, err := client.Patch(ctx, req.Service.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		return fmt.Errorf("recording on the Service what was made for it: %w", err)
-	}
-	// The stored Service lacks annotations translated from portable ones.
-	updated := req.Service.DeepCopy()
-	updated.ResourceVersion = stored.ResourceVersion
-	if updated.Annotations == nil {
-		updated.Annotations = map[string]string{}
-	}
-	for key, value := range changes {
-		if value, set := value.(string); set {
-			updated.Annotations[key] = value
-		} else {
-			delete(updated.Annotations, key)
-		}
-	}
-	req.Service = updated
 	return nil
 }

@@ -180,8 +180,8 @@ func (n network) methods() (list []string, known bool) {
 	return nil, false
 }
 
-// judgeStickiness checks the requested stickiness against the network and policies created by hand.
-func judgeStickiness(lb *observed) (findings []services.Finding, err error) {
+// checkStickiness checks the requested stickiness against the network and policies created by hand.
+func checkStickiness(lb *observed) (findings []services.Finding, err error) {
 	methods, known := lb.network.methods()
 	for port, want := range lb.settings.sticky {
 		if known && !slices.ContainsFunc(methods, func(m string) bool { return strings.EqualFold(m, want.Method) }) {

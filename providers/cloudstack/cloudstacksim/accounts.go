@@ -129,8 +129,8 @@ func (s *Sim) SetLimit(calls int, interval time.Duration) {
 	s.limit = apiLimit{calls: calls, interval: interval, windows: map[string]*window{}}
 }
 
-// take counts a call of an account.
-func (l *apiLimit) take(id string) error {
+// countCall counts a call of an account.
+func (l *apiLimit) countCall(id string) error {
 	if l.calls == 0 {
 		return nil
 	}
@@ -191,8 +191,8 @@ func (c *call) scope() (func(owner string) bool, error) {
 	return func(owner string) bool { return owner == a.id }, nil
 }
 
-// owned adds the owner to what is shown of a thing.
-func (s *Sim) owned(m map[string]any, owner string) map[string]any {
+// withOwner adds the owner to what is shown of a thing.
+func (s *Sim) withOwner(m map[string]any, owner string) map[string]any {
 	if p := s.projectByID(owner); p != nil {
 		m["projectid"], m["project"] = p.ID, p.Name
 	}

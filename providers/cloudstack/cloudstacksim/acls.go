@@ -183,14 +183,14 @@ func (s *Sim) shownItem(i *ACLItem) map[string]any {
 	if i.Start > 0 {
 		m["startport"], m["endport"] = strconv.Itoa(i.Start), strconv.Itoa(i.End)
 	}
-	if s.works(i.ID, "deleteNetworkACL") {
+	if s.hasJob(i.ID, "deleteNetworkACL") {
 		m["state"] = "Deleting"
 	}
 	return m
 }
 
-// changeable refuses lists that the caller may not change.
-func (c *call) changeable(l *ACLList, words string) error {
+// checkChangeable refuses lists that the caller may not change.
+func (c *call) checkChangeable(l *ACLList, words string) error {
 	if l.Name == listDeny || l.Name == listAllow {
 		if l.VPC == "" {
 			return refuse(codeParam, "%s", words)
@@ -202,8 +202,8 @@ func (c *call) changeable(l *ACLList, words string) error {
 	return c.s.checkOperate(c.caller, c.s.ownerOfList(l))
 }
 
-// fill sets the fields of an item that a request has, and refuses values that no item has.
-func (c *call) fill(i *ACLItem) error {
+// fillItem sets the fields of an item that a request has, and refuses values that no item has.
+func (c *call) fillItem(i *ACLItem) error {
 	if p, given := c.p["protocol"]; given {
 		lower := strings.ToLower(p)
 		if n, err := strconv.Atoi(p); !slices.Contains([]string{"tcp", "udp", "icmp", "all"}, lower) && (err != nil || n < 0 || n > 255) {
@@ -218,10 +218,10 @@ func (c *call) fill(i *ACLItem) error {
 		}
 		i.CIDRs = list
 	}
-	if err := c.word("action", "Invalid action [%s]. Expected %s or %s", "Allow", "Deny", &i.Action); err != nil {
+	if err := c.setWord("action", "Invalid action [%s]. Expected %s or %s", "Allow", "Deny", &i.Action); err != nil {
 		return err
 	}
-	if err := c.word("traffictype", "Invalid traffic type [%s]. Expected %s or %s", "Ingress", "Egress", &i.Traffic); err != nil {
+	if err := c.setWord("traffictype", "Invalid traffic type [%s]. Expected %s or %s", "Ingress", "Egress", &i.Traffic); err != nil {
 		return err
 	}
 	if c.p["startport"] != "" || c.p["endport"] != "" {
@@ -237,8 +237,8 @@ func (c *call) fill(i *ACLItem) error {
 	return c.setNumber(i)
 }
 
-// word sets a field that has one of two values, whatever their case in the request.
-func (c *call) word(parameter, refusal, one, other string, field *string) error {
+// setWord sets a field that has one of two values, whatever their case in the request.
+func (c *call) setWord(parameter, refusal, one, other string, field *string) error {
 	switch given := c.p[parameter]; {
 	case given == "":
 	case strings.EqualFold(given, one):
@@ -285,16 +285,16 @@ func (c *call) createNetworkACL() (any, error) {
 	if l == nil {
 		return nil, refuse(codeParam, "Unable to find specified ACL.")
 	}
-	if err := c.changeable(l, "Default ACL cannot be modified"); err != nil {
+	if err := c.checkChangeable(l, "Default ACL cannot be modified"); err != nil {
 		return nil, err
 	}
-	i := &ACLItem{List: l.ID, CIDRs: []string{everyone}, Action: "Allow", Traffic: "Ingress", Number: s.nextNumber(l.ID), State: ruleAdd}
-	if err := c.fill(i); err != nil {
+	i := &ACLItem{List: l.ID, CIDRs: []string{allNetworks}, Action: "Allow", Traffic: "Ingress", Number: s.nextNumber(l.ID), State: ruleAdd}
+	if err := c.fillItem(i); err != nil {
 		return nil, err
 	}
 	i.ID = s.newID("aclitem")
 	s.aclItems.put(i.ID, i)
-	return begun(c.submit("", job{
+	return jobResponse(c.submit("", job{
 		kind: "NetworkAcl", object: i.ID, undo: func() { s.aclItems.remove(i.ID) },
 		effect: func() (any, error) {
 			i.State = ruleActive
@@ -315,12 +315,12 @@ func (c *call) deleteNetworkACL() (any, error) {
 	s := c.s
 	i, l, err := c.item()
 	if err == nil {
-		err = c.changeable(l, "ACL Items in default ACL cannot be deleted")
+		err = c.checkChangeable(l, "ACL Items in default ACL cannot be deleted")
 	}
 	if err != nil {
 		return nil, err
 	}
-	return begun(c.submit("", job{
+	return jobResponse(c.submit("", job{
 		kind: "NetworkAcl", object: i.ID,
 		effect: func() (any, error) {
 			if s.aclItems.get(i.ID) == nil {

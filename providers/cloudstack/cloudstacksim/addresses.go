@@ -57,13 +57,13 @@ func (s *Sim) freeAddress(wanted string) *Address {
 	return nil
 }
 
-// give gives an address to an owner.
-func (*Sim) give(a *Address, state, owner string) {
+// assignTo gives an address to an owner.
+func (*Sim) assignTo(a *Address, state, owner string) {
 	a.State, a.Owner, a.Allocated = state, owner, timeText(time.Now())
 }
 
-// free gives an address back.
-func (s *Sim) free(a *Address) {
+// release gives an address back.
+func (s *Sim) release(a *Address) {
 	*a = Address{ID: a.ID, Address: a.Address, State: stateFree}
 }
 
@@ -87,7 +87,7 @@ func (s *Sim) Reserve(text string) (string, error) {
 		return "", fmt.Errorf("%s is not free", text)
 	}
 	n := s.networks.get(s.seedNet)
-	s.give(a, stateAllocated, n.Owner)
+	s.assignTo(a, stateAllocated, n.Owner)
 	if a.VPC = n.VPC; n.VPC == "" {
 		a.Network = n.ID
 	}
@@ -100,7 +100,7 @@ func (s *Sim) TakeAddresses() {
 	defer s.mu.Unlock()
 	for _, a := range s.addresses.all() {
 		if a.State == stateFree {
-			s.give(a, stateAllocated, s.accountNamed(Other).id)
+			s.assignTo(a, stateAllocated, s.accountNamed(Other).id)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func (c *call) listPublicIPAddresses() (any, error) {
 	}
 	var list []map[string]any
 	for _, a := range simkit.Scattered(&s.order, s.addresses.all(), func(a *Address) string { return a.ID }) {
-		if c.wantsAddress(a, visible) && (state == "" || strings.EqualFold(state, a.State)) {
+		if c.matchesAddress(a, visible) && (state == "" || strings.EqualFold(state, a.State)) {
 			list = append(list, s.shownAddress(a))
 		}
 	}
@@ -128,8 +128,8 @@ func (c *call) listPublicIPAddresses() (any, error) {
 	return c.page("publicipaddress", list)
 }
 
-// wantsAddress reports whether an address passes the filters, but for that of its state.
-func (c *call) wantsAddress(a *Address, visible func(owner string) bool) bool {
+// matchesAddress reports whether an address passes the filters, but for that of its state.
+func (c *call) matchesAddress(a *Address, visible func(owner string) bool) bool {
 	if a.State != stateFree && !visible(a.Owner) {
 		return false
 	}
@@ -143,11 +143,11 @@ func (c *call) wantsAddress(a *Address, visible func(owner string) bool) bool {
 			return false
 		}
 	}
-	return c.flag("issourcenat", a.SourceNAT) && c.flag("isstaticnat", a.StaticNAT != "") && c.keyword(a.Address)
+	return c.matchesFlag("issourcenat", a.SourceNAT) && c.matchesFlag("isstaticnat", a.StaticNAT != "") && c.keyword(a.Address)
 }
 
-// flag reports whether a thing passes a filter of true or false that may be missing.
-func (c *call) flag(parameter string, value bool) bool {
+// matchesFlag reports whether a thing passes a filter of true or false that may be missing.
+func (c *call) matchesFlag(parameter string, value bool) bool {
 	return c.p[parameter] == "" || c.p.boolean(parameter, false) == value
 }
 
@@ -161,7 +161,7 @@ func (s *Sim) shownAddress(a *Address) map[string]any {
 	if a.State == stateFree {
 		return m
 	}
-	s.owned(m, a.Owner)
+	s.withOwner(m, a.Owner)
 	m["allocated"] = a.Allocated
 	if n := s.networks.get(a.Network); n != nil {
 		m["associatednetworkid"], m["associatednetworkname"] = n.ID, n.Name
@@ -176,7 +176,7 @@ func (s *Sim) shownAddress(a *Address) map[string]any {
 }
 
 func (s *Sim) stateOf(a *Address) string {
-	if s.works(a.ID, "disassociateIpAddress") && !a.SourceNAT {
+	if s.hasJob(a.ID, "disassociateIpAddress") && !a.SourceNAT {
 		return stateReleasing
 	}
 	return a.State
@@ -191,7 +191,7 @@ func (s *Sim) hasRules(address string) bool {
 
 func (c *call) associateIPAddress() (any, error) {
 	s := c.s
-	n, v, owner, err := c.place()
+	n, v, owner, err := c.networkOrVPC()
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func (c *call) associateIPAddress() (any, error) {
 	case a.Quarantined:
 		return nil, refuse(codeCapacity, "Failed to allocate public IP address [%s] as it is in quarantine.", wanted)
 	}
-	s.give(a, stateAllocating, owner)
+	s.assignTo(a, stateAllocating, owner)
 	var sync string
 	if v != nil {
 		a.VPC, sync = v.ID, v.ID
@@ -230,7 +230,7 @@ func (c *call) associateIPAddress() (any, error) {
 		sync = n.ID
 	}
 	j := c.submit(sync, job{
-		kind: "IpAddress", object: a.ID, undo: func() { s.free(a) },
+		kind: "IpAddress", object: a.ID, undo: func() { s.release(a) },
 		effect: func() (any, error) {
 			a.State = stateAllocated
 			if n != nil && v == nil {
@@ -239,11 +239,11 @@ func (c *call) associateIPAddress() (any, error) {
 			return map[string]any{"ipaddress": s.shownAddress(a)}, nil
 		},
 	})
-	return begun(j, a.ID), nil
+	return jobResponse(j, a.ID), nil
 }
 
-// place is the network or VPC that an address is wanted for, and who owns it.
-func (c *call) place() (*Network, *VPC, string, error) {
+// networkOrVPC is the network or VPC that an address is wanted for, and who owns it.
+func (c *call) networkOrVPC() (*Network, *VPC, string, error) {
 	s := c.s
 	if v := s.vpcs.get(c.p["vpcid"]); v != nil {
 		return nil, v, v.Owner, nil
@@ -304,7 +304,7 @@ func (c *call) disassociateIPAddress() (any, error) {
 	if sync == "" {
 		sync = a.VPC
 	}
-	return begun(c.submit(sync, job{
+	return jobResponse(c.submit(sync, job{
 		kind: "IpAddress", object: a.ID,
 		effect: func() (any, error) {
 			switch {
@@ -313,15 +313,15 @@ func (c *call) disassociateIPAddress() (any, error) {
 			case a.SourceNAT:
 				return nil, refuse(codeInternal, "ip address is used for source nat purposes and can not be disassociated.")
 			}
-			s.revoke(a.ID)
-			s.free(a)
+			s.removeRulesAt(a.ID)
+			s.release(a)
 			return success(), nil
 		},
 	}), ""), nil
 }
 
-// revoke takes every rule of an address away, whoever made it.
-func (s *Sim) revoke(address string) {
+// removeRulesAt takes every rule of an address away, whoever made it.
+func (s *Sim) removeRulesAt(address string) {
 	for _, r := range s.rules.all() {
 		if r.Address == address {
 			s.removeRule(r)

@@ -144,8 +144,8 @@ func aclCommands() map[string]command {
 	}
 }
 
-// always are the parameters of every command.
-func always() []string {
+// commonParams are the parameters of every command.
+func commonParams() []string {
 	return []string{"apikey", "command", "response", "signature", "signatureversion", "expires"}
 }
 
@@ -180,7 +180,7 @@ func (c *call) check(cmd command) error {
 	specs := cmd.specs()
 	for name := range c.p {
 		base, _, _ := strings.Cut(name, "[")
-		if s, known := specs[base]; (!known || (s.kind == "map") != (base != name)) && !slices.Contains(always(), name) {
+		if s, known := specs[base]; (!known || (s.kind == "map") != (base != name)) && !slices.Contains(commonParams(), name) {
 			if c.s.ignores {
 				delete(c.p, name)
 				continue

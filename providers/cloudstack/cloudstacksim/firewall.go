@@ -7,8 +7,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// everyone is the network that holds all addresses.
-const everyone = "0.0.0.0/0"
+// allNetworks is the network that holds all addresses.
+const allNetworks = "0.0.0.0/0"
 
 // Firewall is a firewall rule of a public address.
 type Firewall struct {
@@ -73,7 +73,7 @@ func (s *Sim) shownFirewall(f *Firewall) map[string]any {
 	if f.Protocol != "icmp" && f.Start > 0 {
 		m["startport"], m["endport"] = f.Start, f.End
 	}
-	if s.works(f.ID, "deleteFirewallRule") {
+	if s.hasJob(f.ID, "deleteFirewallRule") {
 		m["state"] = "Deleting"
 	}
 	return m
@@ -87,7 +87,7 @@ func (c *call) createFirewallRule() (any, error) {
 		return nil, err
 	}
 	if len(list) == 0 {
-		list = []string{everyone}
+		list = []string{allNetworks}
 	}
 	protocol := strings.ToLower(c.p["protocol"])
 	start, end, err := c.ports(protocol)
@@ -121,7 +121,7 @@ func (c *call) createFirewallRule() (any, error) {
 			return map[string]any{"firewallrule": s.shownFirewall(f)}, s.checkRoom("firewall rule")
 		},
 	})
-	return begun(j, f.ID), nil
+	return jobResponse(j, f.ID), nil
 }
 
 // ports are those of a rule of a protocol.
@@ -181,7 +181,7 @@ func (c *call) deleteFirewallRule() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return begun(c.submit(c.s.addresses.get(f.Address).Network, job{
+	return jobResponse(c.submit(c.s.addresses.get(f.Address).Network, job{
 		kind: "FirewallRule", object: f.ID,
 		effect: func() (any, error) {
 			if c.s.firewalls.get(f.ID) == nil {

@@ -55,21 +55,21 @@ func (s *Sim) HoldJobs(held bool) {
 	}
 	now := time.Now()
 	for _, j := range s.jobs {
-		if j.status == jobPending && j.ends.After(now.Add(never/2)) {
-			j.begins, j.ends = now, now.Add(s.work())
+		if j.status == jobPending && j.ends.After(now.Add(beyondAnyTest/2)) {
+			j.begins, j.ends = now, now.Add(s.jobDuration())
 		}
 	}
 	clear(s.busy)
 }
 
-// never is longer than any test.
-const never = 1000 * time.Hour
+// beyondAnyTest is longer than any test.
+const beyondAnyTest = 1000 * time.Hour
 
 // PendingJobs returns how many jobs have not ended.
 func (s *Sim) PendingJobs() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settle()
+	s.finishJobs()
 	for _, j := range s.jobs {
 		if j.status == jobPending {
 			n++
@@ -78,8 +78,8 @@ func (s *Sim) PendingJobs() (n int) {
 	return n
 }
 
-// work is how long the next job takes.
-func (s *Sim) work() time.Duration {
+// jobDuration returns how long the next job takes.
+func (s *Sim) jobDuration() time.Duration {
 	if s.activation <= 0 {
 		return 0
 	}
@@ -94,9 +94,9 @@ func (c *call) submit(network string, j job) *job {
 	if at := s.busy[network]; network != "" && at.After(j.begins) {
 		j.begins = at
 	}
-	j.ends = j.begins.Add(s.work())
+	j.ends = j.begins.Add(s.jobDuration())
 	if s.held {
-		j.ends = j.begins.Add(never)
+		j.ends = j.begins.Add(beyondAnyTest)
 	}
 	if network != "" {
 		s.busy[network] = j.ends
@@ -105,16 +105,16 @@ func (c *call) submit(network string, j job) *job {
 	return &j
 }
 
-// begun answers with a job, and with what the create phase made.
-func begun(j *job, created string) map[string]any {
+// jobResponse answers with a job, and with what the create phase made.
+func jobResponse(j *job, created string) map[string]any {
 	if created == "" {
 		return map[string]any{"jobid": j.id}
 	}
 	return map[string]any{"jobid": j.id, "id": created}
 }
 
-// settle ends the jobs whose time has come, in the order of their ends.
-func (s *Sim) settle() {
+// finishJobs ends the jobs whose time has come, in order.
+func (s *Sim) finishJobs() {
 	now := time.Now()
 	for {
 		var next *job
@@ -178,8 +178,8 @@ func (s *Sim) pending(object string) *job {
 	return nil
 }
 
-// works reports whether a job of a command is at work on an object.
-func (s *Sim) works(object, command string) bool {
+// hasJob reports whether a job of a command is at work on an object.
+func (s *Sim) hasJob(object, command string) bool {
 	j := s.pending(object)
 	return j != nil && j.command == command && !j.begins.After(time.Now())
 }

@@ -190,7 +190,7 @@ func (c *call) listVirtualMachines() (any, error) {
 	}
 	var list []map[string]any
 	for _, v := range simkit.Scattered(&s.order, s.vms.all(), func(v *VM) string { return v.ID }) {
-		if visible(v.Owner) && c.wantsVM(v) {
+		if visible(v.Owner) && c.matchesVM(v) {
 			list = append(list, s.shownVM(v, c.p.list("details"), c.caller.admin))
 		}
 	}
@@ -200,8 +200,8 @@ func (c *call) listVirtualMachines() (any, error) {
 	return c.page("virtualmachine", list)
 }
 
-// wantsVM reports whether a virtual machine passes the filters.
-func (c *call) wantsVM(v *VM) bool {
+// matchesVM reports whether a virtual machine passes the filters.
+func (c *call) matchesVM(v *VM) bool {
 	if !c.showsState(v.State) {
 		return false
 	}
@@ -236,7 +236,7 @@ func (s *Sim) shownVM(v *VM, details []string, admin bool) map[string]any {
 	has := func(group string) bool {
 		return len(details) == 0 || slices.Contains(details, "all") || slices.Contains(details, group)
 	}
-	m := s.owned(map[string]any{
+	m := s.withOwner(map[string]any{
 		"id": v.ID, "name": v.Name, "displayname": v.DisplayName, "state": v.State, "zoneid": s.zone.ID, "zonename": v.Zone,
 		"created": created, "haenable": false, "hypervisor": "KVM", "passwordenabled": false, "displayvm": true, "isdynamicallyscalable": false,
 		"cpunumber": 2, "cpuspeed": 2000, "memory": 2048, "rootdeviceid": 0, "rootdevicetype": "ROOT",

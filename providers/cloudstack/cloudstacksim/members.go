@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// masked is the error of jobs that assign virtual machines since 4.19.1, whatever happened.
-func (s *Sim) masked(err error) error {
+// maskError is the error of jobs that assign virtual machines since 4.19.1, whatever happened.
+func (s *Sim) maskError(err error) error {
 	if err != nil && s.version.atLeast(19, 1) {
 		return refuse(codeInternal, "Failed to assign load balancer rule")
 	}
@@ -42,12 +42,12 @@ func (c *call) assignToLoadBalancerRule() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return begun(c.submit(r.Network, job{
+	return jobResponse(c.submit(r.Network, job{
 		kind: "FirewallRule", object: r.ID,
 		effect: func() (any, error) {
 			checked, err := c.assignable(r, list)
 			if err != nil {
-				return nil, s.masked(err)
+				return nil, s.maskError(err)
 			}
 			r.Members = append(slices.Clone(r.Members), checked...)
 			r.State = ruleActive
@@ -105,7 +105,7 @@ func (c *call) removeFromLoadBalancerRule() (any, error) {
 	if len(list) == 0 {
 		return nil, refuse(codeParam, "Both instanceids and vmidipmap  can't be null")
 	}
-	return begun(c.submit(r.Network, job{
+	return jobResponse(c.submit(r.Network, job{
 		kind: "FirewallRule", object: r.ID,
 		effect: func() (any, error) {
 			if s.rules.get(r.ID) == nil {

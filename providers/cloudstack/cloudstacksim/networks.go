@@ -71,7 +71,7 @@ func (s *Sim) AddNetwork(spec NetworkSpec) string {
 	}
 	if n.offers("SourceNat") {
 		a := s.freeAddress("")
-		s.give(a, stateAllocated, n.Owner)
+		s.assignTo(a, stateAllocated, n.Owner)
 		a.Network, a.SourceNAT = n.ID, true
 	}
 	return n.ID
@@ -90,7 +90,7 @@ func (s *Sim) addVPC(name, owner string) *VPC {
 	v := s.vpcs.put(s.newID("vpc"), &VPC{Name: name, Owner: owner})
 	v.ID = s.vpcs.order[len(s.vpcs.order)-1]
 	a := s.freeAddress("")
-	s.give(a, stateAllocated, owner)
+	s.assignTo(a, stateAllocated, owner)
 	a.VPC, a.SourceNAT = v.ID, true
 	return v
 }
@@ -103,7 +103,7 @@ func (s *Sim) MakeTier() (vpc, list string) {
 	v := s.addVPC("vpc", n.Owner)
 	for _, a := range s.addresses.all() {
 		if a.Network == n.ID && a.SourceNAT {
-			s.free(a)
+			s.release(a)
 		}
 	}
 	own := s.addACLList("own", v.ID)
@@ -165,7 +165,7 @@ func (c *call) listNetworks() (any, error) {
 }
 
 func (s *Sim) shownNetwork(n *Network) map[string]any {
-	m := s.owned(map[string]any{
+	m := s.withOwner(map[string]any{
 		"id": n.ID, "name": n.Name, "displaytext": n.Name, "type": n.Type, "zoneid": s.zone.ID, "zonename": s.zone.Name, "state": n.State,
 		"cidr": n.prefix + ".0.0/16", "gateway": n.gateway(), "netmask": "255.255.0.0", "traffictype": "Guest", "issystem": false,
 		"isdefault": false, "restartrequired": false, "specifyipranges": n.Type == "Shared", "canusefordeploy": true, "ispersistent": false,

@@ -66,7 +66,7 @@ func (c *call) listLBStickinessPolicies() (any, error) {
 }
 
 func (s *Sim) shownPolicies(r *Rule, policies []any) map[string]any {
-	return s.owned(map[string]any{
+	return s.withOwner(map[string]any{
 		"lbruleid": r.ID, "zoneid": s.zone.ID, "stickinesspolicy": policies, "state": r.State,
 	}, r.Owner)
 }
@@ -99,7 +99,7 @@ func (c *call) createLBStickinessPolicy() (any, error) {
 	}
 	p.ID = s.newID("policy")
 	s.policies.put(p.ID, p)
-	return begun(c.submit(r.Network, job{
+	return jobResponse(c.submit(r.Network, job{
 		kind: "LoadBalancerRule", object: p.ID, undo: func() { s.policies.remove(p.ID) },
 		effect: func() (any, error) {
 			if s.rules.get(r.ID) == nil {
@@ -149,7 +149,7 @@ func (c *call) deleteLBStickinessPolicy() (any, error) {
 	if err := s.checkOperate(c.caller, r.Owner); err != nil {
 		return nil, err
 	}
-	return begun(c.submit(r.Network, job{
+	return jobResponse(c.submit(r.Network, job{
 		kind: "LoadBalancerRule", object: p.ID,
 		effect: func() (any, error) {
 			s.policies.remove(p.ID)

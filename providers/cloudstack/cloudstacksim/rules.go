@@ -69,7 +69,7 @@ func (s *Sim) EditRule(id string, change func(*Rule)) {
 func (s *Sim) RemoveRules() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settle()
+	s.finishJobs()
 	for _, r := range s.rules.all() {
 		s.removeRule(r)
 	}
@@ -146,7 +146,7 @@ func (c *call) listLoadBalancerRules() (any, error) {
 }
 
 func (s *Sim) shownRule(r *Rule) map[string]any {
-	m := s.owned(map[string]any{
+	m := s.withOwner(map[string]any{
 		"id": r.ID, "name": r.Name, "publicipid": r.Address, "publicip": s.addresses.get(r.Address).Address, "networkid": r.Network,
 		"publicport": strconv.Itoa(r.PublicPort), "privateport": strconv.Itoa(r.PrivatePort), "algorithm": r.Algorithm, "protocol": r.Protocol,
 		"cidrlist": r.CIDRs, "state": r.State, "zoneid": s.zone.ID, "zonename": s.zone.Name, "fordisplay": true,
@@ -155,7 +155,7 @@ func (s *Sim) shownRule(r *Rule) map[string]any {
 	if r.Description != "" {
 		m["description"] = r.Description
 	}
-	if s.works(r.ID, "deleteLoadBalancerRule") {
+	if s.hasJob(r.ID, "deleteLoadBalancerRule") {
 		m["state"] = "Deleting"
 	}
 	return s.withJob(m, r.ID)
@@ -216,7 +216,7 @@ func (c *call) createLoadBalancerRule() (any, error) {
 	if opens {
 		f := &Firewall{
 			ID: s.newID("firewall"), Address: a.ID, Owner: a.Owner, Protocol: "tcp", Start: r.PublicPort, End: r.PublicPort,
-			CIDRs: []string{everyone}, State: ruleActive,
+			CIDRs: []string{allNetworks}, State: ruleActive,
 		}
 		s.firewalls.put(f.ID, f)
 		r.Opened = f.ID
@@ -225,7 +225,7 @@ func (c *call) createLoadBalancerRule() (any, error) {
 		kind: "FirewallRule", object: r.ID, undo: func() { s.removeRule(r) },
 		effect: func() (any, error) { return map[string]any{"loadbalancer": s.shownRule(r)}, nil },
 	})
-	return begun(j, r.ID), nil
+	return jobResponse(j, r.ID), nil
 }
 
 // networkOfRule is the network that a rule on an address is for.
@@ -238,7 +238,7 @@ func (c *call) networkOfRule(a *Address) (*Network, error) {
 		return nil, refuse(codeConflict, "Can't do load balance on ip address: %s", a.Address)
 	case a.State == stateFree:
 		return nil, refuse(codeParam, "Unable to create load balance rule; can't find/allocate source IP")
-	case a.State != stateAllocated || s.works(a.ID, "disassociateIpAddress"):
+	case a.State != stateAllocated || s.hasJob(a.ID, "disassociateIpAddress"):
 		return nil, refuse(codeParam, "Unable to create load balancer rule, invalid IP address id specified")
 	case n != nil && wanted != nil && n.ID != wanted.ID:
 		if a.VPC != "" {
@@ -251,11 +251,11 @@ func (c *call) networkOfRule(a *Address) (*Network, error) {
 	if n == nil {
 		n = wanted
 	}
-	return n, c.fits(a, n)
+	return n, c.checkFits(a, n)
 }
 
-// fits refuses a rule that a network cannot have.
-func (c *call) fits(a *Address, n *Network) error {
+// checkFits refuses a rule that a network cannot have.
+func (c *call) checkFits(a *Address, n *Network) error {
 	protocol := strings.ToLower(c.p["protocol"])
 	router := n.Provider == "VirtualRouter" || n.Provider == "VpcVirtualRouter"
 	port := c.p.number("publicport", 0)
@@ -332,7 +332,7 @@ func (c *call) updateLoadBalancerRule() (any, error) {
 	if strings.HasSuffix(router, "VirtualRouter") && changed.Protocol == "udp" {
 		return nil, refuse(codeParam, "Modifications in lb rule %s are not supported.", r.ID)
 	}
-	return begun(c.submit(r.Network, job{
+	return jobResponse(c.submit(r.Network, job{
 		kind: "FirewallRule", object: r.ID,
 		effect: func() (any, error) {
 			if s.rules.get(r.ID) == nil {
@@ -355,7 +355,7 @@ func (c *call) deleteLoadBalancerRule() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return begun(c.submit(r.Network, job{
+	return jobResponse(c.submit(r.Network, job{
 		kind: "FirewallRule", object: r.ID,
 		effect: func() (any, error) {
 			if c.s.rules.get(r.ID) == nil {

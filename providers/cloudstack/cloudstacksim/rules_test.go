@@ -173,10 +173,10 @@ func TestTiers(t *testing.T) {
 
 		item := []string{"aclid", own, "protocol", "tcp", "startport", "80", "endport", "80", "action", "allow", "traffictype", "ingress"}
 		id := c.run("createNetworkACL", append(item, "reason", "ours")...)
-		c.run("createNetworkACL", append(item, "cidrlist", everyone)...)
+		c.run("createNetworkACL", append(item, "cidrlist", allNetworks)...)
 		shown := c.only("networkacl", "listNetworkACLs", "keyword", "ours")
 		assert.Equal(
-			t, []any{"80", "Allow", "Ingress", everyone, 1.0},
+			t, []any{"80", "Allow", "Ingress", allNetworks, 1.0},
 			[]any{shown["startport"], shown["action"], shown["traffictype"], shown["cidrlist"], shown["number"]},
 		)
 		c.requireRefusal(codeParam, "Invalid protocol [tcp-proxy]", "createNetworkACL", "aclid", own, "protocol", "tcp-proxy")
@@ -232,12 +232,12 @@ func TestSimulatorServesCloudStacksController(t *testing.T) {
 		assert.NotContains(t, c.only("network", "listNetworks", "id", network), "vpcid", "a firewall it is then, and no list of ACLs")
 		address := c.run("associateIpAddress", "networkid", network)
 		rule := c.run("createLoadBalancerRule", "algorithm", "roundrobin", "name", balancer+"-tcp-80", "networkid", network, "openfirewall", "false",
-			"privateport", "30080", "protocol", "tcp", "publicipid", address, "publicport", "80", "cidrlist", everyone)
+			"privateport", "30080", "protocol", "tcp", "publicipid", address, "publicport", "80", "cidrlist", allNetworks)
 		node := func(n int) string { return machines[n]["id"].(string) }
 		c.run("assignToLoadBalancerRule", "id", rule, "virtualmachineids", node(0))
 		onAddress := []string{"ipaddressid", address, "listall", "true"}
 		assert.Empty(t, c.list("firewallrule", "listFirewallRules", onAddress...))
-		c.run("createFirewallRule", "ipaddressid", address, "protocol", "tcp", "startport", "80", "endport", "80", "cidrlist", everyone)
+		c.run("createFirewallRule", "ipaddressid", address, "protocol", "tcp", "startport", "80", "endport", "80", "cidrlist", allNetworks)
 
 		found := c.only("loadbalancerrule", "listLoadBalancerRules", find...)
 		assert.Equal(t, []any{rule, address, "80", "30080"}, []any{found["id"], found["publicipid"], found["publicport"], found["privateport"]})

@@ -10,7 +10,7 @@ import (
 func (s *Sim) Serves() map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settle()
+	s.finishJobs()
 	ports := simkit.Ports{}
 	for _, r := range s.rules.all() {
 		protocol := "tcp"

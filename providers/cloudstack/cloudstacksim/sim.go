@@ -205,7 +205,7 @@ func (v version) atLeast(minor, patch int) bool {
 func clone[T any](s *Sim, t *table[T]) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settle()
+	s.finishJobs()
 	list := make([]T, 0, len(t.order))
 	for _, v := range t.all() {
 		list = append(list, *v)
@@ -308,7 +308,7 @@ var portOfRule = regexp.MustCompile(`-(tcp|udp|tcp-proxy)-[0-9]+$`)
 func (s *Sim) Holdings() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settle()
+	s.finishJobs()
 	var order []string
 	rules := map[string][]*Rule{}
 	for _, r := range s.rules.all() {
@@ -343,7 +343,7 @@ func (s *Sim) Holdings() []string {
 func (s *Sim) State() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settle()
+	s.finishJobs()
 	allocated := []*Address{}
 	for _, a := range s.addresses.all() {
 		if a.State != stateFree {

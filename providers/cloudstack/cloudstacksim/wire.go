@@ -266,7 +266,7 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settle()
+	s.finishJobs()
 	c := &call{s: s, name: s.nameOf(in.command), p: in.params, caller: s.accountOf(in.params["apikey"])}
 	if r.URL.Path == IntegrationPath {
 		c.caller = s.accountNamed(Admin)
@@ -282,7 +282,7 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // run checks a command and its parameters, and carries it out.
 func (c *call) run() (any, error) {
-	if err := c.s.limit.take(c.caller.id); err != nil {
+	if err := c.s.limit.countCall(c.caller.id); err != nil {
 		return nil, err
 	}
 	cmd, known := c.s.commands[c.name]

@@ -468,13 +468,13 @@ func (l *LoadBalancer[O, D]) identify(ctx context.Context, r *Request, findings 
 	}
 	if len(found.Unknown) > 0 {
 		findings.add([]Finding{Warning(EventUnknown, "nodes %s have no provider ID, and no instance of theirs is found; they receive no traffic: "+
-			"start their kubelets with --cloud-provider=external, or with --provider-id", joinSome(found.Unknown))})
+			"start their kubelets with --cloud-provider=external, or with --provider-id", JoinSome(found.Unknown))})
 	}
 	return nil
 }
 
-// joinSome joins names for a message.
-func joinSome(list []string) string {
+// JoinSome joins the first names of a list for a message.
+func JoinSome(list []string) string {
 	const most = 5
 	if len(list) <= most {
 		return strings.Join(list, ", ")

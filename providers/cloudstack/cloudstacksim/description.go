@@ -114,8 +114,8 @@ var (
 	index    = regexp.MustCompile(`^[a-z]+\[[0-9]+\]\.[a-z-]+$`)
 )
 
-// fits reports whether the text of a parameter is of a type.
-func fits(kind, name, value string) bool {
+// matchesType reports whether the text of a parameter is of a type.
+func matchesType(kind, name, value string) bool {
 	switch kind {
 	case "uuid":
 		return uuidForm.MatchString(value) || (name == "projectid" && value == "-1")
@@ -132,7 +132,7 @@ func (j *judge) request(command string, is Described, p params) {
 	given := map[string]bool{}
 	for name, value := range p {
 		base, _, indexed := strings.Cut(name, "[")
-		if slices.Contains(always(), name) {
+		if slices.Contains(commonParams(), name) {
 			continue
 		}
 		described, known := is.Params[base]
@@ -142,7 +142,7 @@ func (j *judge) request(command string, is Described, p params) {
 			j.note("%s has no parameter %s", command, base)
 		case (described.Type == "map") != indexed || (indexed && !index.MatchString(name)):
 			j.note("%s: %s is no parameter of the type %s", command, name, described.Type)
-		case !fits(described.Type, base, value):
+		case !matchesType(described.Type, base, value):
 			j.note("%s: %s=%s is no %s", command, name, value, described.Type)
 		case described.Length > 0 && described.Type == "string" && len(value) > described.Length:
 			j.note("%s: %s is longer than %d", command, name, described.Length)

@@ -10,9 +10,9 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// judge checks a Service against its network. Unsupported parts are left out or refused, and reported. A load balancer that would admit
-// too many clients is not created.
-func judge(d *desired, lb *observed) (findings []services.Finding, err error) {
+// checkNetwork reports what a Service asks for and its network does not support. It refuses a new load balancer that would admit too many
+// clients.
+func checkNetwork(d *desired, lb *observed) (findings []services.Finding, err error) {
 	fresh := len(lb.rules) == 0
 	if fresh && !lb.network.offers(serviceLB) {
 		err := fmt.Errorf("network %s (%s), which the nodes are in, offers no load balancing; give it an offering with the service Lb", lb.network.Name, lb.network.ID)
@@ -22,7 +22,7 @@ func judge(d *desired, lb *observed) (findings []services.Finding, err error) {
 	if err != nil {
 		return findings, err
 	}
-	sticky, err := judgeStickiness(lb)
+	sticky, err := checkStickiness(lb)
 	if findings = append(findings, sticky...); err != nil {
 		return findings, err
 	}
@@ -84,11 +84,11 @@ func (d *desired) filterFindings(lb *observed) (findings []services.Finding, too
 	for _, w := range d.rules {
 		v := aclOf(lb.acl.items, lb.name, transport(w.Protocol), w.Port, d.sources)
 		switch {
-		case v.hand != nil && v.hand.allowsEverybody() && restricted:
-			tooOpen = fmt.Sprintf("network ACL item %s lets everybody in; remove it, or use %s", v.hand.ID, annotationSourceCIDRs)
-		case v.hand != nil && !v.hand.allowsEverybody():
+		case v.manual != nil && v.manual.allowsEverybody() && restricted:
+			tooOpen = fmt.Sprintf("network ACL item %s lets everybody in; remove it, or use %s", v.manual.ID, annotationSourceCIDRs)
+		case v.manual != nil && !v.manual.allowsEverybody():
 			findings = append(findings, services.Warning(eventBlocked, "port %d: network ACL item %s (%s %s) decides who gets in; it was made by hand and stays",
-				w.Port, v.hand.ID, strings.ToLower(v.hand.Action), v.hand.CIDRs))
+				w.Port, v.manual.ID, strings.ToLower(v.manual.Action), v.manual.CIDRs))
 		case v.missing && lb.acl.shared:
 			findings = append(findings, services.Warning(eventBlocked, "port %d is closed: the tier has the network ACL list %s, which belongs to no VPC and is not "+
 				"changed; give the tier a list of its own", w.Port, lb.acl.name))
