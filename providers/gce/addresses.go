@@ -21,8 +21,8 @@ const purposeSharedVIP = "SHARED_LOADBALANCER_VIP"
 // addresses are reserved addresses: those of users, and those of this program while it replaces a forwarding rule.
 type addresses struct{ *writer }
 
-// isOwn reports whether this program reserved the address. A user may have reserved another one under the same name.
-func isOwn(a *compute.Address, d *desired) bool {
+// isOurAddress reports whether this program reserved the address. A user may have reserved another one under the same name.
+func isOurAddress(a *compute.Address, d *desired) bool {
 	return a != nil && a.Name == d.name && a.Description == serviceDescription(d.service)
 }
 
@@ -41,7 +41,7 @@ func (a *addresses) desire(ctx context.Context, service *v1.Service, o observed,
 	case d.internal || d.tier != "":
 	case o.rule != nil && o.rule.LoadBalancingScheme != schemeInternal:
 		d.tier = o.rule.NetworkTier // keep the present tier if none is set
-	case isOwn(o.address, d) && o.address.AddressType != schemeInternal:
+	case isOurAddress(o.address, d) && o.address.AddressType != schemeInternal:
 		d.tier = o.address.NetworkTier
 	}
 	if asked == "" {
@@ -64,7 +64,7 @@ func (a *addresses) desireRequested(ctx context.Context, asked string, o observe
 	}
 	d.ip = asked
 	if len(reserved) > 0 {
-		d.ipIsUsers = !isOwn(reserved[0], d)
+		d.ipIsUsers = !isOurAddress(reserved[0], d)
 	}
 	if d.ipIsUsers && d.tier == "" {
 		d.tier = reserved[0].NetworkTier
@@ -115,7 +115,7 @@ func (a *addresses) keepReserved(ctx context.Context, service *v1.Service, o obs
 	if err != nil {
 		return cloudapi.NotAbsence(err)
 	}
-	if len(reserved) == 0 || isOwn(reserved[0], d) || d.unfitReason(reserved[0]) != "" {
+	if len(reserved) == 0 || isOurAddress(reserved[0], d) || d.unfitReason(reserved[0]) != "" {
 		return nil
 	}
 	user, err := a.userOf(ctx, ip, reserved, d)
@@ -158,8 +158,8 @@ func sharePorts(r *compute.ForwardingRule, d *desired) bool {
 	return slices.ContainsFunc(theirs, func(p int) bool { return slices.Contains(mine, p) })
 }
 
-// addressToHold is reserved while the forwarding rule is replaced: the requested or the present address; "" lets the cloud choose.
-func (d *desired) addressToHold(rule *compute.ForwardingRule) string {
+// addressToReserve is reserved while the forwarding rule is replaced: the requested or the present address; "" lets the cloud choose.
+func (d *desired) addressToReserve(rule *compute.ForwardingRule) string {
 	switch {
 	case d.ip != "":
 		return d.ip
@@ -173,7 +173,7 @@ func (d *desired) addressToHold(rule *compute.ForwardingRule) string {
 
 // checkReservable refuses to replace the forwarding rule if a user's address has the name under which its address would be reserved.
 func (d *desired) checkReservable(o observed) error {
-	if o.rule == nil || o.address == nil || isOwn(o.address, d) || d.legacy || d.ipIsUsers || d.addressToHold(o.rule) == "" {
+	if o.rule == nil || o.address == nil || isOurAddress(o.address, d) || d.legacy || d.ipIsUsers || d.addressToReserve(o.rule) == "" {
 		return nil
 	}
 	why := d.replacementReason(o.rule)
@@ -189,35 +189,35 @@ func (d *desired) checkReservable(o observed) error {
 // changes reserve the address while the forwarding rule is replaced. A new address is reserved too, so that the cloud reports a missing
 // subnet, tier or address before the old forwarding rule is deleted.
 func (a *addresses) changes(o observed, d desired, replaces bool) []change {
-	own, toHold := isOwn(o.address, &d), d.addressToHold(o.rule)
-	suits := !d.ipIsUsers && own && d.unfitReason(o.address) == "" && (toHold == "" || o.address.Address == toHold)
+	own, toReserve := isOurAddress(o.address, &d), d.addressToReserve(o.rule)
+	matches := !d.ipIsUsers && own && d.unfitReason(o.address) == "" && (toReserve == "" || o.address.Address == toReserve)
 	keepsRule := o.rule != nil && !replaces
 	switch {
 	case d.legacy:
 		return nil
 	case keepsRule && o.address != nil && o.address.Address == o.rule.IPAddress:
 		return nil // release follows after all other changes
-	case own && (keepsRule || !suits): // another address is in use or wanted
+	case own && (keepsRule || !matches): // another address is in use or wanted
 		return []change{a.deletion(d.name, "it is not the wanted one", o.address)}
 	case !replaces || d.ipIsUsers || o.address != nil:
 		return nil
 	}
-	return []change{a.create("address "+d.name, cmp.Or(toHold, "a new one")+", while the forwarding rule is replaced", field("address", toHold),
-		a.hold(d, toHold))}
+	return []change{a.create("address "+d.name, cmp.Or(toReserve, "a new one")+", while the forwarding rule is replaced", field("address", toReserve),
+		a.reserve(d, toReserve))}
 }
 
 // release returns the change after which the forwarding rule alone holds the address.
 func (a *addresses) release(o observed, d desired, replaces bool) []change {
 	replaces = replaces && !d.legacy
-	own := isOwn(o.address, &d)
+	own := isOurAddress(o.address, &d)
 	if d.ipIsUsers || !replaces && (!own || o.address.Address != o.rule.IPAddress) || replaces && !own && o.address != nil {
 		return nil
 	}
 	return []change{a.deletion(d.name, "the forwarding rule keeps it", field("address", o.rule.IPAddress))}
 }
 
-// hold reserves an address. The cloud also reserves one that is in use.
-func (a *addresses) hold(d desired, ip string) writeFunc {
+// reserve reserves an address. The cloud also reserves one that is in use.
+func (a *addresses) reserve(d desired, ip string) writeFunc {
 	return func(ctx context.Context, _ *services.Request, o *observed) (err error) {
 		address := &compute.Address{Name: d.name, Description: serviceDescription(d.service), Address: ip, NetworkTier: d.tier}
 		if d.internal {

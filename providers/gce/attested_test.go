@@ -19,6 +19,6 @@ func TestAttested(t *testing.T) {
 	addresses := contract.AttestedAddresses("10.0.0.1", "192.0.2.1")
 	assert.Equal(t, contract.Attested{
 		Names: []string{"web-1", "web-1.c.shop.internal", "web-1.europe-west1-b.c.shop.internal"}, Addresses: addresses,
-	}, newInstance(place{project: "shop"}, shown).attested())
-	assert.Equal(t, []string{"web-1"}, newInstance(place{project: "example.com:shop"}, shown).attested().Names)
+	}, newInstance(location{project: "shop"}, shown).attested())
+	assert.Equal(t, []string{"web-1"}, newInstance(location{project: "example.com:shop"}, shown).attested().Names)
 }

@@ -81,7 +81,7 @@ func (m *metadata) lastPathPart(ctx context.Context, key string) (string, error)
 type tokens struct {
 	fetch func(context.Context) (*oauth2.Token, error)
 
-	once keylock.Locks
+	renewals keylock.Locks
 	// failed: when the latest renewal failed, which keeps a usable token for a while.
 	current         *oauth2.Token
 	fetched, failed time.Time
@@ -202,7 +202,7 @@ func fromTokenURL(c Config, in registry.Inputs, m *metadata) func(context.Contex
 
 // token returns a token that does not expire soon. refused: the token that the API rejected, or "".
 func (t *tokens) token(ctx context.Context, refused string) (string, error) {
-	unlock, err := t.once.Lock(ctx, "")
+	unlock, err := t.renewals.Lock(ctx, "")
 	if err != nil {
 		return "", fmt.Errorf("waiting for a token: %w", err)
 	}
@@ -234,15 +234,15 @@ func (t *tokens) isStale(refused string, now time.Time) bool {
 	return (!end.IsZero() && end.Sub(now) < margin) || (refused == t.current.AccessToken && now.Sub(t.fetched) >= refusedPause)
 }
 
-// authorized adds a token to each call, and repeats a refused call once with another token.
-type authorized struct {
+// tokenTransport adds a token to each call, and repeats a refused call once with another token.
+type tokenTransport struct {
 	tokens *tokens
 	host   string
 	next   http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
-func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
+func (a *tokenTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if cloudapi.HostOf(r.URL.String()) != a.host {
 		return nil, fmt.Errorf("the credential is for %s, and %s was asked", a.host, r.URL.Host)
 	}
@@ -269,7 +269,7 @@ func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // anotherToken returns a token other than the refused one. Without one, the caller returns the refusal.
-func (a *authorized) anotherToken(ctx context.Context, refused string) (string, bool) {
+func (a *tokenTransport) anotherToken(ctx context.Context, refused string) (string, bool) {
 	token, err := a.tokens.token(ctx, refused)
 	return token, err == nil && token != refused
 }

@@ -155,7 +155,7 @@ func (b *backendServices) changes(o observed, d desired) []change {
 }
 
 // backendPatch returns the patch that a backend service needs, and a description of the differences.
-func (d *desired) backendPatch(have *compute.BackendService, at place) (patch *compute.BackendService, differs string) {
+func (d *desired) backendPatch(have *compute.BackendService, at location) (patch *compute.BackendService, differs string) {
 	patch = &compute.BackendService{Fingerprint: have.Fingerprint}
 	var words []string
 	if have.Protocol != d.protocol {
@@ -180,7 +180,7 @@ func (d *desired) backendPatch(have *compute.BackendService, at place) (patch *c
 }
 
 // backendsOf returns the instance groups of the zones, with the user settings of those that stay.
-func backendsOf(have *compute.BackendService, cluster string, zones []string, at place) (list []*compute.Backend, same bool) {
+func backendsOf(have *compute.BackendService, cluster string, zones []string, at location) (list []*compute.Backend, same bool) {
 	old := map[string]*compute.Backend{}
 	if have != nil {
 		for _, g := range have.Backends {
@@ -280,7 +280,7 @@ func (b *backendServices) delete(v *compute.BackendService) writeFunc {
 		}
 		err = deleteOne(ctx, b.api, stores.backends, o.at.backend(v.Name), "deleting backend service "+v.Name,
 			request(b.api.sdk.RegionBackendServices.Delete(o.at.project, o.at.region, v.Name)))
-		kept := inUse(err) && v.Name != o.name
+		kept := isInUse(err) && v.Name != o.name
 		if kept {
 			stores.rules.InvalidateAll() // the next read shows its user
 		} else if err != nil {

@@ -100,8 +100,8 @@ func (r *reconciler) Changes(req services.Request, o observed, d desired) ([]cha
 		finalizer, otherDeletions = finalizerILB, r.externalDeletions
 	}
 	list := r.finalizerChanges(req, finalizer, true)
-	if gone := otherDeletions(req, o); len(gone) > 0 {
-		return append(list, gone...), nil // this kind is created after everything of the other one is deleted
+	if deletions := otherDeletions(req, o); len(deletions) > 0 {
+		return append(list, deletions...), nil // this kind is created after everything of the other one is deleted
 	}
 	checks := r.checks(d.internal)
 	list = append(list, r.groups.changes(d.groups)...)
@@ -116,20 +116,21 @@ func (r *reconciler) Changes(req services.Request, o observed, d desired) ([]cha
 	if d.internal {
 		targets = r.backends.changes
 	}
-	due := targets(o, d)
+	targetChanges := targets(o, d)
 	if why != "" && d.internal && lastPart(o.rule.BackendService) != d.backend {
-		list, due = append(list, due...), nil // clients do not wait for another backend service
+		list, targetChanges = append(list, targetChanges...), nil // clients do not wait for another backend service
 	}
 	if why != "" {
 		list = append(list, r.rules.deletion(d.name, "to be made again: "+why, o.rule))
 	}
-	list = append(list, due...)
+	list = append(list, targetChanges...)
 	if creates {
 		list = append(list, r.rules.creation(d))
 		o.rule = d.expectedRule(o)
 		list = append(list, r.checkFirewallChanges(o, d)...)
 	}
-	if o.deny != nil && !sameRanges(o.deny.DestinationRanges, []string{o.rule.IPAddress}) { // of an address that the load balancer had
+	// A deny rule of a former address goes.
+	if o.denyFirewall != nil && !equalRanges(o.denyFirewall.DestinationRanges, []string{o.rule.IPAddress}) {
 		list = append(list, r.firewalls.deletion(denyFirewallName(o.name)))
 	}
 	list = append(list, r.firewalls.changes(o.firewall, d.trafficFirewall(o))...)
@@ -161,22 +162,22 @@ func (r *reconciler) checkFirewallChanges(o observed, d desired) []change {
 // poolChanges update the target pool. Its affinity is immutable, so a second pool serves while the first is replaced.
 func (r *reconciler) poolChanges(o observed, d desired) []change {
 	next := nextPoolName(d.name)
-	right := o.pool != nil && o.pool.SessionAffinity == d.affinity
+	affinityMatches := o.pool != nil && o.pool.SessionAffinity == d.affinity
 	onNext := o.rule != nil && lastPart(o.rule.Target) == next
-	create := r.pools.creation(d, d.name, fmt.Sprint(len(d.members), " instances"))
-	again := r.pools.deletion(d.name, "to be made again with affinity "+d.affinity, o.pool)
-	unneeded := r.pools.deletion(next, "it is not needed any more", field("name", next))
+	createPool := r.pools.creation(d, d.name, fmt.Sprint(len(d.members), " instances"))
+	deletePool := r.pools.deletion(d.name, "to be made again with affinity "+d.affinity, o.pool)
+	deleteNext := r.pools.deletion(next, "it is not needed any more", field("name", next))
 	switch {
 	case o.pool == nil && onNext:
-		return []change{create, r.rules.targetChange(d.name, d.name), unneeded}
+		return []change{createPool, r.rules.targetChange(d.name, d.name), deleteNext}
 	case o.pool == nil:
-		return []change{create}
-	case !right && o.rule == nil:
-		return []change{again, create}
-	case !right:
+		return []change{createPool}
+	case !affinityMatches && o.rule == nil:
+		return []change{deletePool, createPool}
+	case !affinityMatches:
 		list := []change{
-			r.pools.creation(d, next, "it serves while the pool is made again"), r.rules.targetChange(d.name, next), again, create,
-			r.rules.targetChange(d.name, d.name), unneeded,
+			r.pools.creation(d, next, "it serves while the pool is made again"), r.rules.targetChange(d.name, next), deletePool, createPool,
+			r.rules.targetChange(d.name, d.name), deleteNext,
 		}
 		switch {
 		case onNext:
@@ -192,7 +193,7 @@ func (r *reconciler) poolChanges(o observed, d desired) []change {
 		list = append(list, r.rules.targetChange(d.name, d.name))
 	}
 	if o.nextPool != nil && !onNext {
-		list = append(list, unneeded)
+		list = append(list, deleteNext)
 	}
 	return list
 }
@@ -223,7 +224,7 @@ func (r *reconciler) NodeChanges(ctx context.Context, req services.Request, o ob
 	if o.pool != nil {
 		changes = append(changes, r.pools.memberChanges(o.pool, r.instances.poolMembers(ctx, m, membersOf(o.pool)))...)
 	}
-	findings := r.instances.waitFindings(req, m)
+	findings := r.instances.unknownZoneFindings(req, m)
 	if len(r.config.NodeTags) > 0 {
 		return changes, findings, nil
 	}
@@ -250,7 +251,7 @@ func (r *reconciler) Deletions(_ context.Context, req services.Request, o observ
 	if o.rule == nil && o.firewall != nil {
 		list = append(list, r.firewalls.deletion(firewallName(o.name)))
 	}
-	if isOwn(o.address, &desired{name: o.name, service: fullName(req.Service)}) {
+	if isOurAddress(o.address, &desired{name: o.name, service: fullName(req.Service)}) {
 		list = append(list, r.addresses.deletion(o.name, "", nil))
 	}
 	list = append(list, r.externalDeletions(req, o)...)
@@ -272,7 +273,7 @@ func (r *reconciler) externalDeletions(req services.Request, o observed) (list [
 		list = append(list, r.pools.deletion(o.name, "", nil))
 	}
 	list = append(list, r.poolChecks.ownDeletions(o)...)
-	if o.deny != nil {
+	if o.denyFirewall != nil {
 		list = append(list, r.firewalls.deletion(denyFirewallName(o.name)))
 	}
 	list = append(list, r.poolChecks.sharedDeletions(o)...)

@@ -28,7 +28,7 @@ type api struct {
 	sdk        *compute.Service
 	http       *cloudapi.Client
 	metadata   *metadata
-	places     *places
+	locator    *locator
 	operations *operations
 	stores     *stores
 }
@@ -45,7 +45,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	m := newMetadata(c, in)
 	sdk, err := compute.NewService(context.Background(),
 		option.WithHTTPClient(&http.Client{
-			Transport:     &authorized{tokens: newTokens(c, in, m), host: cloudapi.HostOf(c.Endpoint), next: client.Transport},
+			Transport:     &tokenTransport{tokens: newTokens(c, in, m), host: cloudapi.HostOf(c.Endpoint), next: client.Transport},
 			CheckRedirect: client.CheckRedirect,
 		}),
 		option.WithEndpoint(c.Endpoint),
@@ -55,7 +55,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	}
 	sdk.UserAgent = "anyccm/" + in.Version
 	a := &api{sdk: sdk, http: client, metadata: m}
-	a.places, a.operations, a.stores = &places{config: c, api: a}, newOperations(a), newStores(a)
+	a.locator, a.operations, a.stores = &locator{config: c, api: a}, newOperations(a), newStores(a)
 	return a, nil
 }
 

@@ -30,15 +30,15 @@ func classOf(status int, body []byte) error {
 	if status != http.StatusForbidden {
 		return nil
 	}
-	var said struct {
+	var fault struct {
 		Error struct {
 			Errors []struct {
 				Reason string `json:"reason"`
 			} `json:"errors"`
 		} `json:"error"`
 	}
-	_ = json.Unmarshal(body, &said) // a foreign response has no reasons
-	for _, e := range said.Error.Errors {
+	_ = json.Unmarshal(body, &fault) // a foreign response has no reasons
+	for _, e := range fault.Error.Errors {
 		if slices.Contains(rateReasons, e.Reason) {
 			return cloudapi.ErrRateLimited
 		}
@@ -101,8 +101,8 @@ func isForbidden(err error) bool {
 	return ok && said.Code == http.StatusForbidden && len(said.Errors) > 0 && said.Errors[0].Reason == reasonForbidden
 }
 
-// codes maps error codes of operations to classes.
-var codes = map[string]error{
+// operationErrorClasses maps error codes of operations to classes.
+var operationErrorClasses = map[string]error{
 	"RESOURCE_NOT_FOUND":                  cloudapi.ErrNotFound,
 	"RESOURCE_ALREADY_EXISTS":             cloudapi.ErrConflict,
 	"RESOURCE_IN_USE_BY_ANOTHER_RESOURCE": cloudapi.ErrConflict,
@@ -118,11 +118,11 @@ func operationError(o *compute.Operation, what string) error {
 		return nil
 	}
 	first := o.Error.Errors[0]
-	class := codes[first.Code]
+	class := operationErrorClasses[first.Code]
 	if class == nil {
 		class = cloudapi.ClassOfStatus(int(o.HttpErrorStatusCode))
 	}
-	if o.HttpErrorStatusCode == 0 && codes[first.Code] == nil {
+	if o.HttpErrorStatusCode == 0 && operationErrorClasses[first.Code] == nil {
 		class = cloudapi.ErrTransient
 	}
 	return &cloudapi.Error{

@@ -61,12 +61,12 @@ func arePortsRefused(service *v1.Service) bool {
 
 // setPortsCondition sets the condition of a Service with several protocols, and removes it once they are corrected.
 func (r *reconciler) setPortsCondition(ctx context.Context, service *v1.Service) error {
-	is := hasMixedProtocols(service)
-	if isLeftAlone(service, r.config) || is == arePortsRefused(service) {
+	mixed := hasMixedProtocols(service)
+	if isLeftAlone(service, r.config) || mixed == arePortsRefused(service) {
 		return nil
 	}
 	condition := map[string]any{"type": conditionPorts, "$patch": "delete"}
-	if is {
+	if mixed {
 		condition = map[string]any{
 			"type": conditionPorts, "status": metav1.ConditionTrue, "reason": eventMixed, "message": messageMixed, "lastTransitionTime": metav1.Now(),
 		}

@@ -39,8 +39,8 @@ func (m *reportedMessages) isNew(service types.UID, object, message string) bool
 // priority.
 func (d *desired) trafficFirewall(o observed) *compute.Firewall {
 	priority := int64(firewallPriority)
-	if o.deny != nil {
-		priority = max(o.deny.Priority-1, 0)
+	if o.denyFirewall != nil {
+		priority = max(o.denyFirewall.Priority-1, 0)
 	}
 	return &compute.Firewall{
 		Name: firewallName(d.name), Description: firewallDescription(d.service, o.rule.IPAddress), Network: d.at.network, Priority: priority,
@@ -55,7 +55,7 @@ func (o *observed) firewallAt(name string) **compute.Firewall {
 	case firewallName(o.name):
 		return &o.firewall
 	case denyFirewallName(o.name):
-		return &o.deny
+		return &o.denyFirewall
 	case ownCheckFirewallName(o.name, false):
 		return &o.poolChecks.ownFirewall
 	case ownCheckFirewallName(o.name, true):
@@ -83,8 +83,7 @@ func (f *firewalls) changes(have, want *compute.Firewall) []change {
 	return []change{f.update(object, differs, services.Within(&before, want), want, put)}
 }
 
-// put creates or changes a firewall rule. Another Service may have created a shared one meanwhile. In a shared network an administrator may
-// have to do it.
+// put creates or changes a firewall rule, unless another Service just did. If the network's project forbids it, an administrator is asked.
 func (f *firewalls) put(want *compute.Firewall) writeFunc {
 	return func(ctx context.Context, req *services.Request, o *observed) error {
 		have, err := find(ctx, f.api.stores.firewalls, want.Name, ensureQuery)
@@ -160,7 +159,7 @@ func (f *firewalls) lockIfNeeded(ctx context.Context, name string, o observed) (
 }
 
 // gcloud returns the command with which an administrator makes the change.
-func gcloud(verb string, at place, f *compute.Firewall) string {
+func gcloud(verb string, at location, f *compute.Firewall) string {
 	parts := []string{"gcloud compute firewall-rules", verb, f.Name}
 	if verb == "create" {
 		parts = append(parts, "--network", lastPart(at.network))

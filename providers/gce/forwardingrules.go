@@ -91,8 +91,8 @@ func (d *desired) forwardingRule() *compute.ForwardingRule {
 
 // expectedRule returns the address of a forwarding rule that does not exist yet, for the changes that depend on it.
 func (d *desired) expectedRule(o observed) *compute.ForwardingRule {
-	ip := d.addressToHold(o.rule)
-	if ip == "" && isOwn(o.address, d) {
+	ip := d.addressToReserve(o.rule)
+	if ip == "" && isOurAddress(o.address, d) {
 		ip = o.address.Address
 	}
 	return &compute.ForwardingRule{IPAddress: ip}
@@ -112,7 +112,7 @@ func (f *forwardingRules) creation(d desired) change {
 func (f *forwardingRules) put(d desired) writeFunc {
 	return func(ctx context.Context, req *services.Request, o *observed) (err error) {
 		rule := d.forwardingRule()
-		if rule.IPAddress == "" && isOwn(o.address, &d) {
+		if rule.IPAddress == "" && isOurAddress(o.address, &d) {
 			rule.IPAddress = o.address.Address
 		}
 		o.rule, err = putOne(ctx, f.api, f.api.stores.rules, rule, o.at.regional("forwardingRules", d.name), "creating forwarding rule "+d.name,

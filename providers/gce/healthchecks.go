@@ -38,7 +38,7 @@ type healthChecks struct {
 }
 
 // path returns the path of a health check, which is the key of its lock too.
-func (h *healthChecks) path(at place, name string) string {
+func (h *healthChecks) path(at location, name string) string {
 	if h.internal {
 		return at.healthCheck(name)
 	}
@@ -105,8 +105,8 @@ func (d *desired) healthCheck(have *compute.HealthCheck) *compute.HealthCheck {
 	return want
 }
 
-// sameCheck compares the fields of a health check that this program sets.
-func sameCheck(a, b *compute.HealthCheck) bool {
+// equalChecks compares the fields of a health check that this program sets.
+func equalChecks(a, b *compute.HealthCheck) bool {
 	return a.Type == b.Type && a.Description == b.Description && a.HttpHealthCheck != nil &&
 		a.HttpHealthCheck.Port == b.HttpHealthCheck.Port &&
 		a.HttpHealthCheck.RequestPath == b.HttpHealthCheck.RequestPath && a.CheckIntervalSec == b.CheckIntervalSec &&
@@ -157,7 +157,7 @@ func (h *healthChecks) changes(o observed, d desired) []change {
 	switch {
 	case have == nil:
 		return []change{h.create(object, detail, h.document(want), put)}
-	case !sameCheck(have, want):
+	case !equalChecks(have, want):
 		return []change{h.update(object, detail, services.Within(h.document(have), h.document(want)), h.document(want), put)}
 	}
 	return nil
@@ -170,7 +170,7 @@ func (h *healthChecks) put(d desired) writeFunc {
 		if err != nil {
 			return cloudapi.NotAbsence(err)
 		}
-		if want := d.healthCheck(have); have == nil || !sameCheck(have, want) {
+		if want := d.healthCheck(have); have == nil || !equalChecks(have, want) {
 			have, err = putOne(ctx, h.api, h.store, want, h.path(o.at, want.Name), "making health check "+want.Name, h.putRequest(o.at, want, have == nil))
 		}
 		checks := o.checksOf(h.internal)
@@ -187,7 +187,7 @@ func (h *healthChecks) put(d desired) writeFunc {
 	}
 }
 
-func (h *healthChecks) putRequest(at place, want *compute.HealthCheck, create bool) requestFunc {
+func (h *healthChecks) putRequest(at location, want *compute.HealthCheck, create bool) requestFunc {
 	sdk, old := h.api.sdk.HealthChecks, h.api.sdk.HttpHealthChecks
 	switch {
 	case h.internal && create:
@@ -250,7 +250,7 @@ func (h *healthChecks) delete(name string) writeFunc {
 		err := deleteOne(ctx, h.api, h.store, h.path(o.at, name), "deleting health check "+name, call)
 		checks := o.checksOf(h.internal)
 		switch {
-		case inUse(err) && name != o.name: // by a load balancer of another process: both stay, and the next read shows it
+		case isInUse(err) && name != o.name: // by a load balancer of another process: both stay, and the next read shows it
 			checks.shared, checks.sharedFirewall = nil, nil
 			if h.internal {
 				h.api.stores.backends.InvalidateAll()

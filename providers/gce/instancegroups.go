@@ -21,8 +21,8 @@ import (
 type instanceGroups struct {
 	*writer
 
-	// onceNodes are the paths of the instances that were nodes: this program may remove them from instance groups.
-	onceNodes sync.Map
+	// everNodes are the paths of all instances that were ever nodes: this program may remove them from instance groups.
+	everNodes sync.Map
 }
 
 type groupID struct{ zone, name string }
@@ -56,8 +56,8 @@ func (g desiredGroup) diff() (add, remove []string) {
 	if g.have != nil {
 		have = g.have.members
 	}
-	add, _ = membersDiff(have, g.want)
-	_, remove = membersDiff(have, slices.Concat(g.want, g.strangers))
+	add, _ = diffMembers(have, g.want)
+	_, remove = diffMembers(have, slices.Concat(g.want, g.strangers))
 	return add, remove
 }
 
@@ -70,8 +70,8 @@ func (g *desiredGroup) limit() {
 	}
 }
 
-// desiredGroups returns the instance groups of the zones with nodes. The instance determines the zone, not the node's labels. A zone stays
-// unchanged if its group cannot be read or its instances are unknown.
+// desiredGroups returns the instance groups of the zones with nodes, by their instances and not their labels. A zone stays unchanged if its
+// group cannot be read or its instances are unknown.
 func (g *instanceGroups) desiredGroups(ctx context.Context, o observed, cluster string, m membership) (groups []desiredGroup, err error) {
 	if err := g.recordNodes(ctx, m.known); err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (g *instanceGroups) desiredGroups(ctx context.Context, o observed, cluster 
 	}
 	for _, zone := range served {
 		err := g.instances.explainMissing(ctx, instanceID{project: o.at.project, zone: zone})
-		if err != nil && zones[zone] == nil && !m.isWaiting(zone) {
+		if err != nil && zones[zone] == nil && !m.isZoneUnknown(zone) {
 			m.unknownZones[zone] = err // without nodes, and the cloud does not say whether its instances still exist
 		}
 	}
@@ -128,7 +128,7 @@ func (g *instanceGroups) read(ctx context.Context, d desiredGroup) (desiredGroup
 // recordNodes records all nodes of the cluster, including those without load balancer traffic.
 func (g *instanceGroups) recordNodes(ctx context.Context, list []instance) error {
 	for _, i := range list {
-		g.onceNodes.Store(i.id.path(), true)
+		g.everNodes.Store(i.id.path(), true)
 	}
 	all, err := g.instances.nodes.KnownIn(ctx)
 	if err != nil {
@@ -136,7 +136,7 @@ func (g *instanceGroups) recordNodes(ctx context.Context, list []instance) error
 	}
 	for _, n := range all {
 		if id, err := parseProviderID(n.Spec.ProviderID); err == nil {
-			g.onceNodes.Store(id.path(), true)
+			g.everNodes.Store(id.path(), true)
 		}
 	}
 	return nil
@@ -149,7 +149,7 @@ func (g *instanceGroups) findStrangers(ctx context.Context, d desiredGroup) (lis
 		return nil, nil
 	}
 	for _, m := range d.have.members {
-		if _, once := g.onceNodes.Load(m); once || slices.Contains(d.want, m) {
+		if _, once := g.everNodes.Load(m); once || slices.Contains(d.want, m) {
 			continue
 		}
 		mayExist, err := g.instances.mayExist(ctx, m)
@@ -248,7 +248,7 @@ func (g *instanceGroups) put(d desiredGroup) writeFunc {
 	}
 }
 
-func (g *instanceGroups) insert(ctx context.Context, at place, id groupID) error {
+func (g *instanceGroups) insert(ctx context.Context, at location, id groupID) error {
 	err := g.api.sendAndWait(ctx, at.group(id), "making "+id.object(),
 		request(g.api.sdk.InstanceGroups.Insert(at.project, id.zone, &compute.InstanceGroup{Name: id.name})))
 	g.api.stores.groups.Put(&group{id: id})
@@ -259,7 +259,7 @@ func (g *instanceGroups) insert(ctx context.Context, at place, id groupID) error
 }
 
 // fill adds and removes members of a group.
-func (g *instanceGroups) fill(ctx context.Context, at place, d desiredGroup) error {
+func (g *instanceGroups) fill(ctx context.Context, at location, d desiredGroup) error {
 	sdk, path := g.api.sdk.InstanceGroups, at.group(d.id)
 	add, remove := d.diff()
 	if len(remove) > 0 {
@@ -324,7 +324,7 @@ func (g *instanceGroups) deleteUnused(ctx context.Context, o observed, before *c
 	return nil
 }
 
-func (g *instanceGroups) delete(ctx context.Context, at place, id groupID) error {
+func (g *instanceGroups) delete(ctx context.Context, at location, id groupID) error {
 	unlock, err := g.locks.Lock(ctx, id.object())
 	if err != nil {
 		return err
@@ -336,7 +336,7 @@ func (g *instanceGroups) delete(ctx context.Context, at place, id groupID) error
 		return nil
 	}
 	g.api.stores.groups.Doubt(id)
-	if inUse(err) {
+	if isInUse(err) {
 		g.api.stores.backends.InvalidateAll()
 		return nil // ingress-gce or another process uses it
 	}

@@ -60,7 +60,7 @@ type instance struct {
 	ours bool
 }
 
-func newInstance(at place, i *compute.Instance) instance {
+func newInstance(at location, i *compute.Instance) instance {
 	kept := instance{
 		id:     instanceID{at.project, lastPart(i.Zone), i.Name},
 		number: i.Id, status: i.Status, machine: lastPart(i.MachineType), interfaces: len(i.NetworkInterfaces),
@@ -145,7 +145,7 @@ func newInstances(c Config, a *api) *instances {
 			all, pages, err := a.instances(ctx)
 			i.arrivals.record(all...)
 			if err == nil {
-				i.arrivals.trim(len(all), i.nodes.Nodes())
+				i.arrivals.forgetOld(len(all), i.nodes.Nodes())
 			}
 			return all, pages, err
 		},
@@ -178,7 +178,7 @@ const instanceFields = "name,zone,id,status,machineType,canIpForward,labels,tags
 
 // instances lists the instances of all zones. The listing names the zones that did not answer.
 func (a *api) instances(ctx context.Context) (all []instance, pages int, err error) {
-	at, err := a.places.get(ctx)
+	at, err := a.locator.get(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -203,7 +203,7 @@ func (a *api) instances(ctx context.Context) (all []instance, pages int, err err
 
 func (a *api) instance(ctx context.Context, id instanceID) (instance, error) {
 	what := "reading instance " + id.String()
-	at, err := a.places.get(ctx)
+	at, err := a.locator.get(ctx)
 	if err != nil {
 		return instance{}, err
 	}
@@ -258,10 +258,7 @@ func (s *instances) describe(_ context.Context, _ *v1.Node, i instance, _ invent
 
 // verify compares names: a kubelet's credentials do not suffice to rename an instance.
 func verify(_ context.Context, node *v1.Node, i instance) (why string, err error) {
-	if i.id.name != firstLabel(node.Name) {
-		return fmt.Sprintf("the instance %s is named %q", i.id, i.id.name), nil
-	}
-	return "", nil
+	return nodes.VerifyName(node, "instance "+i.id.String(), i.id.name), nil
 }
 
 // attested returns the addresses of the interfaces, and the instance's names in the cloud's DNS.

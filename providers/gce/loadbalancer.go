@@ -38,7 +38,7 @@ var errNoInstance = errors.New("no node has an instance of this region that is k
 
 // observed holds the cloud's objects of a Service.
 type observed struct {
-	at       place
+	at       location
 	settings settings
 	name     string
 	// cluster is the cluster's ID, which may be empty; identified: it is known.
@@ -48,10 +48,10 @@ type observed struct {
 	// address has the load balancer's name; replacedIP is that of a forwarding rule that was deleted to be made again.
 	address    *compute.Address
 	replacedIP string
-	// firewall lets clients in; narrowed: this reconciliation has narrowed it. deny is the firewall rule of Google's own controller that
-	// denies everything else.
-	firewall, deny *compute.Firewall
-	narrowed       bool
+	// firewall lets clients in; narrowed: this reconciliation has narrowed it. denyFirewall is the rule of Google's own controller that denies
+	// everything else.
+	firewall, denyFirewall *compute.Firewall
+	narrowed               bool
 
 	// External load balancers only. nextPool serves while the pool is made again.
 	pool, nextPool *compute.TargetPool
@@ -155,7 +155,7 @@ func (r *reconciler) Observe(ctx context.Context, req services.Request) (o obser
 	if o.cluster, o.identified, err = r.identity.clusterID(ctx, req.Purpose == services.Ensure); err != nil {
 		return o, err
 	}
-	if o.at, err = r.api.places.get(ctx); err != nil {
+	if o.at, err = r.api.locator.get(ctx); err != nil {
 		return o, err
 	}
 	rd := &reader{query: ensureQuery, onlyNodes: req.Purpose == services.UpdateNodes}
@@ -211,12 +211,12 @@ func wantedOrPresent(req services.Request, o observed) (external, internal bool)
 	has := func(f string) bool { return slices.Contains(req.Service.Finalizers, f) }
 	external, internal = has(finalizerNetLB), has(finalizerILB)
 	if o.rule != nil {
-		is := o.rule.LoadBalancingScheme == schemeInternal
-		external, internal = external || !is, internal || is
+		isInternal := o.rule.LoadBalancingScheme == schemeInternal
+		external, internal = external || !isInternal, internal || isInternal
 	}
 	if req.Purpose == services.Ensure || req.Purpose == services.Plan || (!external && !internal) {
-		is := isInternal(req.Service)
-		external, internal = external || !is, internal || is
+		isInternal := isInternal(req.Service)
+		external, internal = external || !isInternal, internal || isInternal
 	}
 	return external, internal
 }
@@ -225,7 +225,7 @@ func (r *reconciler) observeExternal(ctx context.Context, rd *reader, o *observe
 	o.pool = read(ctx, rd, r.api.stores.pools, o.name)
 	if !rd.onlyNodes {
 		o.nextPool = read(ctx, rd, r.api.stores.pools, nextPoolName(o.name))
-		o.deny = read(ctx, rd, r.api.stores.firewalls, denyFirewallName(o.name))
+		o.denyFirewall = read(ctx, rd, r.api.stores.firewalls, denyFirewallName(o.name))
 	}
 	r.poolChecks.observe(ctx, rd, o)
 }
@@ -240,8 +240,8 @@ func (r *reconciler) observeInternal(ctx context.Context, req services.Request, 
 	if o.rule != nil {
 		o.ruleBackend, _ = r.api.stores.backends.Peek(lastPart(o.rule.BackendService))
 	}
-	goes := req.Purpose == services.Delete || req.Purpose == services.Lookup || !isInternal(req.Service)
-	if goes && !rd.onlyNodes && rd.err == nil {
+	isLeaving := req.Purpose == services.Delete || req.Purpose == services.Lookup || !isInternal(req.Service)
+	if isLeaving && !rd.onlyNodes && rd.err == nil {
 		rd.err = r.groups.findUnused(ctx, o)
 	}
 }
@@ -283,7 +283,7 @@ func (r *reconciler) Settle(ctx context.Context, req *services.Request, o observ
 		return o, nil
 	}
 	waited := false
-	for _, path := range o.at.objectsOf(o.name, o.backendName) {
+	for _, path := range o.at.objectPaths(o.name, o.backendName) {
 		if r.api.operations.pendingOn(path) == "" {
 			continue
 		}
@@ -330,7 +330,7 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 		}
 	}
 	d.members = r.instances.poolMembers(ctx, m, membersOf(o.pool))
-	findings = append(findings, r.instances.waitFindings(req, m)...)
+	findings = append(findings, r.instances.unknownZoneFindings(req, m)...)
 	d.tags = r.config.NodeTags
 	if len(d.tags) == 0 {
 		var problem string

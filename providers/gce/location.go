@@ -11,8 +11,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 )
 
-// place is the cluster's location.
-type place struct {
+// location is the cluster's location.
+type location struct {
 	project, networkProject string
 	zone, region            string
 	// network and subnet are resource paths, starting with "projects/"; subnet may be empty.
@@ -20,32 +20,32 @@ type place struct {
 }
 
 // isSharedVPC reports whether the network belongs to another project.
-func (p place) isSharedVPC() bool { return p.networkProject != p.project }
+func (p location) isSharedVPC() bool { return p.networkProject != p.project }
 
-func (p place) regional(collection, name string) string {
+func (p location) regional(collection, name string) string {
 	return "projects/" + p.project + "/regions/" + p.region + "/" + collection + "/" + name
 }
 
-func (p place) backend(name string) string { return p.regional("backendServices", name) }
+func (p location) backend(name string) string { return p.regional("backendServices", name) }
 
-func (p place) group(id groupID) string {
+func (p location) group(id groupID) string {
 	return "projects/" + p.project + "/zones/" + id.zone + "/instanceGroups/" + id.name
 }
 
-func (p place) httpCheck(name string) string {
+func (p location) httpCheck(name string) string {
 	return "projects/" + p.project + "/global/httpHealthChecks/" + name
 }
 
-func (p place) healthCheck(name string) string {
+func (p location) healthCheck(name string) string {
 	return "projects/" + p.project + "/global/healthChecks/" + name
 }
 
-func (p place) firewall(name string) string {
+func (p location) firewall(name string) string {
 	return "projects/" + p.networkProject + "/global/firewalls/" + name
 }
 
-// objectsOf returns the paths of all objects of a load balancer.
-func (p place) objectsOf(name, backend string) []string {
+// objectPaths returns the paths of all objects of a load balancer.
+func (p location) objectPaths(name, backend string) []string {
 	paths := []string{
 		p.regional("forwardingRules", name), p.regional("addresses", name), p.regional("targetPools", name),
 		p.regional("targetPools", nextPoolName(name)), p.httpCheck(name), p.backend(name), p.backend(backend), p.healthCheck(name),
@@ -56,19 +56,19 @@ func (p place) objectsOf(name, backend string) []string {
 	return paths
 }
 
-// places determines the cluster's location from the cloud config and the metadata server. That is asked at the first use only, so never by
+// locator determines the cluster's location from the cloud config and the metadata server. That is asked at the first use only, so never by
 // a replica that does not lead.
-type places struct {
+type locator struct {
 	config Config
 	api    *api
-	once   keylock.Locks
-	known  *place
+	reads  keylock.Locks
+	known  *location
 }
 
-func (p *places) get(ctx context.Context) (place, error) {
-	unlock, err := p.once.Lock(ctx, "")
+func (p *locator) get(ctx context.Context) (location, error) {
+	unlock, err := p.reads.Lock(ctx, "")
 	if err != nil {
-		return place{}, fmt.Errorf("waiting for the place of the cluster: %w", err)
+		return location{}, fmt.Errorf("waiting for the place of the cluster: %w", err)
 	}
 	defer unlock()
 	if p.known != nil {
@@ -76,7 +76,7 @@ func (p *places) get(ctx context.Context) (place, error) {
 	}
 	found, err := p.find(ctx)
 	if err != nil {
-		return place{}, cloudapi.NotAbsence(err)
+		return location{}, cloudapi.NotAbsence(err)
 	}
 	p.known = &found
 	return found, nil
@@ -84,9 +84,9 @@ func (p *places) get(ctx context.Context) (place, error) {
 
 var projectNumber = regexp.MustCompile(`^[0-9]+$`)
 
-func (p *places) find(ctx context.Context) (found place, err error) {
+func (p *locator) find(ctx context.Context) (found location, err error) {
 	c, m := p.config, p.api.metadata
-	found = place{project: c.Project, networkProject: c.NetworkProject, zone: c.LocalZone}
+	found = location{project: c.Project, networkProject: c.NetworkProject, zone: c.LocalZone}
 	if found.project == "" {
 		if found.project, err = m.text(ctx, "project/project-id"); err != nil {
 			return found, err
@@ -118,7 +118,7 @@ func (p *places) find(ctx context.Context) (found place, err error) {
 }
 
 // projectName returns the name of a project given by number.
-func (p *places) projectName(ctx context.Context, project string) (string, error) {
+func (p *locator) projectName(ctx context.Context, project string) (string, error) {
 	if !projectNumber.MatchString(project) {
 		return project, nil
 	}

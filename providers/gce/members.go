@@ -15,11 +15,11 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// lookAgain is when an unreachable zone is asked again. One listing serves all load balancers.
+// lookAgain is the retry delay for an unreachable zone. One listing serves all load balancers.
 const lookAgain = 30 * time.Second
 
-// goneAgain is when nodes without an instance are checked again, unless a read shows the instance earlier.
-const goneAgain = time.Hour
+// missingRetry is the retry delay for nodes without an instance, unless a read shows the instance earlier.
+const missingRetry = time.Hour
 
 // membership holds the instances found for the nodes.
 type membership struct {
@@ -31,8 +31,8 @@ type membership struct {
 	missing []instanceID
 }
 
-// isWaiting reports whether the members of a zone are left unchanged.
-func (m *membership) isWaiting(zone string) bool { return m.unknownZones[zone] != nil }
+// isZoneUnknown reports whether the members of a zone are left unchanged.
+func (m *membership) isZoneUnknown(zone string) bool { return m.unknownZones[zone] != nil }
 
 // poolMembers returns the members of a target pool: the wanted ones outside waiting zones, and the present ones in them. It adds zones to
 // unknownZones.
@@ -40,7 +40,7 @@ func (i *instances) poolMembers(ctx context.Context, m membership, have []string
 	var want, all []string
 	for _, k := range m.known {
 		want = append(want, k.id.path())
-		if !m.isWaiting(k.id.zone) {
+		if !m.isZoneUnknown(k.id.zone) {
 			all = append(all, k.id.path())
 		}
 	}
@@ -49,10 +49,10 @@ func (i *instances) poolMembers(ctx context.Context, m membership, have []string
 		if !ok {
 			continue
 		}
-		if err := i.explainMissing(ctx, id); err != nil && !m.isWaiting(id.zone) && !slices.Contains(want, path) {
+		if err := i.explainMissing(ctx, id); err != nil && !m.isZoneUnknown(id.zone) && !slices.Contains(want, path) {
 			m.unknownZones[id.zone] = err // without nodes, and the cloud does not say whether its instances still exist
 		}
-		if m.isWaiting(id.zone) {
+		if m.isZoneUnknown(id.zone) {
 			all = append(all, path)
 		}
 	}
@@ -90,8 +90,8 @@ func (i *instances) mayExist(ctx context.Context, path string) (bool, error) {
 	return true, err
 }
 
-// waitFindings report the waiting zones, once while they stay the same, and schedule the next try.
-func (i *instances) waitFindings(req services.Request, m membership) []services.Finding {
+// unknownZoneFindings report the waiting zones, once while they stay the same, and schedule the next try.
+func (i *instances) unknownZoneFindings(req services.Request, m membership) []services.Finding {
 	var zones, why []string
 	for zone, err := range m.unknownZones {
 		zones, why = append(zones, zone), append(why, err.Error())
@@ -102,7 +102,7 @@ func (i *instances) waitFindings(req services.Request, m membership) []services.
 	isNew := req.Purpose == services.Plan || i.reported.isNew(req.Service.UID, eventZoneWaits, text)
 	var list []services.Finding
 	if len(m.missing) > 0 {
-		list = append(list, services.Finding{Again: goneAgain, When: i.arrivals.await(m.missing)})
+		list = append(list, services.Finding{Again: missingRetry, When: i.arrivals.await(m.missing)})
 	}
 	if len(zones) == 0 {
 		return list
@@ -118,7 +118,7 @@ func (i *instances) waitFindings(req services.Request, m membership) []services.
 
 // members returns the existing instances of the nodes in the load balancer's region, and the zones whose instances are unknown. It fails if
 // no instance is known and a zone is unknown.
-func (i *instances) members(ctx context.Context, nodes []*v1.Node, at place) (m membership, err error) {
+func (i *instances) members(ctx context.Context, nodes []*v1.Node, at location) (m membership, err error) {
 	q := inventory.Query{MaxAge: memberMaxAge, MaxMissAge: memberMaxAge, Expected: len(nodes)}
 	m = membership{unknownZones: map[string]error{}}
 	var unknown error
@@ -146,7 +146,7 @@ func (i *instances) members(ctx context.Context, nodes []*v1.Node, at place) (m 
 		}
 		m.known = append(m.known, found)
 	}
-	m.known = slices.DeleteFunc(m.known, func(known instance) bool { return m.isWaiting(known.id.zone) })
+	m.known = slices.DeleteFunc(m.known, func(known instance) bool { return m.isZoneUnknown(known.id.zone) })
 	if unknown != nil && len(m.known) == 0 {
 		return m, unknown
 	}

@@ -32,7 +32,7 @@ const (
 // desired is the desired state of a Service.
 type desired struct {
 	settings settings
-	at       place
+	at       location
 	name     string
 	// cluster is the cluster's ID in names, clusterUID the one in marks, "" if objects are not marked. service is the Service's full name.
 	cluster, clusterUID, service  string
@@ -113,9 +113,9 @@ func firewallChange(have, want *compute.Firewall) string {
 	}
 	note(have.Description != want.Description, "description")
 	note(have.Priority != want.Priority, "priority")
-	note(!sameRanges(have.SourceRanges, want.SourceRanges), "source ranges")
+	note(!equalRanges(have.SourceRanges, want.SourceRanges), "source ranges")
 	if len(want.DestinationRanges) > 0 { // the shared rule may have one from Google's controller, which the next change corrects
-		note(!sameRanges(have.DestinationRanges, want.DestinationRanges), "destination")
+		note(!equalRanges(have.DestinationRanges, want.DestinationRanges), "destination")
 	}
 	note(len(have.Allowed) != 1 || !strings.EqualFold(have.Allowed[0].IPProtocol, want.Allowed[0].IPProtocol) ||
 		!slices.Equal(numbersOf(have.Allowed[0].Ports), numbersOf(want.Allowed[0].Ports)), "ports")
@@ -144,8 +144,8 @@ func numbersOf(list []string) (all []int) {
 	return slices.Compact(all)
 }
 
-// sameRanges compares networks; one without a prefix length is a single address.
-func sameRanges(a, b []string) bool {
+// equalRanges compares networks; one without a prefix length is a single address.
+func equalRanges(a, b []string) bool {
 	normal := func(list []string) (all []string) {
 		for _, text := range list {
 			if ip, err := netip.ParseAddr(text); err == nil {
@@ -169,8 +169,8 @@ func mergeFirewall(have, want *compute.Firewall) *compute.Firewall {
 	return &f
 }
 
-// membersDiff returns the paths of the instances to add and to remove.
-func membersDiff(have, want []string) (add, remove []string) {
+// diffMembers returns the paths of the instances to add and to remove.
+func diffMembers(have, want []string) (add, remove []string) {
 	present, wanted := sets.New(have...), sets.New(want...)
 	return sets.List(wanted.Difference(present)), sets.List(present.Difference(wanted))
 }

@@ -97,8 +97,8 @@ func (i *identity) setClient(kube kubernetes.Interface) {
 	i.kube = kube
 }
 
-// clusterID returns the ID if it is known. With create, a missing ID is created, but only if the API server confirms that it is missing.
-// The key of Google's own controllers has precedence even if empty, because they then use it in names.
+// clusterID returns the ID, or with create makes one that the API server confirms to be missing. The key of Google's own controllers has
+// precedence even if empty, because they use it in names.
 func (i *identity) clusterID(ctx context.Context, create bool) (id string, known bool, err error) {
 	i.mu.Lock()
 	kube, read := i.kube, i.id

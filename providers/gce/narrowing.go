@@ -14,8 +14,7 @@ import (
 
 var _ services.Narrower[observed] = (*reconciler)(nil)
 
-// Narrowing removes clients that the Service no longer allows. A firewall rule without sources would admit everybody, so it is deleted. A
-// Service with more networks than a rule takes is refused, and keeps as many as fit.
+// Narrowing implements services.Narrower. A firewall rule without sources would admit everybody, so it is deleted.
 func (r *reconciler) Narrowing(_ context.Context, req services.Request, o observed) ([]change, error) {
 	if o.firewall == nil {
 		return nil, nil
@@ -52,7 +51,7 @@ func (r *reconciler) Narrowing(_ context.Context, req services.Request, o observ
 	}, nil
 }
 
-// rangesThatFit returns as many of the networks as a firewall rule takes, first those that it has already.
+// rangesThatFit returns as many of the networks as a firewall rule takes, first those that it has already: a Service with more is refused.
 func rangesThatFit(networks, have []string) []string {
 	if gcelimits.SourceRanges.CheckNumber(len(networks)) == nil {
 		return networks

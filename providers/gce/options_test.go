@@ -89,9 +89,9 @@ func TestMetadata(t *testing.T) {
 		w := newTestWorld(t, "[global]\n")
 		assert.Zero(t, w.server.Calls().Total, "a replica that does not lead asks nothing")
 		w.addNode(gcesim.Spec{Name: "n1"})
-		at, err := w.api.places.get(t.Context())
+		at, err := w.api.locator.get(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, place{
+		assert.Equal(t, location{
 			project: "my-project", networkProject: "my-project", zone: "us-central1-a", region: "us-central1", network: "projects/my-project/global/networks/cluster",
 		}, at)
 		assert.Equal(t, 4, w.server.Calls().ByOperation["GET metadata"], "project, zone, network and a token")
@@ -102,9 +102,9 @@ func TestMetadata(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, "[global]\nproject-id = 123456789\nlocal-zone = us-central1-a\nnetwork-name = https://compute.googleapis.com/compute/v1/projects/host-project/global/networks/shared\nsubnetwork-name = regions/us-central1/subnetworks/sub\nnetwork-project-id = host-project\n")
-		at, err := w.api.places.get(t.Context())
+		at, err := w.api.locator.get(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, place{
+		assert.Equal(t, location{
 			project: "my-project", networkProject: "host-project", zone: "us-central1-a", region: "us-central1",
 			network: "projects/host-project/global/networks/shared", subnet: "projects/host-project/regions/us-central1/subnetworks/sub",
 		}, at)

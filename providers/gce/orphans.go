@@ -21,8 +21,8 @@ var _ contract.OrphanFinder = (*cloud)(nil)
 
 const kindLoadBalancer = "load balancer"
 
-// Orphans implements contract.OrphanFinder: load balancers whose name belongs to no Service. Marked forwarding rules name their cluster.
-// Interrupted ones and those of Google's controller are identified by the cluster's own health check or instance groups.
+// Orphans implements contract.OrphanFinder: load balancers whose name belongs to no Service. Unmarked ones are known to be the cluster's by
+// its health check or instance groups.
 func (c *cloud) Orphans(ctx context.Context, living []*v1.Service) ([]contract.Orphan, error) {
 	return c.loadBalancers.reconciler.listOrphans(ctx, living, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 }
@@ -117,7 +117,7 @@ func isControllerName(name string) bool {
 	return len(name) == 32 && name[0] == 'a' && strings.Trim(name[1:], "0123456789abcdef") == ""
 }
 
-// DeleteOrphan implements contract.OrphanFinder. Time has passed since the search, so it first repeats it with the present Services.
+// DeleteOrphan implements contract.OrphanFinder. It searches again, because the list may be outdated.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	r := c.loadBalancers.reconciler
 	if err := r.identity.StillOrphan(ctx, o, func(ctx context.Context, living []*v1.Service) ([]contract.Orphan, error) {

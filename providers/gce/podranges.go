@@ -230,8 +230,8 @@ func (i *instances) ipv6Range(ctx context.Context, node *v1.Node, expected int) 
 	})
 }
 
-// rangeOf reads a range from a node's instance. A Node keeps its range, so the answer must be newer than the Node, not of an earlier
-// instance of that name. A missing range is reported only after a fresh read.
+// rangeOf reads a range from a node's instance. A Node keeps its range, so the answer must be newer than the Node, and a missing range is
+// reported only after a fresh read.
 func (i *instances) rangeOf(
 	ctx context.Context, node *v1.Node, expected int, read func(instance) (netip.Prefix, error),
 ) (netip.Prefix, error) {

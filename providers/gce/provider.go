@@ -95,7 +95,7 @@ func (c *cloud) inform(in cloudbase.Informers) {
 	c.instances.nodes.SetLister(in.Nodes().Lister())
 	c.loadBalancers.reconciler.identity.SetServices(in.Services().Lister())
 	rejoining := loop.New(c.rejoiner.job())
-	c.instances.arrivals.begin(rejoining.Trigger)
+	c.instances.arrivals.setTrigger(rejoining.Trigger)
 	rejoining.Start(in.Stop, in.Nodes().Informer().HasSyncedChecker())
 }
 

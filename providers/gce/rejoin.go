@@ -15,16 +15,16 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 )
 
-// An instance recreated under its name, as by managed instance groups, has lost its load balancers although its Node may be unchanged.
-// Reads of instances show their numeric IDs, so that a changed or previously missing one is noticed without a call.
+// An instance recreated under its name, as by managed instance groups, has lost its load balancers although its Node may be unchanged. Any
+// read of instances notices it by its new numeric ID.
 
 const (
 	// rejoinPeriod is a safety net: without recreated instances the job makes no call.
 	rejoinPeriod  = time.Hour
 	rejoinSpacing = 5 * time.Second
 	rejoinTimeout = 10 * time.Minute
-	// numbersSpare is how many numbers are kept beyond twice the listing before instances without a Node are forgotten.
-	numbersSpare = 100
+	// spareNumbers is how many numbers are kept beyond twice the listing before instances without a Node are forgotten.
+	spareNumbers = 100
 )
 
 // arrivals notices new and recreated instances.
@@ -70,11 +70,11 @@ func (a *arrivals) record(list ...instance) {
 	}
 }
 
-// trim forgets instances without a Node once too many are recorded.
-func (a *arrivals) trim(listed int, nodes []*v1.Node) {
+// forgetOld forgets instances without a Node once too many are recorded.
+func (a *arrivals) forgetOld(listed int, nodes []*v1.Node) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.numbers)+len(a.awaited) <= 2*listed+numbersSpare {
+	if len(a.numbers)+len(a.awaited) <= 2*listed+spareNumbers {
 		return
 	}
 	has := map[instanceID]bool{}
@@ -109,8 +109,8 @@ func (a *arrivals) takeRecreated() map[string]instanceID {
 	return paths
 }
 
-// putBack records them again after a failure.
-func (a *arrivals) putBack(paths map[string]instanceID) {
+// restoreRecreated records them again after a failure.
+func (a *arrivals) restoreRecreated(paths map[string]instanceID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, id := range paths {
@@ -118,7 +118,7 @@ func (a *arrivals) putBack(paths map[string]instanceID) {
 	}
 }
 
-func (a *arrivals) begin(trigger func()) {
+func (a *arrivals) setTrigger(trigger func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.trigger = trigger
@@ -143,13 +143,13 @@ func (r *rejoiner) run(ctx context.Context) error {
 	}
 	err := r.rejoinAll(ctx, recreated)
 	if err != nil {
-		r.instances.arrivals.putBack(recreated)
+		r.instances.arrivals.restoreRecreated(recreated)
 	}
 	return err
 }
 
 func (r *rejoiner) rejoinAll(ctx context.Context, recreated map[string]instanceID) error {
-	at, err := r.api.places.get(ctx)
+	at, err := r.api.locator.get(ctx)
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func recreatedMembers(members []string, recreated map[string]instanceID) []strin
 	return slices.DeleteFunc(slices.Clone(members), func(path string) bool { return recreated[path] == instanceID{} })
 }
 
-func (r *rejoiner) rejoinGroup(ctx context.Context, at place, id groupID, recreated map[string]instanceID) error {
+func (r *rejoiner) rejoinGroup(ctx context.Context, at location, id groupID, recreated map[string]instanceID) error {
 	unlock, err := r.locks.Lock(ctx, id.object())
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ func (r *rejoiner) rejoinGroup(ctx context.Context, at place, id groupID, recrea
 	if err != nil {
 		return err
 	}
-	missing, _ := membersDiff(have.members, recreatedMembers(known.members, recreated))
+	missing, _ := diffMembers(have.members, recreatedMembers(known.members, recreated))
 	if len(missing) == 0 {
 		return nil
 	}
@@ -213,8 +213,8 @@ func (r *rejoiner) rejoinGroup(ctx context.Context, at place, id groupID, recrea
 	return nil
 }
 
-// rejoinPool reads the pool beside the store, which shows the former members.
-func (r *rejoiner) rejoinPool(ctx context.Context, at place, name string, recreated map[string]instanceID) error {
+// rejoinPool adds recreated instances to a pool. It reads the pool itself, because the store shows the former members.
+func (r *rejoiner) rejoinPool(ctx context.Context, at location, name string, recreated map[string]instanceID) error {
 	unlock, err := r.locks.Lock(ctx, name)
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ func (r *rejoiner) rejoinPool(ctx context.Context, at place, name string, recrea
 	if err != nil {
 		return err
 	}
-	if missing, _ := membersDiff(membersOf(have), recreatedMembers(membersOf(known), recreated)); len(missing) > 0 {
+	if missing, _ := diffMembers(membersOf(have), recreatedMembers(membersOf(known), recreated)); len(missing) > 0 {
 		_, err = r.pools.addMembers(ctx, at, have, missing)
 	}
 	return err

@@ -50,7 +50,7 @@ func TestRecreatedInstanceRejoins(t *testing.T) {
 				w.ensure(s)
 				w.sim.Edit("targetPools", theirs, func(d map[string]any) { delete(d, "instances") }) // its owner removed it
 				triggered := 0
-				w.instances.arrivals.begin(func() { triggered++ })
+				w.instances.arrivals.setTrigger(func() { triggered++ })
 				w.look()
 				w.server.ResetCalls()
 				require.NoError(t, w.rejoiner.run(t.Context()))
@@ -162,11 +162,11 @@ func TestMissedInstanceRejoins(t *testing.T) {
 		w, s := inTwoZones(t, "Internal")
 		w.sim.RemoveInstanceByID(w.nodes[1].Spec.ProviderID)
 		w.look()
-		at, err := w.api.places.get(t.Context())
+		at, err := w.api.locator.get(t.Context())
 		require.NoError(t, err)
 		m, err := w.instances.members(t.Context(), w.nodes, at)
 		require.NoError(t, err)
-		found := w.instances.waitFindings(requestOf(s), m)
+		found := w.instances.unknownZoneFindings(requestOf(s), m)
 		require.Len(t, found, 1)
 		assert.Empty(t, found[0].Reason, "the Node says what is wrong")
 		w.look()
@@ -190,7 +190,7 @@ func TestArrivalsAreBounded(t *testing.T) {
 	}
 	kept := instance{id: instanceID{"my-project", "us-central1-a", "n1"}, number: 1}
 	a.record(kept)
-	a.trim(10, []*v1.Node{nodeNamed("n1", "gce://my-project/us-central1-a/n1")})
+	a.forgetOld(10, []*v1.Node{nodeNamed("n1", "gce://my-project/us-central1-a/n1")})
 	assert.Len(t, a.numbers, 1)
 	kept.number = 2
 	a.record(kept)

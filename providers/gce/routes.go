@@ -33,8 +33,7 @@ const (
 )
 
 var (
-	// routeOwnerForm matches the part of a route's name after the cluster's name: a node's UID, or the UID without dashes and a family for
-	// a second route. It must match fully, because another cluster's name may start like ours.
+	// routeOwnerForm matches all that follows the cluster's name in a route's name: a node's UID, or the UID without dashes and a family.
 	routeOwnerForm = regexp.MustCompile(`^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}-[46])$`)
 	routeNameForm  = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
 )
@@ -48,8 +47,8 @@ type routes struct {
 	events record.EventRecorder
 	// locks has a lock per route: the framework creates and deletes concurrently, and a creation may delete other routes.
 	locks keylock.Locks
-	// onceOurs are the names of routes that once led to a node.
-	onceOurs sync.Map
+	// ledToNode are the names of routes that have led to a node.
+	ledToNode sync.Map
 }
 
 var _ cloudprovider.Routes = (*routes)(nil)
@@ -61,8 +60,8 @@ func newRoutes(a *api, i *instances) *routes {
 func newRouteStore(a *api) *store[*compute.Route] {
 	return newStore(a, collection[*compute.Route, *compute.RouteList, *compute.RoutesListCall]{
 		one: "route", many: "routes", kind: "compute#routeList",
-		list: func(at place) *compute.RoutesListCall { return a.sdk.Routes.List(at.networkProject) },
-		get: func(ctx context.Context, at place, name string) (*compute.Route, error) {
+		list: func(at location) *compute.RoutesListCall { return a.sdk.Routes.List(at.networkProject) },
+		get: func(ctx context.Context, at location, name string) (*compute.Route, error) {
 			return a.sdk.Routes.Get(at.networkProject, name).Context(ctx).Do()
 		},
 		page: func(l *compute.RouteList) ([]*compute.Route, string, string, any) {
@@ -73,7 +72,7 @@ func newRouteStore(a *api) *store[*compute.Route] {
 }
 
 // route returns the path of a route, in the project of the network.
-func (p place) route(name string) string {
+func (p location) route(name string) string {
 	return "projects/" + p.networkProject + "/global/routes/" + name
 }
 
@@ -94,7 +93,7 @@ func secondRouteName(cluster, uid string, ip netip.Addr) string {
 func removeDashes(uid string) string { return strings.ReplaceAll(uid, "-", "") }
 
 // routeOwner returns the UID, without dashes, of the node that this cluster's route was created for; "" for other routes.
-func routeOwner(cluster string, at place, r *compute.Route) string {
+func routeOwner(cluster string, at location, r *compute.Route) string {
 	rest, ok := strings.CutPrefix(r.Name, routePrefix(cluster))
 	if !ok || !routeOwnerForm.MatchString(rest) || r.Description != routeDescription || resource(r.Network) != at.network ||
 		r.NextHopInstance == "" {
@@ -103,21 +102,21 @@ func routeOwner(cluster string, at place, r *compute.Route) string {
 	return removeDashes(rest)[:32]
 }
 
-// sameNetwork compares networks, ignoring notation.
-func sameNetwork(a, b string) bool {
+// equalNetworks compares networks, ignoring notation.
+func equalNetworks(a, b string) bool {
 	one, errA := netip.ParsePrefix(a)
 	other, errB := netip.ParsePrefix(b)
 	return a == b || errA == nil && errB == nil && one.Masked() == other.Masked()
 }
 
-// hops finds the node of a route.
-type hops struct {
+// routeTargets finds the node of a route.
+type routeTargets struct {
 	byUID, byPath, byLabel map[string]*v1.Node
 }
 
-// nodes returns the cluster's nodes. One without a provider ID is found by name.
-func (r *routes) nodes() (hops, error) {
-	h := hops{byUID: map[string]*v1.Node{}, byPath: map[string]*v1.Node{}, byLabel: map[string]*v1.Node{}}
+// routeTargets returns the cluster's nodes. One without a provider ID is found by name.
+func (r *routes) routeTargets() (routeTargets, error) {
+	h := routeTargets{byUID: map[string]*v1.Node{}, byPath: map[string]*v1.Node{}, byLabel: map[string]*v1.Node{}}
 	all, err := r.instances.nodes.Known()
 	if err != nil {
 		return h, err
@@ -134,7 +133,7 @@ func (r *routes) nodes() (hops, error) {
 }
 
 // nodeOf returns the node that a route leads to, or nil.
-func (h hops) nodeOf(route *compute.Route) *v1.Node {
+func (h routeTargets) nodeOf(route *compute.Route) *v1.Node {
 	path := resource(route.NextHopInstance)
 	if n := h.byPath[path]; n != nil {
 		return n
@@ -142,8 +141,8 @@ func (h hops) nodeOf(route *compute.Route) *v1.Node {
 	return h.byLabel[lastPart(path)]
 }
 
-// ListRoutes implements cloudprovider.Routes. The framework deletes routes without a node, so routes to an existing instance that was never
-// a node are omitted: a cluster of the same name may own them. A misdirected route is omitted too, so that the framework replaces it.
+// ListRoutes implements cloudprovider.Routes. The framework deletes routes without a node, so those to an instance that was never a node
+// are omitted: a cluster of the same name may own them. Misdirected ones are omitted to be replaced.
 func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {
 	at, all, nodes, err := r.read(ctx)
 	if err != nil {
@@ -157,9 +156,9 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 		}
 		shown := &cloudprovider.Route{Name: route.Name, DestinationCIDR: route.DestRange}
 		if n := nodes.nodeOf(route); n != nil {
-			r.onceOurs.Store(route.Name, true)
+			r.ledToNode.Store(route.Name, true)
 			shown.TargetNode = types.NodeName(n.Name)
-			if i := slices.IndexFunc(n.Spec.PodCIDRs, func(c string) bool { return sameNetwork(c, route.DestRange) }); i >= 0 {
+			if i := slices.IndexFunc(n.Spec.PodCIDRs, func(c string) bool { return equalNetworks(c, route.DestRange) }); i >= 0 {
 				shown.DestinationCIDR = n.Spec.PodCIDRs[i] // the framework compares texts
 			}
 			list = append(list, shown)
@@ -181,12 +180,12 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 	return list, nil
 }
 
-func (r *routes) read(ctx context.Context) (place, []*compute.Route, hops, error) {
-	nodes, err := r.nodes()
+func (r *routes) read(ctx context.Context) (location, []*compute.Route, routeTargets, error) {
+	nodes, err := r.routeTargets()
 	if err != nil {
-		return place{}, nil, nodes, err
+		return location{}, nil, nodes, err
 	}
-	at, err := r.api.places.get(ctx)
+	at, err := r.api.locator.get(ctx)
 	if err != nil {
 		return at, nil, nodes, err
 	}
@@ -202,7 +201,7 @@ func (r *routes) read(ctx context.Context) (place, []*compute.Route, hops, error
 // isForeign reports whether a route may be another cluster's: it never led to a node of this one, and its instance exists or is in another
 // project.
 func (r *routes) isForeign(ctx context.Context, route *compute.Route) (bool, error) {
-	if _, once := r.onceOurs.Load(route.Name); once {
+	if _, once := r.ledToNode.Load(route.Name); once {
 		return false, nil
 	}
 	return r.instances.mayExist(ctx, resource(route.NextHopInstance))
@@ -232,10 +231,10 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, uid string, wanted *c
 	if err != nil {
 		return err
 	}
-	do := creation{cluster: cluster, uid: uid, node: node, hop: hop.path(), destination: destination.Masked(), at: at, nodes: nodes}
-	choice := do.decide(all)
+	request := routeRequest{cluster: cluster, uid: uid, node: node, hop: hop.path(), destination: destination.Masked(), at: at, nodes: nodes}
+	choice := request.decide(all)
 	if choice.refusal == "" {
-		choice.refusal, err = r.replacementRefusal(ctx, do, choice.replaced)
+		choice.refusal, err = r.replacementRefusal(ctx, request, choice.obsolete)
 	}
 	if err != nil {
 		return err
@@ -248,15 +247,15 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, uid string, wanted *c
 	if choice.exists {
 		return nil
 	}
-	for _, old := range choice.replaced {
+	for _, old := range choice.obsolete {
 		if err := r.remove(ctx, at, old.Name); err != nil {
 			return err
 		}
 	}
 	r.warnOfForwarding(node, hop)
 	return r.createRoute(ctx, &compute.Route{
-		Name: choice.name, Description: routeDescription, Network: at.network, DestRange: do.destination.String(),
-		NextHopInstance: do.hop, Priority: routePriority,
+		Name: choice.name, Description: routeDescription, Network: at.network, DestRange: request.destination.String(),
+		NextHopInstance: request.hop, Priority: routePriority,
 	}, at)
 }
 
@@ -281,7 +280,7 @@ func (r *routes) nextHop(ctx context.Context, node *v1.Node) (instanceID, error)
 }
 
 // replacementRefusal explains why routes cannot be replaced, or "". Routes to a node of the cluster, or created for one, can be.
-func (r *routes) replacementRefusal(ctx context.Context, c creation, replaced []*compute.Route) (string, error) {
+func (r *routes) replacementRefusal(ctx context.Context, c routeRequest, replaced []*compute.Route) (string, error) {
 	for _, old := range replaced {
 		if c.nodes.nodeOf(old) != nil || c.nodes.byUID[routeOwner(c.cluster, c.at, old)] != nil {
 			continue
@@ -298,13 +297,13 @@ func (r *routes) replacementRefusal(ctx context.Context, c creation, replaced []
 	return "", nil
 }
 
-type creation struct {
+type routeRequest struct {
 	cluster, uid string
 	node         *v1.Node
 	hop          string
 	destination  netip.Prefix
-	at           place
-	nodes        hops
+	at           location
+	nodes        routeTargets
 }
 
 // choice is the decision about a route: keep it, or create it after deleting conflicting ones.
@@ -312,15 +311,15 @@ type choice struct {
 	exists   bool
 	refusal  string
 	name     string
-	replaced []*compute.Route
+	obsolete []*compute.Route
 }
 
 // decide compares with the routes of the network. Routes are immutable, so a wrong one is replaced.
-func (c creation) decide(all []*compute.Route) (to choice) {
+func (c routeRequest) decide(all []*compute.Route) (result choice) {
 	taken := map[string]*compute.Route{}
 	for _, have := range all {
 		taken[have.Name] = have
-		if !sameNetwork(have.DestRange, c.destination.String()) {
+		if !equalNetworks(have.DestRange, c.destination.String()) {
 			continue
 		}
 		ours, leads := routeOwner(c.cluster, c.at, have) != "", resource(have.NextHopInstance) == c.hop
@@ -333,22 +332,22 @@ func (c creation) decide(all []*compute.Route) (to choice) {
 			}
 		}
 		if ours {
-			to.replaced = append(to.replaced, have)
+			result.obsolete = append(result.obsolete, have)
 		}
 	}
-	to.name = c.name(taken)
-	if old := taken[to.name]; old != nil && !slices.Contains(to.replaced, old) {
-		if routeOwner(c.cluster, c.at, old) == "" || c.otherFamily(old) {
+	result.name = c.name(taken)
+	if old := taken[result.name]; old != nil && !slices.Contains(result.obsolete, old) {
+		if routeOwner(c.cluster, c.at, old) == "" || c.servesOtherFamily(old) {
 			return choice{refusal: "route " + old.Name + " is there for " + old.DestRange + ", and no controller made it; remove that route"}
 		}
-		to.replaced = append(to.replaced, old)
+		result.obsolete = append(result.obsolete, old)
 	}
-	return to
+	return result
 }
 
 // refusalReason explains why a route may not be created beside another one to the same network.
-func (c creation) refusalReason(have *compute.Route, ours bool) string {
-	switch other := c.otherNode(have); {
+func (c routeRequest) refusalReason(have *compute.Route, ours bool) string {
+	switch other := c.servedNode(have); {
 	case ours && other != "":
 		return "node " + other + " has the same network; delete one of the two Nodes"
 	case !ours && have.Priority == routePriority && len(have.Tags) == 0:
@@ -359,33 +358,33 @@ func (c creation) refusalReason(have *compute.Route, ours bool) string {
 }
 
 // name returns the usual name for the node's first network, unless the route of its other family has it.
-func (c creation) name(taken map[string]*compute.Route) string {
+func (c routeRequest) name(taken map[string]*compute.Route) string {
 	usual := routeName(c.cluster, c.uid)
-	first := len(c.node.Spec.PodCIDRs) == 0 || sameNetwork(c.node.Spec.PodCIDRs[0], c.destination.String())
-	if !first || c.otherFamily(taken[usual]) {
+	first := len(c.node.Spec.PodCIDRs) == 0 || equalNetworks(c.node.Spec.PodCIDRs[0], c.destination.String())
+	if !first || c.servesOtherFamily(taken[usual]) {
 		return secondRouteName(c.cluster, c.uid, c.destination.Addr())
 	}
 	return usual
 }
 
-// otherNode returns another node whose network the route serves, or "".
-func (c creation) otherNode(route *compute.Route) string {
+// servedNode returns another node whose network the route serves, or "".
+func (c routeRequest) servedNode(route *compute.Route) string {
 	n := c.nodes.nodeOf(route)
-	wanted := func(cidr string) bool { return sameNetwork(cidr, route.DestRange) }
+	wanted := func(cidr string) bool { return equalNetworks(cidr, route.DestRange) }
 	if n == nil || n.Name == c.node.Name || !slices.ContainsFunc(n.Spec.PodCIDRs, wanted) {
 		return ""
 	}
 	return n.Name
 }
 
-// otherFamily reports whether the node needs the route for another of its pod networks.
-func (c creation) otherFamily(route *compute.Route) bool {
+// servesOtherFamily reports whether the node needs the route for another of its pod networks.
+func (c routeRequest) servesOtherFamily(route *compute.Route) bool {
 	return route != nil && routeOwner(c.cluster, c.at, route) != "" && resource(route.NextHopInstance) == c.hop &&
-		!sameNetwork(route.DestRange, c.destination.String()) &&
-		slices.ContainsFunc(c.node.Spec.PodCIDRs, func(cidr string) bool { return sameNetwork(cidr, route.DestRange) })
+		!equalNetworks(route.DestRange, c.destination.String()) &&
+		slices.ContainsFunc(c.node.Spec.PodCIDRs, func(cidr string) bool { return equalNetworks(cidr, route.DestRange) })
 }
 
-func (r *routes) createRoute(ctx context.Context, route *compute.Route, at place) error {
+func (r *routes) createRoute(ctx context.Context, route *compute.Route, at location) error {
 	what := fmt.Sprintf("making route %s of %s to %s", route.Name, route.DestRange, route.NextHopInstance)
 	klog.InfoS("Making route", "route", route.Name, "destination", route.DestRange, "nextHop", route.NextHopInstance)
 	err := r.api.sendAndWait(ctx, at.route(route.Name), what, request(r.api.sdk.Routes.Insert(at.networkProject, route)))
@@ -394,12 +393,12 @@ func (r *routes) createRoute(ctx context.Context, route *compute.Route, at place
 		return cloudapi.NotAbsence(err)
 	}
 	r.all.Put(route)
-	r.onceOurs.Store(route.Name, true)
+	r.ledToNode.Store(route.Name, true)
 	return nil
 }
 
 // remove deletes a route, unless another worker just did.
-func (r *routes) remove(ctx context.Context, at place, name string) error {
+func (r *routes) remove(ctx context.Context, at location, name string) error {
 	unlock, err := r.locks.Lock(ctx, name)
 	if err != nil {
 		return fmt.Errorf("waiting for another change of route %s: %w", name, err)
@@ -412,7 +411,7 @@ func (r *routes) remove(ctx context.Context, at place, name string) error {
 	err = deleteOne(ctx, r.api, r.all, at.route(name), "deleting route "+name,
 		request(r.api.sdk.Routes.Delete(at.networkProject, name)))
 	if err == nil {
-		r.onceOurs.Delete(name)
+		r.ledToNode.Delete(name)
 	}
 	return err
 }
@@ -424,7 +423,7 @@ func (r *routes) DeleteRoute(ctx context.Context, cluster string, unwanted *clou
 		return err
 	}
 	for _, have := range all {
-		if have.Name == unwanted.Name && routeOwner(cluster, at, have) != "" && sameNetwork(have.DestRange, unwanted.DestinationCIDR) {
+		if have.Name == unwanted.Name && routeOwner(cluster, at, have) != "" && equalNetworks(have.DestRange, unwanted.DestinationCIDR) {
 			return r.remove(ctx, at, have.Name)
 		}
 	}

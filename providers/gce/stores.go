@@ -66,9 +66,9 @@ type listCall[C, L any] interface {
 type collection[T, L any, C listCall[C, L]] struct {
 	// one and many are for messages; kind identifies a page's content.
 	one, many, kind string
-	list            func(at place) C
+	list            func(at location) C
 	page            func(L) (items []T, next, kind string, warning any)
-	get             func(ctx context.Context, at place, name string) (T, error)
+	get             func(ctx context.Context, at location, name string) (T, error)
 	name            func(T) string
 	// perPage is the page size, by default pageSize. A smaller one also raises the limit of a listing's size.
 	perPage int64
@@ -90,7 +90,7 @@ func newStore[T, L any, C listCall[C, L]](a *api, c collection[T, L, C]) *store[
 
 // listAll reads all pages of a collection. It fails if a page is incomplete.
 func listAll[T, L any, C listCall[C, L]](ctx context.Context, a *api, c collection[T, L, C]) (all []T, pages int, err error) {
-	at, err := a.places.get(ctx)
+	at, err := a.locator.get(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -162,7 +162,7 @@ func readPages[C listCall[C, L], L any](
 // readOne reads one object, and fails if the response holds another one.
 func readOne[T, L any, C listCall[C, L]](ctx context.Context, a *api, c collection[T, L, C], name string) (v T, err error) {
 	var none T
-	at, err := a.places.get(ctx)
+	at, err := a.locator.get(ctx)
 	if err != nil {
 		return none, err
 	}
@@ -187,10 +187,10 @@ func newStores(a *api) *stores {
 func newRules(a *api) *store[*compute.ForwardingRule] {
 	return newStore(a, collection[*compute.ForwardingRule, *compute.ForwardingRuleList, *compute.ForwardingRulesListCall]{
 		one: "forwarding rule", many: "forwarding rules", kind: "compute#forwardingRuleList",
-		list: func(at place) *compute.ForwardingRulesListCall {
+		list: func(at location) *compute.ForwardingRulesListCall {
 			return a.sdk.ForwardingRules.List(at.project, at.region)
 		},
-		get: func(ctx context.Context, at place, name string) (*compute.ForwardingRule, error) {
+		get: func(ctx context.Context, at location, name string) (*compute.ForwardingRule, error) {
 			return a.sdk.ForwardingRules.Get(at.project, at.region, name).Context(ctx).Do()
 		},
 		page: func(l *compute.ForwardingRuleList) ([]*compute.ForwardingRule, string, string, any) {
@@ -220,8 +220,8 @@ func keepPool() func(*compute.TargetPool) *compute.TargetPool {
 func newPools(a *api) *store[*compute.TargetPool] {
 	return newStore(a, collection[*compute.TargetPool, *compute.TargetPoolList, *compute.TargetPoolsListCall]{
 		one: "target pool", many: "target pools", kind: "compute#targetPoolList",
-		list: func(at place) *compute.TargetPoolsListCall { return a.sdk.TargetPools.List(at.project, at.region) },
-		get: func(ctx context.Context, at place, name string) (*compute.TargetPool, error) {
+		list: func(at location) *compute.TargetPoolsListCall { return a.sdk.TargetPools.List(at.project, at.region) },
+		get: func(ctx context.Context, at location, name string) (*compute.TargetPool, error) {
 			return a.sdk.TargetPools.Get(at.project, at.region, name).Context(ctx).Do()
 		},
 		page: func(l *compute.TargetPoolList) ([]*compute.TargetPool, string, string, any) {
@@ -239,8 +239,8 @@ func newPools(a *api) *store[*compute.TargetPool] {
 func newHTTPChecks(a *api) *store[*compute.HealthCheck] {
 	return newStore(a, collection[*compute.HealthCheck, *compute.HttpHealthCheckList, *compute.HttpHealthChecksListCall]{
 		one: "HTTP health check", many: "HTTP health checks", kind: "compute#httpHealthCheckList",
-		list: func(at place) *compute.HttpHealthChecksListCall { return a.sdk.HttpHealthChecks.List(at.project) },
-		get: func(ctx context.Context, at place, name string) (*compute.HealthCheck, error) {
+		list: func(at location) *compute.HttpHealthChecksListCall { return a.sdk.HttpHealthChecks.List(at.project) },
+		get: func(ctx context.Context, at location, name string) (*compute.HealthCheck, error) {
 			v, err := a.sdk.HttpHealthChecks.Get(at.project, name).Context(ctx).Do()
 			if err != nil {
 				return nil, err
@@ -261,8 +261,8 @@ func newHTTPChecks(a *api) *store[*compute.HealthCheck] {
 func newFirewalls(a *api) *store[*compute.Firewall] {
 	return newStore(a, collection[*compute.Firewall, *compute.FirewallList, *compute.FirewallsListCall]{
 		one: "firewall rule", many: "firewall rules", kind: "compute#firewallList",
-		list: func(at place) *compute.FirewallsListCall { return a.sdk.Firewalls.List(at.networkProject) },
-		get: func(ctx context.Context, at place, name string) (*compute.Firewall, error) {
+		list: func(at location) *compute.FirewallsListCall { return a.sdk.Firewalls.List(at.networkProject) },
+		get: func(ctx context.Context, at location, name string) (*compute.Firewall, error) {
 			return a.sdk.Firewalls.Get(at.networkProject, name).Context(ctx).Do()
 		},
 		page: func(l *compute.FirewallList) ([]*compute.Firewall, string, string, any) {
@@ -275,8 +275,8 @@ func newFirewalls(a *api) *store[*compute.Firewall] {
 func newAddresses(a *api) *store[*compute.Address] {
 	return newStore(a, collection[*compute.Address, *compute.AddressList, *compute.AddressesListCall]{
 		one: "address", many: "addresses", kind: "compute#addressList",
-		list: func(at place) *compute.AddressesListCall { return a.sdk.Addresses.List(at.project, at.region) },
-		get: func(ctx context.Context, at place, name string) (*compute.Address, error) {
+		list: func(at location) *compute.AddressesListCall { return a.sdk.Addresses.List(at.project, at.region) },
+		get: func(ctx context.Context, at location, name string) (*compute.Address, error) {
 			return a.sdk.Addresses.Get(at.project, at.region, name).Context(ctx).Do()
 		},
 		page: func(l *compute.AddressList) ([]*compute.Address, string, string, any) {
@@ -290,10 +290,10 @@ func newAddresses(a *api) *store[*compute.Address] {
 func newBackends(a *api) *store[*compute.BackendService] {
 	return newStore(a, collection[*compute.BackendService, *compute.BackendServiceList, *compute.RegionBackendServicesListCall]{
 		one: "backend service", many: "backend services", kind: "compute#backendServiceList",
-		list: func(at place) *compute.RegionBackendServicesListCall {
+		list: func(at location) *compute.RegionBackendServicesListCall {
 			return a.sdk.RegionBackendServices.List(at.project, at.region)
 		},
-		get: func(ctx context.Context, at place, name string) (*compute.BackendService, error) {
+		get: func(ctx context.Context, at location, name string) (*compute.BackendService, error) {
 			return a.sdk.RegionBackendServices.Get(at.project, at.region, name).Context(ctx).Do()
 		},
 		page: func(l *compute.BackendServiceList) ([]*compute.BackendService, string, string, any) {
@@ -315,8 +315,8 @@ func newBackends(a *api) *store[*compute.BackendService] {
 func newChecks(a *api) *store[*compute.HealthCheck] {
 	return newStore(a, collection[*compute.HealthCheck, *compute.HealthCheckList, *compute.HealthChecksListCall]{
 		one: "health check", many: "health checks", kind: "compute#healthCheckList",
-		list: func(at place) *compute.HealthChecksListCall { return a.sdk.HealthChecks.List(at.project) },
-		get: func(ctx context.Context, at place, name string) (*compute.HealthCheck, error) {
+		list: func(at location) *compute.HealthChecksListCall { return a.sdk.HealthChecks.List(at.project) },
+		get: func(ctx context.Context, at location, name string) (*compute.HealthCheck, error) {
 			return a.sdk.HealthChecks.Get(at.project, name).Context(ctx).Do()
 		},
 		page: func(l *compute.HealthCheckList) ([]*compute.HealthCheck, string, string, any) {
@@ -334,7 +334,7 @@ func newGroups(a *api) *inventory.Inventory[groupID, *group] {
 }
 
 func (a *api) group(ctx context.Context, id groupID) (*group, error) {
-	at, err := a.places.get(ctx)
+	at, err := a.locator.get(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -353,7 +353,7 @@ func (a *api) group(ctx context.Context, id groupID) (*group, error) {
 }
 
 // members returns the instances of a group.
-func (a *api) members(ctx context.Context, at place, id groupID) (all []string, err error) {
+func (a *api) members(ctx context.Context, at location, id groupID) (all []string, err error) {
 	_, err = readPages(ctx, "listing the instances of group "+id.name, false, func() *compute.InstanceGroupsListInstancesCall {
 		state := &compute.InstanceGroupsListInstancesRequest{InstanceState: "ALL"}
 		return a.sdk.InstanceGroups.ListInstances(at.project, id.zone, id.name, state).MaxResults(pageSize)
@@ -370,7 +370,7 @@ func (a *api) members(ctx context.Context, at place, id groupID) (all []string, 
 }
 
 // groupsNamed returns the zones of the region that have an instance group of this name.
-func (a *api) groupsNamed(ctx context.Context, at place, name string) (zones []string, err error) {
+func (a *api) groupsNamed(ctx context.Context, at location, name string) (zones []string, err error) {
 	_, err = readPages(ctx, "listing the instance groups "+name, false, func() *compute.InstanceGroupsAggregatedListCall {
 		return a.sdk.InstanceGroups.AggregatedList(at.project).Filter("name eq " + name).MaxResults(pageSize)
 	}, func(l *compute.InstanceGroupAggregatedList) (objects int, next string, err error) {
@@ -434,8 +434,8 @@ func deleteOne[T any](ctx context.Context, a *api, s *store[T], path, what strin
 	return err
 }
 
-// inUse reports whether the cloud refused a deletion because another object refers to it.
-func inUse(err error) bool {
+// isInUse reports whether the cloud refused a deletion because another object refers to it.
+func isInUse(err error) bool {
 	said, ok := errors.AsType[*cloudapi.Error](err)
 	return ok && errors.Is(err, cloudapi.ErrConflict) && strings.Contains(said.Message, "being used by")
 }

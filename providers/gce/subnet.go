@@ -34,7 +34,7 @@ func newNetworks(a *api) *store[network] {
 }
 
 func (a *api) network(ctx context.Context, name string) (n network, err error) {
-	at, err := a.places.get(ctx)
+	at, err := a.locator.get(ctx)
 	if err != nil {
 		return n, err
 	}
@@ -55,7 +55,7 @@ func (a *api) network(ctx context.Context, name string) (n network, err error) {
 	if !found.AutoCreateSubnetworks || len(n.subnets) < 2 {
 		return n, nil
 	}
-	var made []string
+	var autoMode []string
 	for _, path := range n.subnets {
 		subnet, err := a.sdk.Subnetworks.Get(at.networkProject, at.region, lastPart(path)).Context(ctx).Fields("name", "ipCidrRange").Do()
 		if err == nil && subnet.Name != lastPart(path) {
@@ -65,15 +65,15 @@ func (a *api) network(ctx context.Context, name string) (n network, err error) {
 			return n, cloudapi.NotAbsence(apiError(err, "reading subnet "+lastPart(path)))
 		}
 		if isAutoMode(subnet.IpCidrRange) {
-			made = append(made, path)
+			autoMode = append(autoMode, path)
 		}
 	}
-	n.subnets = made
+	n.subnets = autoMode
 	return n, nil
 }
 
 // subnetOf returns the path of the requested subnet, or else the cluster's. A legacy network has none.
-func (a *api) subnetOf(ctx context.Context, name string, at place) (subnet string, legacy bool, err error) {
+func (a *api) subnetOf(ctx context.Context, name string, at location) (subnet string, legacy bool, err error) {
 	asked := ""
 	if name != "" {
 		asked = "projects/" + at.networkProject + "/regions/" + at.region + "/subnetworks/" + name

@@ -71,7 +71,7 @@ func (o *observed) poolAt(name string) **compute.TargetPool {
 
 // memberChanges update the instances of a pool, 1,000 per call.
 func (t *targetPools) memberChanges(pool *compute.TargetPool, members []string) (list []change) {
-	add, remove := membersDiff(membersOf(pool), members)
+	add, remove := diffMembers(membersOf(pool), members)
 	object := "target pool " + pool.Name
 	for chunk := range slices.Chunk(add, gcelimits.PoolChange.Max) {
 		list = append(list, t.update(object, fmt.Sprint("add ", len(chunk), " instances"), nil, namedLinks("instances", chunk),
@@ -91,7 +91,7 @@ func (t *targetPools) memberChanges(pool *compute.TargetPool, members []string) 
 }
 
 // addMembers adds instances to a pool, and returns the result without a read.
-func (t *targetPools) addMembers(ctx context.Context, at place, pool *compute.TargetPool, paths []string) (*compute.TargetPool, error) {
+func (t *targetPools) addMembers(ctx context.Context, at location, pool *compute.TargetPool, paths []string) (*compute.TargetPool, error) {
 	body := &compute.TargetPoolsAddInstanceRequest{Instances: references(paths)}
 	after := *pool
 	after.Instances = append(slices.Clone(pool.Instances), links(paths)...)
@@ -99,7 +99,9 @@ func (t *targetPools) addMembers(ctx context.Context, at place, pool *compute.Ta
 		request(t.api.sdk.TargetPools.AddInstance(at.project, at.region, pool.Name, body)))
 }
 
-func (t *targetPools) removeMembers(ctx context.Context, at place, pool *compute.TargetPool, paths []string) (*compute.TargetPool, error) {
+func (t *targetPools) removeMembers(
+	ctx context.Context, at location, pool *compute.TargetPool, paths []string,
+) (*compute.TargetPool, error) {
 	body := &compute.TargetPoolsRemoveInstanceRequest{Instances: references(paths)}
 	after := *pool
 	after.Instances = slices.DeleteFunc(slices.Clone(pool.Instances), func(l string) bool { return slices.Contains(paths, resource(l)) })
@@ -109,7 +111,7 @@ func (t *targetPools) removeMembers(ctx context.Context, at place, pool *compute
 
 // changeTo makes a change whose result is known, so that the pool need not be read.
 func (t *targetPools) changeTo(
-	ctx context.Context, at place, after *compute.TargetPool, what string, call requestFunc,
+	ctx context.Context, at location, after *compute.TargetPool, what string, call requestFunc,
 ) (*compute.TargetPool, error) {
 	if err := t.api.sendAndWait(ctx, at.regional("targetPools", after.Name), what, call); err != nil {
 		t.api.stores.pools.Doubt(after.Name)

@@ -79,14 +79,14 @@ func (c *coverage) err() error {
 	if len(c.lacking) == 0 {
 		return nil
 	}
-	var said []string
+	var reasons []string
 	for _, zone := range slices.Sorted(maps.Keys(c.lacking)) {
-		said = append(said, "zones/"+zone+": "+c.lacking[zone])
+		reasons = append(reasons, "zones/"+zone+": "+c.lacking[zone])
 	}
 	return &inventory.Partial[instanceID]{
 		Lacks: func(id instanceID) bool { return c.lacking[id.zone] != "" || c.shown[id.zone] < c.pages },
 		Err: &cloudapi.Error{
-			Class: cloudapi.ErrTransient, Operation: listingInstances, Message: "a partial listing: " + strings.Join(said, "; "),
+			Class: cloudapi.ErrTransient, Operation: listingInstances, Message: "a partial listing: " + strings.Join(reasons, "; "),
 		},
 	}
 }

@@ -31,9 +31,9 @@ func completeForwardingRule(s *Sim, at location, d document) *refusal {
 	if err := checkRuleTexts(d); err != nil {
 		return err
 	}
-	d["networkTier"] = orText(d["networkTier"], "PREMIUM")
-	d["loadBalancingScheme"] = orText(d["loadBalancingScheme"], "EXTERNAL")
-	d["description"] = orText(d["description"], "")
+	d["networkTier"] = textOr(d["networkTier"], "PREMIUM")
+	d["loadBalancingScheme"] = textOr(d["loadBalancingScheme"], "EXTERNAL")
+	d["description"] = textOr(d["description"], "")
 	if d["loadBalancingScheme"] == "INTERNAL" {
 		delete(d, "networkTier")
 		d["networkTier"] = "PREMIUM"
@@ -46,7 +46,7 @@ func completeForwardingRule(s *Sim, at location, d document) *refusal {
 			d[key] = linkTo(at.resource(v))
 		}
 	}
-	if err := s.takeAddress(at, d); err != nil {
+	if err := s.assignAddress(at, d); err != nil {
 		return err
 	}
 	d["fingerprint"], d["labelFingerprint"] = "abcdef0123A=", "abcdef0123A="
@@ -72,7 +72,7 @@ func checkRuleTexts(d document) *refusal {
 			return invalid("Invalid value for field 'resource.%s': '%s'.", key, text(d, key))
 		}
 	}
-	for _, p := range strs(d["ports"]) {
+	for _, p := range textsOf(d["ports"]) {
 		if !portRange(p) {
 			return invalid("Invalid value for field 'resource.ports[0]': '%s'.", p)
 		}
@@ -96,7 +96,7 @@ func setLabels(s *Sim, _ location, d, body document) *refusal {
 	return nil
 }
 
-func orText(v any, standard string) any {
+func textOr(v any, standard string) any {
 	if t, ok := v.(string); ok && t != "" {
 		return t
 	}
@@ -104,7 +104,7 @@ func orText(v any, standard string) any {
 }
 
 func checkPorts(d document, pool bool) *refusal {
-	portRange, ports := text(d, "portRange"), strs(d["ports"])
+	portRange, ports := text(d, "portRange"), textsOf(d["ports"])
 	switch {
 	case pool && (len(ports) > 0 || d["allPorts"] == true):
 		return invalid("Invalid value for field 'resource.ports'. Ports are for rules with a backend service.")
@@ -129,8 +129,8 @@ func checkPorts(d document, pool bool) *refusal {
 	return nil
 }
 
-// takeAddress gives a forwarding rule the requested address, or a new one.
-func (s *Sim) takeAddress(at location, d document) *refusal {
+// assignAddress gives a forwarding rule the requested address, or a new one.
+func (s *Sim) assignAddress(at location, d document) *refusal {
 	internal := d["loadBalancingScheme"] == "INTERNAL"
 	ip := text(d, "IPAddress")
 	if strings.Contains(ip, "/") {
@@ -147,7 +147,7 @@ func (s *Sim) takeAddress(at location, d document) *refusal {
 	if _, err := netip.ParseAddr(ip); err != nil {
 		return invalid("Invalid value for field 'resource.IPAddress': '%s'.", ip)
 	}
-	reserved := s.reserved(at, ip)
+	reserved := s.reservedAddress(at, ip)
 	switch {
 	case !internal && reserved == nil:
 		return invalid("Invalid value for field 'resource.IPAddress': '%s'. The specified external IP address '%s' was not found in region '%s'.", ip, ip, at.region())
@@ -162,11 +162,11 @@ func (s *Sim) takeAddress(at location, d document) *refusal {
 			return invalid("Invalid value for field 'resource.IPAddress': '%s'. Requested IP is not within the range of subnetwork '%s'.", ip, text(d, "subnetwork"))
 		}
 	}
-	return s.collides(at, d, ip)
+	return s.checkCollision(at, d, ip)
 }
 
-// collides refuses an address whose ports another forwarding rule has.
-func (s *Sim) collides(at location, d document, ip string) *refusal {
+// checkCollision refuses an address whose ports another forwarding rule has.
+func (s *Sim) checkCollision(at location, d document, ip string) *refusal {
 	for p, o := range s.objects {
 		other := parsePath(p)
 		if other.collection == "forwardingRules" && other.name != at.name && text(o, "IPAddress") == ip && o["IPProtocol"] == d["IPProtocol"] && overlap(o, d) {
@@ -189,7 +189,7 @@ func overlap(a, b document) bool {
 	return fromA <= toB && fromB <= toA
 }
 
-func (s *Sim) reserved(at location, ip string) document {
+func (s *Sim) reservedAddress(at location, ip string) document {
 	for p, o := range s.objects {
 		if other := parsePath(p); other.collection == "addresses" && other.project == at.project && text(o, "address") == ip {
 			return o
@@ -231,33 +231,33 @@ func completeAddress(s *Sim, at location, d document) *refusal {
 	if kind := text(d, "addressType"); !slices.Contains([]string{"", "EXTERNAL", "INTERNAL"}, kind) {
 		return invalid("Invalid value for field 'resource.addressType': '%s'.", kind)
 	}
-	d["addressType"] = orText(d["addressType"], "EXTERNAL")
+	d["addressType"] = textOr(d["addressType"], "EXTERNAL")
 	internal := d["addressType"] == "INTERNAL"
-	d["description"] = orText(d["description"], "")
+	d["description"] = textOr(d["description"], "")
 	if v := text(d, "subnetwork"); v != "" {
 		d["subnetwork"] = linkTo(at.resource(v))
 	}
 	if internal {
-		d["purpose"] = orText(d["purpose"], "GCE_ENDPOINT")
+		d["purpose"] = textOr(d["purpose"], "GCE_ENDPOINT")
 	}
-	d["networkTier"] = orText(d["networkTier"], "PREMIUM")
+	d["networkTier"] = textOr(d["networkTier"], "PREMIUM")
 	ip := text(d, "address")
 	if _, err := netip.ParseAddr(ip); ip != "" && err != nil {
 		return invalid("Invalid value for field 'resource.address': '%s'. Must be an IP address.", ip)
 	}
 	if ip == "" {
 		d["address"] = s.newAddress(internal, text(d, "subnetwork"))
-	} else if err := s.reserve(at, d, ip); err != nil {
+	} else if err := s.checkReservable(at, d, ip); err != nil {
 		return err
 	}
 	d["status"], d["labelFingerprint"] = "RESERVED", "abcdef0123A="
 	return nil
 }
 
-// reserve refuses an unavailable address.
-func (s *Sim) reserve(at location, d document, ip string) *refusal {
+// checkReservable refuses an unavailable address.
+func (s *Sim) checkReservable(at location, d document, ip string) *refusal {
 	internal := d["addressType"] == "INTERNAL"
-	if s.reserved(at, ip) != nil {
+	if s.reservedAddress(at, ip) != nil {
 		if internal {
 			return &refusal{http.StatusConflict, "alreadyExists", "The internal address '" + ip + "' is already reserved"}
 		}
@@ -325,17 +325,17 @@ func setTarget(s *Sim, at location, d, body document) *refusal {
 }
 
 func completeTargetPool(s *Sim, at location, d document) *refusal {
-	affinity := fmt.Sprint(orText(d["sessionAffinity"], "NONE"))
+	affinity := fmt.Sprint(textOr(d["sessionAffinity"], "NONE"))
 	if !slices.Contains([]string{"NONE", "CLIENT_IP", "CLIENT_IP_PROTO"}, affinity) {
 		return invalid("Invalid value for field 'resource.sessionAffinity': '%s'.", affinity)
 	}
 	d["sessionAffinity"] = affinity
-	members := strs(d["instances"])
+	members := textsOf(d["instances"])
 	delete(d, "instances")
 	if err := s.addLinks(at, d, "instances", members); err != nil {
 		return err
 	}
-	checks := strs(d["healthChecks"])
+	checks := textsOf(d["healthChecks"])
 	if len(checks) > 1 {
 		return invalid("Invalid value for field 'resource.healthChecks'. At most one health check.")
 	}
@@ -347,7 +347,7 @@ func completeTargetPool(s *Sim, at location, d document) *refusal {
 func (s *Sim) addLinks(at location, d document, key string, add []string) *refusal {
 	list, _ := d[key].([]any)
 	list = slices.Clone(list)
-	has := setOf(strs(list))
+	has := setOf(textsOf(list))
 	for _, l := range add {
 		p := at.resource(l)
 		other := parsePath(p)
@@ -387,7 +387,7 @@ func addMembers(key, inner string, most int) func(s *Sim, at location, d, body d
 		if len(add) == 0 || len(add) > max(most, 1) {
 			return invalid("Invalid value for field '%s'. %d entries, where 1 to %d are allowed.", key, len(add), most)
 		}
-		if key == "healthChecks" && len(strs(d[key])) > 0 {
+		if key == "healthChecks" && len(textsOf(d[key])) > 0 {
 			return invalid("Invalid value for field 'healthChecks'. At most one health check.")
 		}
 		return s.addLinks(at, d, key, add)
@@ -437,7 +437,7 @@ func completeHTTPCheck(_ *Sim, _ location, d document) *refusal {
 	if path := text(d, "requestPath"); !pathForm.MatchString(path) {
 		return invalid("Invalid value for field 'resource.requestPath': '%s'. Must be a valid path.", path)
 	}
-	d["requestPath"] = orText(d["requestPath"], "/")
+	d["requestPath"] = textOr(d["requestPath"], "/")
 	d["proxyHeader"] = "NONE"                                  // undocumented, but in answers of the real API
 	if port := d["port"].(float64); port < 1 || port > 65535 { //nolint:forcetypeassert // set above
 		return invalid("Invalid value for field 'resource.port': '%v'.", port)
@@ -457,7 +457,7 @@ func completeHealthCheck(_ *Sim, _ location, d document) *refusal {
 	if path, _ := check["requestPath"].(string); !pathForm.MatchString(path) {
 		return invalid("Invalid value for field 'resource.httpHealthCheck.requestPath': '%s'. Must be a valid path.", path)
 	}
-	check["proxyHeader"], check["requestPath"] = orText(check["proxyHeader"], "NONE"), orText(check["requestPath"], "/")
+	check["proxyHeader"], check["requestPath"] = textOr(check["proxyHeader"], "NONE"), textOr(check["requestPath"], "/")
 	return checkNumbers(d)
 }
 
@@ -465,7 +465,7 @@ func completeBackendService(s *Sim, at location, d document) *refusal {
 	if !slices.Contains([]string{"INTERNAL", "EXTERNAL"}, text(d, "loadBalancingScheme")) {
 		return invalid("Invalid value for field 'resource.loadBalancingScheme': '%s'.", text(d, "loadBalancingScheme"))
 	}
-	d["protocol"] = orText(d["protocol"], "TCP")
+	d["protocol"] = textOr(d["protocol"], "TCP")
 	if p := text(d, "protocol"); !slices.Contains([]string{"TCP", "UDP", "UNSPECIFIED"}, p) {
 		return invalid("Invalid value for field 'resource.protocol': '%s'.", p)
 	}
@@ -474,7 +474,7 @@ func completeBackendService(s *Sim, at location, d document) *refusal {
 	}, a) {
 		return invalid("Invalid value for field 'resource.sessionAffinity': '%s'.", a)
 	}
-	if len(strs(d["healthChecks"])) != 1 {
+	if len(textsOf(d["healthChecks"])) != 1 {
 		return invalid("Invalid value for field 'resource.healthChecks'. Exactly one health check is needed.")
 	}
 	var checks []any
@@ -497,11 +497,11 @@ func completeBackendService(s *Sim, at location, d document) *refusal {
 			return invalid("Invalid value for field 'resource.backends[0].balancingMode': '%s'.", mode)
 		}
 		groups[p] = true
-		backend["group"], backend["balancingMode"] = linkTo(p), orText(backend["balancingMode"], "CONNECTION")
+		backend["group"], backend["balancingMode"] = linkTo(p), textOr(backend["balancingMode"], "CONNECTION")
 	}
 	s.number++
 	d["fingerprint"] = fmt.Sprintf("fp%08d=", s.number)
-	d["sessionAffinity"], d["description"] = orText(d["sessionAffinity"], "NONE"), orText(d["description"], "")
+	d["sessionAffinity"], d["description"] = textOr(d["sessionAffinity"], "NONE"), textOr(d["description"], "")
 	for key, standard := range map[string]any{
 		"timeoutSec": 30.0, "affinityCookieTtlSec": 0.0, "connectionDraining": map[string]any{"drainingTimeoutSec": 0.0},
 		"iap": map[string]any{"enabled": false},
@@ -536,7 +536,7 @@ func addToGroup(s *Sim, at location, d, body document) *refusal {
 	if len(add) == 0 || gcelimits.GroupMembers.CheckNumber(len(list)+len(add)) != nil {
 		return invalid("Invalid value for field 'instances'. A group holds 1 to 1000 instances.")
 	}
-	has, balanced := setOf(strs(list)), s.balancedElsewhere(at)
+	has, balanced := setOf(textsOf(list)), s.balancedElsewhere(at)
 	for _, l := range add {
 		p := at.resource(l)
 		if parsePath(p).scope != at.scope {
@@ -555,7 +555,7 @@ func addToGroup(s *Sim, at location, d, body document) *refusal {
 				"Validation failed for instance '" + p + "': instance may belong to at most one load-balanced instance group.",
 			}
 		}
-		if err := takeNetwork(d, s.objects[p], p); err != nil {
+		if err := adoptNetwork(d, s.objects[p], p); err != nil {
 			return err
 		}
 		has[link], list = true, append(list, link)
@@ -569,7 +569,7 @@ func (s *Sim) balancedElsewhere(at location) map[string]bool {
 	all := map[string]bool{}
 	for q, o := range s.objects {
 		if parsePath(q).collection == "instanceGroups" && q != at.path() && s.userOf(q) != "" {
-			for _, m := range strs(o["members"]) {
+			for _, m := range textsOf(o["members"]) {
 				all[m] = true
 			}
 		}
@@ -585,8 +585,8 @@ func setOf(list []string) map[string]bool {
 	return set
 }
 
-// takeNetwork gives a group the network and subnet of its first member, and refuses members of others.
-func takeNetwork(d, instance document, path string) *refusal {
+// adoptNetwork gives a group the network and subnet of its first member, and refuses members of others.
+func adoptNetwork(d, instance document, path string) *refusal {
 	interfaces, _ := instance["networkInterfaces"].([]any)
 	if len(interfaces) == 0 {
 		return invalid("Invalid value for field 'instances': '%s'. The instance has no network interface.", path)
@@ -605,7 +605,7 @@ func takeNetwork(d, instance document, path string) *refusal {
 }
 
 func removeFromGroup(_ *Sim, at location, d, body document) *refusal {
-	has := setOf(strs(d["members"]))
+	has := setOf(textsOf(d["members"]))
 	var remove []string
 	for _, l := range members(body, "instances", "instance") {
 		p := at.resource(l)

@@ -242,7 +242,7 @@ func links(at location, fields ...any) (paths []string) {
 	return paths
 }
 
-func strs(v any) (list []string) {
+func textsOf(v any) (list []string) {
 	all, _ := v.([]any)
 	for _, e := range all {
 		if text, ok := e.(string); ok {

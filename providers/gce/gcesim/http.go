@@ -111,7 +111,7 @@ func (s *Sim) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Sim) handle(r *http.Request, at location) (document, *refusal) {
-	if err := s.permitted(r, at); err != nil {
+	if err := s.checkPermitted(r, at); err != nil {
 		return nil, err
 	}
 	if !slices.Contains([]string{Project, HostProject, "123456789"}, at.project) {
@@ -124,15 +124,15 @@ func (s *Sim) handle(r *http.Request, at location) (document, *refusal) {
 	case at.collection == "" && r.Method == http.MethodGet:
 		return document{"kind": "compute#project", "id": "123456789", "name": at.project, "selfLink": linkTo("projects/" + at.project)}, nil
 	case at.collection == "zones" || at.collection == "regions":
-		return s.places(r, at)
+		return s.serveLocations(r, at)
 	case at.collection == "operations":
 		return s.serveOperation(r, at)
 	}
 	return s.serveObjects(r, at)
 }
 
-// permitted refuses calls over a limit or without a permission.
-func (s *Sim) permitted(r *http.Request, at location) *refusal {
+// checkPermitted refuses calls over a limit or without a permission.
+func (s *Sim) checkPermitted(r *http.Request, at location) *refusal {
 	method := r.Method + " " + at.collection
 	if n := s.throttled[method]; n > 0 {
 		s.throttled[method] = n - 1
@@ -151,7 +151,7 @@ func (s *Sim) permitted(r *http.Request, at location) *refusal {
 }
 
 func (s *Sim) serveObjects(r *http.Request, at location) (document, *refusal) {
-	if err := s.reachable(at); err != nil {
+	if err := s.checkReachable(at); err != nil {
 		return nil, err
 	}
 	c, known := collections[at.collection]
@@ -163,14 +163,14 @@ func (s *Sim) serveObjects(r *http.Request, at location) (document, *refusal) {
 		return s.list(r, at, c)
 	case r.Method == http.MethodGet && at.action == "":
 		if d, ok := s.objects[at.path()]; ok {
-			return s.shown(at, d), nil
+			return s.responseOf(at, d), nil
 		}
 		return nil, notFound(at.path())
 	}
 	return s.change(r, at, c)
 }
 
-func (s *Sim) reachable(at location) *refusal {
+func (s *Sim) checkReachable(at location) *refusal {
 	if zone, ok := strings.CutPrefix(at.scope, "zones/"); ok {
 		if !slices.Contains(zones, zone) {
 			return invalid("Invalid value for field 'zone': '%s'. Unknown zone.", zone)
@@ -185,7 +185,7 @@ func (s *Sim) reachable(at location) *refusal {
 	return nil
 }
 
-func (s *Sim) places(r *http.Request, at location) (document, *refusal) {
+func (s *Sim) serveLocations(r *http.Request, at location) (document, *refusal) {
 	if r.Method != http.MethodGet || at.action != "" {
 		return nil, noMethod()
 	}
@@ -266,7 +266,7 @@ func (s *Sim) list(r *http.Request, at location, c collection) (document, *refus
 	slices.SortFunc(paths, func(a, b string) int { return s.born[a] - s.born[b] })
 	found := make([]document, len(paths))
 	for i, p := range paths {
-		found[i] = s.shown(parsePath(p), s.objects[p])
+		found[i] = s.responseOf(parsePath(p), s.objects[p])
 	}
 	if at.aggregated {
 		return s.aggregated(r, at, c, found)
@@ -398,8 +398,8 @@ func unknownField(t reflect.Type, v any) string {
 	return ""
 }
 
-// shown returns an object as in a response: without internal fields, and with fields computed from other objects.
-func (s *Sim) shown(at location, d document) document {
+// responseOf returns an object as in a response: without internal fields, and with fields computed from other objects.
+func (s *Sim) responseOf(at location, d document) document {
 	d = clone(d)
 	delete(d, "members")
 	if warnings := s.routeWarnings(d); at.collection == "routes" && warnings != nil {

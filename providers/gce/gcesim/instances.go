@@ -140,7 +140,7 @@ func (s *Sim) RemoveInstanceByID(providerID string) {
 		}
 		if parsePath(q).collection == "instanceGroups" {
 			d["members"] = removeLinks(d["members"], p)
-			d["size"] = len(strs(d["members"]))
+			d["size"] = len(textsOf(d["members"]))
 		}
 	}
 }
@@ -258,7 +258,7 @@ func (s *Sim) listMembers(r *http.Request, at location) (document, *refusal) {
 		return nil, notFound(at.path())
 	}
 	var all []document
-	for _, m := range strs(d["members"]) {
+	for _, m := range textsOf(d["members"]) {
 		all = append(all, document{"instance": m, "status": "RUNNING"})
 	}
 	p, err := page(r, at, "compute#instanceGroupsListInstances", all)

@@ -13,16 +13,16 @@ func checkFirewallTexts(d document) *refusal {
 	entries, _ := d["allowed"].([]any)
 	for _, e := range entries {
 		entry, _ := e.(map[string]any)
-		if protocol := lower(entry, "IPProtocol"); len(strs(entry["ports"])) > 0 && !slices.Contains([]string{"tcp", "udp", "sctp"}, protocol) {
+		if protocol := lower(entry, "IPProtocol"); len(textsOf(entry["ports"])) > 0 && !slices.Contains([]string{"tcp", "udp", "sctp"}, protocol) {
 			return invalid("Invalid value for field 'resource.allowed[0].ports'. Ports are for tcp, udp and sctp.")
 		}
-		for _, ports := range strs(entry["ports"]) {
+		for _, ports := range textsOf(entry["ports"]) {
 			if !portRange(ports) {
 				return invalid("Invalid value for field 'resource.allowed[0].ports[0]': '%s'. Ports should be in the range 0-65535.", ports)
 			}
 		}
 	}
-	for _, tag := range strs(d["targetTags"]) {
+	for _, tag := range textsOf(d["targetTags"]) {
 		if !nameForm.MatchString(tag) {
 			return invalid("Invalid value for field 'resource.targetTags[0]': '%s'. Must be a match of regex '(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)'", tag)
 		}
@@ -43,7 +43,7 @@ func completeFirewall(_ *Sim, at location, d document) *refusal {
 	}
 	four, six := false, false
 	for _, key := range []string{"sourceRanges", "destinationRanges"} {
-		for _, r := range strs(d[key]) {
+		for _, r := range textsOf(d[key]) {
 			p, err := prefixOf(r)
 			if err != nil || p != p.Masked() {
 				return invalid("Invalid value for field 'resource.%s': '%s'. Must be a valid CIDR.", key, r)
@@ -58,14 +58,14 @@ func completeFirewall(_ *Sim, at location, d document) *refusal {
 		d["network"] = "global/networks/default"
 	}
 	d["network"] = linkTo(at.resource(text(d, "network")))
-	d["direction"] = orText(d["direction"], "INGRESS")
+	d["direction"] = textOr(d["direction"], "INGRESS")
 	if _, ok := d["priority"]; !ok {
 		d["priority"] = 1000
 	}
 	if _, ok := d["disabled"]; !ok {
 		d["disabled"] = false
 	}
-	d["description"] = orText(d["description"], "")
+	d["description"] = textOr(d["description"], "")
 	d["logConfig"] = map[string]any{"enable": false}
 	return nil
 }

@@ -40,7 +40,7 @@ func (s *Sim) start(at location, kind, requestID string, apply func() *refusal) 
 		target: target, kind: kind + " " + at.collection, effect: now.Add(takes / 2), done: now.Add(takes), apply: apply, number: s.number,
 		doc: document{
 			"kind": "compute#operation", "id": strconv.Itoa(7_000_000_000_000_000_000 + s.number), "name": name, "operationType": kind,
-			"status": "RUNNING", "progress": 0, "insertTime": stamp(now), "startTime": stamp(now), "user": "ccm@my-project.iam.gserviceaccount.com",
+			"status": "RUNNING", "progress": 0, "insertTime": timestamp(now), "startTime": timestamp(now), "user": "ccm@my-project.iam.gserviceaccount.com",
 			"targetId": strconv.Itoa(s.number), "targetLink": linkTo(target), "selfLink": linkTo(where.path()),
 		},
 	}
@@ -84,7 +84,7 @@ func (s *Sim) advance() {
 		}
 		if o.applied && !o.done.After(now) {
 			o.over = true
-			o.doc["status"], o.doc["progress"], o.doc["endTime"] = "DONE", 100, stamp(o.done)
+			o.doc["status"], o.doc["progress"], o.doc["endTime"] = "DONE", 100, timestamp(o.done)
 		}
 	}
 	s.open = slices.DeleteFunc(s.open, func(o *operation) bool { return o.over })
@@ -110,7 +110,7 @@ func (o *operation) fail(err *refusal) {
 	o.doc["httpErrorStatusCode"], o.doc["httpErrorMessage"] = err.status, strings.ToUpper(http.StatusText(err.status))
 }
 
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 
 // scopeLink adds the link to an object's region or zone.
 func scopeLink(d document, at location) {

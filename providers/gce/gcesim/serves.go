@@ -41,17 +41,17 @@ func protocolsOf(rule document) []string {
 
 // portsOf returns a rule's ports: listed ones, the ends of its range, and those within it that a firewall opens.
 func (s *Sim) portsOf(rule document, protocol string) []int {
-	spans := append(strs(rule["ports"]), text(rule, "portRange"))
+	spans := append(textsOf(rule["ports"]), text(rule, "portRange"))
 	found := map[int]bool{}
 	for _, span := range spans {
-		if from, to := ends(span); span != "" {
+		if from, to := rangeEnds(span); span != "" {
 			found[from], found[to] = true, true
 		}
 	}
-	for _, opened := range s.opened(rule, protocol, nil) {
-		first, last := ends(opened)
+	for _, opened := range s.openedPorts(rule, protocol, nil) {
+		first, last := rangeEnds(opened)
 		for port := first; port <= min(last, first+maxOpened); port++ {
-			if rule["allPorts"] == true || hold(spans, port) {
+			if rule["allPorts"] == true || containPort(spans, port) {
 				found[port] = true
 			}
 		}
@@ -65,15 +65,15 @@ const (
 	probers   = "130.211.0.0/22"
 )
 
-func hold(spans []string, port int) bool {
+func containPort(spans []string, port int) bool {
 	return slices.ContainsFunc(spans, func(span string) bool {
-		from, to := ends(span)
+		from, to := rangeEnds(span)
 		return from <= port && port <= to
 	})
 }
 
-// ends returns the first and last port of a range; the last is at least the first.
-func ends(span string) (from, to int) {
+// rangeEnds returns the first and last port of a range; the last is at least the first.
+func rangeEnds(span string) (from, to int) {
 	first, last, both := strings.Cut(span, "-")
 	from, err := strconv.Atoi(first)
 	if err != nil {
@@ -85,21 +85,21 @@ func ends(span string) (from, to int) {
 	return from, to
 }
 
-// opened returns the ports at a rule's address that firewalls open on an instance, or on any.
-func (s *Sim) opened(rule document, protocol string, instance document) (spans []string) {
+// openedPorts returns the ports at a rule's address that firewalls open on an instance, or on any.
+func (s *Sim) openedPorts(rule document, protocol string, instance document) (spans []string) {
 	ip, _ := netip.ParseAddr(text(rule, "IPAddress"))
 	tags, _ := instance["tags"].(map[string]any)
 	for p, f := range s.objects {
 		if parsePath(p).collection != "firewalls" || f["disabled"] == true || f["direction"] != "INGRESS" ||
-			slices.Contains(strs(f["sourceRanges"]), probers) {
+			slices.Contains(textsOf(f["sourceRanges"]), probers) {
 			continue
 		}
-		targets := strs(f["targetTags"])
+		targets := textsOf(f["targetTags"])
 		tagged := func(tag string) bool { return slices.Contains(targets, tag) }
-		if instance != nil && len(targets) > 0 && !slices.ContainsFunc(strs(tags["items"]), tagged) {
+		if instance != nil && len(targets) > 0 && !slices.ContainsFunc(textsOf(tags["items"]), tagged) {
 			continue
 		}
-		to := strs(f["destinationRanges"])
+		to := textsOf(f["destinationRanges"])
 		if len(to) > 0 && !slices.ContainsFunc(to, func(r string) bool { within, err := prefixOf(r); return err == nil && within.Contains(ip) }) {
 			continue
 		}
@@ -107,7 +107,7 @@ func (s *Sim) opened(rule document, protocol string, instance document) (spans [
 		for _, e := range entries {
 			entry, _ := e.(map[string]any)
 			if lower(entry, "IPProtocol") == protocol {
-				spans = append(spans, strs(entry["ports"])...)
+				spans = append(spans, textsOf(entry["ports"])...)
 			}
 		}
 	}
@@ -116,14 +116,14 @@ func (s *Sim) opened(rule document, protocol string, instance document) (spans [
 
 // backendsOf returns the instances behind a rule whose firewall admits its packets.
 func (s *Sim) backendsOf(rule document, protocol string, port int) (list []string) {
-	links := strs(s.objects[location{}.resource(text(rule, "target"))]["instances"])
+	links := textsOf(s.objects[location{}.resource(text(rule, "target"))]["instances"])
 	backends, _ := s.objects[location{}.resource(text(rule, "backendService"))]["backends"].([]any)
 	for _, b := range backends {
 		backend, _ := b.(map[string]any)
-		links = append(links, strs(s.objects[location{}.resource(text(backend, "group"))]["members"])...)
+		links = append(links, textsOf(s.objects[location{}.resource(text(backend, "group"))]["members"])...)
 	}
 	for _, link := range links {
-		if i := s.objects[location{}.resource(link)]; i != nil && hold(s.opened(rule, protocol, i), port) {
+		if i := s.objects[location{}.resource(link)]; i != nil && containPort(s.openedPorts(rule, protocol, i), port) {
 			list = append(list, simkit.Backend(path.Base(link), port))
 		}
 	}

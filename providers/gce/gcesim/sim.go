@@ -1,8 +1,7 @@
 // Package gcesim simulates the part of Google's Compute Engine API that the provider uses, and the metadata server.
 //
-// It is strict: it refuses unknown fields, invalid names, values and references, and stale fingerprints.
-// It is slow: every change is an operation that takes time, an object may be visible before its operation is done, and some conflicts show
-// only in the operation's result.
+// It is strict: it refuses unknown fields, invalid names, values and references, and stale fingerprints. It is slow: every change is an
+// operation that takes time, and some conflicts show only in its result.
 package gcesim
 
 import (
@@ -71,8 +70,8 @@ type Sim struct {
 	Judge func(r *http.Request, body []byte, status int, answer []byte)
 }
 
-// New returns a simulated Compute Engine with a network and no instances. An empty token accepts any. A change takes about the duration of
-// activation.
+// New returns a simulated Compute Engine with a network and no instances. An empty token accepts any; activation is how long a change
+// takes.
 func New(token string, activation time.Duration) (*Sim, *simkit.Server) {
 	s := &Sim{
 		token: token, served: token, activation: activation, objects: map[string]document{}, born: map[string]int{},
@@ -155,7 +154,7 @@ func (s *Sim) Put(path string, fields map[string]any) {
 		for key, standard := range map[string]string{
 			"networkTier": "PREMIUM", "addressType": "EXTERNAL", "description": "", "labelFingerprint": "abcdef0123A=",
 		} {
-			d[key] = orText(d[key], standard)
+			d[key] = textOr(d[key], standard)
 		}
 	} else if err := c.complete(s, at, d); err != nil {
 		panic(fmt.Sprint("gcesim.Put ", path, ": ", err.message))
@@ -252,7 +251,7 @@ func (s *Sim) State() json.RawMessage {
 	for _, p := range slices.Sorted(maps.Keys(s.objects)) {
 		at := parsePath(p)
 		list, _ := state[at.collection].([]document)
-		state[at.collection] = append(list, s.shown(at, s.objects[p]))
+		state[at.collection] = append(list, s.responseOf(at, s.objects[p]))
 	}
 	return simkit.Snapshot(state)
 }
@@ -263,7 +262,7 @@ func (s *Sim) Holdings() []string {
 	pools := s.Objects("targetPools")
 	for _, fr := range s.Objects("forwardingRules") {
 		if fr["loadBalancingScheme"] == "INTERNAL" {
-			lines = append(lines, fmt.Sprintf("internal forwarding rule %v, %v, address %v, %d instances", fr["name"], fr["IPProtocol"], fr["IPAddress"], s.behind(fr)))
+			lines = append(lines, fmt.Sprintf("internal forwarding rule %v, %v, address %v, %d instances", fr["name"], fr["IPProtocol"], fr["IPAddress"], s.countBackends(fr)))
 			continue
 		}
 		target := parsePath(location{}.resource(fmt.Sprint(fr["target"]))).name
@@ -288,15 +287,15 @@ func (s *Sim) Holdings() []string {
 	return lines
 }
 
-// behind counts the instances of an internal load balancer.
-func (s *Sim) behind(rule document) (n int) {
+// countBackends counts the instances of an internal load balancer.
+func (s *Sim) countBackends(rule document) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	backend := s.objects[location{}.resource(text(rule, "backendService"))]
 	list, _ := backend["backends"].([]any)
 	for _, b := range list {
 		if of, ok := b.(map[string]any); ok {
-			n += len(strs(s.objects[location{}.resource(text(of, "group"))]["members"]))
+			n += len(textsOf(s.objects[location{}.resource(text(of, "group"))]["members"]))
 		}
 	}
 	return n
@@ -381,8 +380,8 @@ func (s *Sim) setPodRanges(body json.RawMessage) (err error) {
 	return nil
 }
 
-// nth returns the start of the network's nth block of this size.
-func nth(network netip.Prefix, n, bits int) netip.Addr {
+// nthBlock returns the start of the network's nth block of this size.
+func nthBlock(network netip.Prefix, n, bits int) netip.Addr {
 	at := new(big.Int).SetBytes(network.Masked().Addr().AsSlice())
 	at.Add(at, new(big.Int).Lsh(big.NewInt(int64(n)), uint(bits)))
 	a, _ := netip.AddrFromSlice(at.FillBytes(network.Addr().AsSlice()))
@@ -397,9 +396,9 @@ func (s *Sim) podInterface(n int) []Interface {
 		return nil
 	}
 	i := Interface{IP: fmt.Sprintf("10.128.%d.%d", 8+n/250, n%250+2)}
-	i.Alias = fmt.Sprintf("%s/24", nth(s.pods4, n, 8))
+	i.Alias = fmt.Sprintf("%s/24", nthBlock(s.pods4, n, 8))
 	if s.pods6.IsValid() {
-		i.IPv6 = nth(s.pods6, n, 16).Next().String()
+		i.IPv6 = nthBlock(s.pods6, n, 16).Next().String()
 	}
 	return []Interface{i}
 }

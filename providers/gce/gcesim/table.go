@@ -46,13 +46,13 @@ var ruleActions = map[string]action{
 	"setLabels": {func() any { return new(compute.RegionSetLabelsRequest) }, setLabels, "setLabels"},
 }
 
-func asItIs(*Sim, location, document) *refusal { return nil }
+func acceptAny(*Sim, location, document) *refusal { return nil }
 
 func init() { //nolint:gochecknoinits // the table refers to functions that read it
 	collections = map[string]collection{
-		"instances":   {kind: "compute#instance", scope: "zones/", fixed: true, complete: asItIs},
-		"networks":    {kind: "compute#network", scope: "global", fixed: true, complete: asItIs},
-		"subnetworks": {kind: "compute#subnetwork", scope: "regions/", fixed: true, complete: asItIs},
+		"instances":   {kind: "compute#instance", scope: "zones/", fixed: true, complete: acceptAny},
+		"networks":    {kind: "compute#network", scope: "global", fixed: true, complete: acceptAny},
+		"subnetworks": {kind: "compute#subnetwork", scope: "regions/", fixed: true, complete: acceptAny},
 		"firewalls": {
 			kind: "compute#firewall", scope: "global", form: func() any { return new(compute.Firewall) }, complete: completeFirewall,
 			uses: func(at location, d document) []string { return links(at, d["network"]) }, replace: true,
