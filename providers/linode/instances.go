@@ -41,6 +41,8 @@ type vpcAddresses struct {
 	ranges                       []string
 	rangesV6                     []string
 	vpcID, interfaceID, configID int
+	// inOneVPC is set if the cluster has a single VPC. Several may have the same addresses.
+	inOneVPC bool
 }
 
 // instance holds the fields of a Linode that are needed after a listing.
@@ -116,9 +118,12 @@ func (i instance) ips() []netip.Addr {
 	return list
 }
 
-// attested are the label and the addresses that Linode assigned, without those in VPCs: they are read apart.
+// attested returns the label and the addresses that Linode assigned. In several VPCs an address is not one Linode's alone.
 func (i instance) attested() contract.Attested {
 	ips := append(slices.Clone(i.ipv4), strings.TrimSuffix(i.ipv6, "/128"))
+	if i.vpc != nil && i.vpc.inOneVPC {
+		ips = slices.Concat(ips, i.vpc.ipv4, i.vpc.internalV6, i.vpc.externalV6)
+	}
 	return contract.Attested{Names: []string{i.label}, Addresses: contract.AttestedAddresses(ips...)}
 }
 

@@ -179,8 +179,8 @@ func (v *vpcs) addresses(ctx context.Context, linodeID int) (map[int]*vpcAddress
 		return nil, 0, err
 	}
 	byLinode := map[int]*vpcAddresses{}
-	calls := 0
-	for vpcID, ids := range groupByVPC(own) {
+	calls, groups := 0, groupByVPC(own)
+	for vpcID, ids := range groups {
 		filter := subnetFilter(ids, linodeID)
 		// The filter is a hint; the entries are checked.
 		mine := func(ip linodego.VPCIP) bool {
@@ -199,7 +199,7 @@ func (v *vpcs) addresses(ctx context.Context, linodeID int) (map[int]*vpcAddress
 			for _, ip := range list {
 				if mine(ip) {
 					if byLinode[ip.LinodeID] == nil {
-						byLinode[ip.LinodeID] = &vpcAddresses{}
+						byLinode[ip.LinodeID] = &vpcAddresses{inOneVPC: len(groups) == 1}
 					}
 					byLinode[ip.LinodeID].add(ip)
 				}
