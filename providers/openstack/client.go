@@ -486,7 +486,11 @@ func get[T any](ctx context.Context, a *api, of kind, doing, at, key string, isI
 
 // neutron writes an object of Neutron, with the same key in request and response.
 func neutron[T any](ctx context.Context, a *api, doing, method, at, key string, body any, isIt func(*T) bool) (*T, error) {
-	return requestObject(ctx, a, network, doing, method, at, map[string]any{key: body}, key, isIt, http.StatusOK, http.StatusCreated)
+	accepted := http.StatusOK
+	if method == http.MethodPost {
+		accepted = http.StatusCreated
+	}
+	return requestObject(ctx, a, network, doing, method, at, map[string]any{key: body}, key, isIt, accepted)
 }
 
 // sourceOf returns the source of an inventory of objects that are listed at a path, and read below it. The last word of the path is their
