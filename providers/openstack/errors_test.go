@@ -93,3 +93,23 @@ func TestQuota(t *testing.T) {
 		}
 	})
 }
+
+// TestPageForACreation: a page of a proxy in the place of a creation's answer is named as such, with what to look at.
+func TestPageForACreation(t *testing.T) {
+	t.Parallel()
+	for _, operation := range []string{"POST /networking/v2.0/security-groups$", "POST /networking/v2.0/security-group-rules", "POST /networking/v2.0/floatingips"} {
+		t.Run(operation, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestWorld(t, "manage-security-groups = true\n", nil)
+				w.addNode(openstacksim.Spec{Name: "n1"})
+				s := web(nil)
+				w.Apply(s)
+				_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultHTML, Operation: operation, Count: 1})
+				require.NoError(t, err)
+				_, err = w.reconciler.EnsureLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes)
+				require.Error(t, err)
+				assert.ErrorContains(t, err, "an answer that is not from the service (OK); check the endpoints of the catalog, and proxies")
+			})
+		})
+	}
+}
