@@ -114,7 +114,7 @@ func (c *cloud) CheckSettings(ctx context.Context) error {
 	for _, tag := range c.config.FirewallTags {
 		exists, err := c.api.hasTag(ctx, tag)
 		if errors.Is(err, cloudapi.ErrUnauthorized) {
-			return nil
+			break
 		}
 		if err == nil && !exists {
 			err = &schema.Problem{
