@@ -81,23 +81,21 @@ func newFixtureBehind(
 		AddInstance: func(name string) string {
 			return providerIDPrefix + strconv.Itoa(sim.AddDroplet(digitaloceansim.Spec{Name: name}))
 		},
-		RemoveInstance: func(id string) { sim.RemoveDroplet(number(id)) },
+		RemoveInstance: func(id string) { sim.Remove(number(id)) },
 		PowerOff:       func(id string) { require.NoError(t, sim.SetStatus(number(id), "off")) },
-		Resize:         func(id string) { require.NoError(t, sim.SetSize(number(id), "s-8vcpu-16gb")) },
+		Resize: func(id string) {
+			sim.Edit(number(id), func(d *digitaloceansim.Droplet) { d.SizeSlug = "s-8vcpu-16gb" })
+		},
 		Tag: func(id string, tags map[string]string) {
-			require.NoError(t, sim.SetTags(number(id), slices.Sorted(maps.Keys(tags))))
+			sim.Edit(number(id), func(d *digitaloceansim.Droplet) { d.Tags = slices.Sorted(maps.Keys(tags)) })
 		},
 		InstanceListing: "GET /v2/droplets", RefuseAccount: func() { sim.SetToken("another") },
 		RemoveLoadBalancers: sim.RemoveLoadBalancers,
-		OtherAccount: func() {
-			for _, d := range sim.Droplets() {
-				sim.RemoveDroplet(d.ID)
-			}
-		},
-		MalformedIDs: []string{providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0"},
-		Services:     serviceCases(certificate),
-		Transcripts:  transcripts, Secrets: []string{testToken}, Scenarios: scenarios(sim, env, certificate), Serves: sim.Serves, Target: target,
-		PlannedWrites: plannedWrites, Unplanned: unplanned, Untranscribed: untranscribed,
+		OtherAccount:        sim.RemoveAll,
+		MalformedIDs:        []string{providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0"},
+		Services:            serviceCases(certificate),
+		Transcripts:         transcripts, Secrets: []string{testToken}, Scenarios: scenarios(sim, env, certificate), Serves: sim.Serves,
+		Target: target, PlannedWrites: plannedWrites, Unplanned: unplanned, Untranscribed: untranscribed,
 		Unserved: map[string]string{"annotation-do-loadbalancer-http3-port/it is 443": "HTTP/3 is served over UDP at the port of HTTPS"},
 		Fixed:    fixedCases(), Portable: portableCases(certificate), Snapshot: func() string { return snapshot(t, sim) },
 		UDP: conformance.FeatureCase{Shows: `"udp"`},

@@ -347,7 +347,7 @@ func TestDropletsOfNodes(t *testing.T) {
 	byID, byName, byIP := add("by-id"), add("by-name"), add("by-ip")
 	add("no node")
 	ip := ""
-	for _, d := range w.sim.Droplets() {
+	for _, d := range w.sim.List() {
 		if d.ID == byIP {
 			ip = d.Networks.V4[slices.IndexFunc(d.Networks.V4, func(n digitaloceansim.NetworkV4) bool { return n.Type == "private" })].IPAddress
 		}

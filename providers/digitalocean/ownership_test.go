@@ -590,7 +590,7 @@ func TestPlanOfVanishedDroplet(t *testing.T) {
 	s, _ = w.ensure(s)
 	id, err := parseProviderID(w.nodes[1].Spec.ProviderID)
 	require.NoError(t, err)
-	w.sim.RemoveDroplet(id)
+	w.sim.Remove(id)
 	w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *digitaloceansim.LoadBalancer) {
 		if !slices.Contains(lb.DropletIDs, id) { // the API shows it for a while
 			lb.DropletIDs = append(slices.Clone(lb.DropletIDs), id)

@@ -170,109 +170,21 @@ func (s *Sim) addDropletLocked(spec Spec) *Droplet {
 	if spec.IPv6 {
 		d.Networks.V6 = append(d.Networks.V6, NetworkV6{nthV6(s.serial), 64, nthV6(1), "public"})
 	}
-	s.droplets[id] = d
+	s.VMs.Put(id, d)
 	for _, t := range spec.Tags {
 		s.tagLocked(t)[fmt.Sprintf("droplet:%d", id)] = true
 	}
 	return d
 }
 
-// Seed implements simkit.Cloud: droplets named node-1, node-2 and so on.
-func (s *Sim) Seed(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for range n {
-		s.seeded++
-		s.addDropletLocked(Spec{Name: fmt.Sprintf("node-%d", s.seeded)})
-	}
-}
-
-// SetStatus changes a droplet's status, as a user does by switching it off.
-func (s *Sim) SetStatus(id int, status string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d := s.droplets[id]
-	if d == nil {
-		return fmt.Errorf("there is no droplet %d", id)
-	}
-	d.Status = status
-	s.listed.Wrote(s.listedLocked())
-	return nil
-}
-
-// SetSize resizes a droplet.
-func (s *Sim) SetSize(id int, size string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d := s.droplets[id]
-	if d == nil {
-		return errNotFound
-	}
-	d.SizeSlug = size
-	s.listed.Wrote(s.listedLocked())
-	return nil
-}
-
-// SetTags replaces the tags of a droplet.
-func (s *Sim) SetTags(id int, tags []string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d := s.droplets[id]
-	if d == nil {
-		return errNotFound
-	}
-	d.Tags = tags
-	s.listed.Wrote(s.listedLocked())
-	return nil
-}
-
-// RemoveDroplet destroys a droplet; it also leaves its load balancers.
-func (s *Sim) RemoveDroplet(id int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.removeDropletLocked(id)
-	s.listed.Wrote(s.listedLocked())
-}
-
-func (s *Sim) removeDropletLocked(id int) {
-	delete(s.droplets, id)
+// dropletRemoved takes a droplet that is gone out of load balancers and tags.
+func (s *Sim) dropletRemoved(id int) {
 	for _, lb := range s.loadBalancers {
 		lb.DropletIDs = slices.DeleteFunc(lb.DropletIDs, func(d int) bool { return d == id })
 	}
 	for _, resources := range s.tags {
 		delete(resources, fmt.Sprintf("droplet:%d", id))
 	}
-}
-
-// Droplets returns copies of all droplets in order of their IDs.
-func (s *Sim) Droplets() []Droplet {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []Droplet
-	for _, d := range sorted(s.droplets) {
-		all = append(all, *d)
-	}
-	return all
-}
-
-// Instances implements simkit.Cloud.
-func (s *Sim) Instances() []simkit.Instance {
-	all := []simkit.Instance{}
-	for _, d := range s.Droplets() {
-		all = append(all, simkit.Instance{Name: d.Name, ProviderID: fmt.Sprintf("%s://%d", Name, d.ID), Status: d.Status})
-	}
-	return all
-}
-
-// RemoveInstance implements simkit.Cloud.
-func (s *Sim) RemoveInstance(name string) error {
-	for _, d := range s.Droplets() {
-		if d.Name == name {
-			s.RemoveDroplet(d.ID)
-			return nil
-		}
-	}
-	return fmt.Errorf("there is no droplet named %s", name)
 }
 
 // listDroplets: the name filter ignores case; GPU droplets are listed with type=gpus alone.
@@ -285,7 +197,7 @@ func (s *Sim) listDroplets(r *http.Request) (int, any, error) {
 	if kind != "" && kind != "droplets" && kind != "gpus" {
 		return 0, nil, invalid("type must be droplets or gpus")
 	}
-	match, all := []*Droplet{}, sorted(s.droplets)
+	match, all := []*Droplet{}, s.VMs.All()
 	if seen, lags := s.listed.Seen(); lags {
 		all = seen.droplets
 	}
@@ -300,10 +212,10 @@ func (s *Sim) listDroplets(r *http.Request) (int, any, error) {
 
 func (s *Sim) dropletLocked(text string) (*Droplet, error) {
 	id, err := strconv.Atoi(text)
-	if err != nil || s.droplets[id] == nil {
+	if err != nil || s.VMs.ByID[id] == nil {
 		return nil, errNotFound
 	}
-	return s.droplets[id], nil
+	return s.VMs.ByID[id], nil
 }
 
 func (s *Sim) getDroplet(id string) (int, any, error) {

@@ -224,7 +224,7 @@ func (s *Sim) checkReferences(r *request) error {
 		return invalid("region %q is invalid", r.Region)
 	}
 	for _, id := range r.DropletIDs {
-		if s.droplets[id] == nil {
+		if s.VMs.ByID[id] == nil {
 			return invalid("droplet %d does not exist", id)
 		}
 	}
@@ -547,7 +547,7 @@ func (s *Sim) changeDroplets(r *http.Request, id string) (int, any, error) {
 		return 0, nil, invalid("the load balancer selects its droplets by tag")
 	}
 	for _, d := range in.DropletIDs {
-		if s.droplets[d] == nil {
+		if s.VMs.ByID[d] == nil {
 			return 0, nil, invalid("droplet %d does not exist", d)
 		}
 	}

@@ -37,12 +37,12 @@ const (
 
 // Sim is the simulated cloud's state. All methods are safe for concurrent use.
 type Sim struct {
-	mu            simkit.Mutex
+	mu simkit.Mutex
+	simkit.Machines[int, Droplet]
 	token         string
 	region        string
 	activation    time.Duration
 	serial        int
-	droplets      map[int]*Droplet
 	loadBalancers map[string]*LoadBalancer
 	certificates  map[string]*Certificate
 	tags          map[string]map[string]bool
@@ -51,8 +51,6 @@ type Sim struct {
 	disorder simkit.Disorder
 	// listed is the state in listings of droplets, load balancers and firewalls, which may lag behind; single reads never do.
 	listed simkit.Lagging[listed]
-	// byName numbers seeded droplets on.
-	seeded int
 }
 
 // Options set up a simulator.
@@ -71,9 +69,16 @@ type Options struct {
 func New(o Options) (*Sim, *simkit.Server) {
 	s := &Sim{
 		token: o.Token, region: "nyc3", activation: o.Activation,
-		droplets: map[int]*Droplet{}, loadBalancers: map[string]*LoadBalancer{}, certificates: map[string]*Certificate{},
+		loadBalancers: map[string]*LoadBalancer{}, certificates: map[string]*Certificate{},
 		tags:      map[string]map[string]bool{},
 		firewalls: map[string]*CloudFirewall{},
+	}
+	s.Machines = simkit.Machines[int, Droplet]{
+		Lock: &s.mu, Status: func(d *Droplet) *string { return &d.Status }, Make: func(name string) { s.AddDroplet(Spec{Name: name}) },
+		About: func(d *Droplet) simkit.Instance {
+			return simkit.Instance{Name: d.Name, ProviderID: fmt.Sprintf("%s://%d", Name, d.ID), Status: d.Status}
+		},
+		Removed: func(d *Droplet) { s.dropletRemoved(d.ID) }, Changed: func() { s.listed.Wrote(s.listedLocked()) },
 	}
 	s.disorder.Seed(o.Seed)
 	server := simkit.New(s)
@@ -205,14 +210,14 @@ func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 			Size string
 		},
 		) error {
-			return s.SetSize(in.ID, in.Size)
+			return s.Change(in.ID, func(d *Droplet) { d.SizeSlug = in.Size })
 		}),
 		"tag": simkit.Action(func(in struct {
 			ID   int
 			Tags []string
 		},
 		) error {
-			return s.SetTags(in.ID, in.Tags)
+			return s.Change(in.ID, func(d *Droplet) { d.Tags = in.Tags })
 		}),
 		"token": simkit.SetToken(s.SetToken),
 	}
@@ -255,7 +260,7 @@ func (s *Sim) State() json.RawMessage {
 		tags[name] = slices.Sorted(maps.Keys(resources))
 	}
 	return simkit.Snapshot(map[string]any{
-		"droplets": sorted(s.droplets), "load_balancers": s.loadBalancersLocked(), "certificates": sorted(s.certificates), "tags": tags,
+		"droplets": s.VMs.All(), "load_balancers": s.loadBalancersLocked(), "certificates": sorted(s.certificates), "tags": tags,
 		"firewalls": s.firewallsLocked(),
 	})
 }
@@ -303,7 +308,7 @@ type listed struct {
 }
 
 func (s *Sim) listedLocked() listed {
-	droplets := sorted(s.droplets)
+	droplets := s.VMs.All()
 	for i, d := range droplets {
 		c := *d
 		droplets[i] = &c

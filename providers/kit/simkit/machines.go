@@ -30,7 +30,7 @@ type Machines[K comparable, V any] struct {
 	Changed func()
 }
 
-func (m *Machines[K, V]) change(f func()) {
+func (m *Machines[K, V]) write(f func()) {
 	m.Lock.Lock()
 	defer m.Lock.Unlock()
 	f()
@@ -39,8 +39,24 @@ func (m *Machines[K, V]) change(f func()) {
 	}
 }
 
-// Edit changes the machine with an ID, which must be there.
-func (m *Machines[K, V]) Edit(id K, edit func(*V)) { m.change(func() { edit(m.VMs.ByID[id]) }) }
+// Change changes the machine with an ID, if there is one.
+func (m *Machines[K, V]) Change(id K, change func(*V)) (err error) {
+	m.write(func() {
+		if v := m.VMs.ByID[id]; v != nil {
+			change(v)
+		} else {
+			err = fmt.Errorf("there is no virtual machine %v", id)
+		}
+	})
+	return err
+}
+
+// Edit is Change for a machine that must be there.
+func (m *Machines[K, V]) Edit(id K, change func(*V)) {
+	if err := m.Change(id, change); err != nil {
+		panic(err)
+	}
+}
 
 // List returns copies of all machines.
 func (m *Machines[K, V]) List() []V {
@@ -54,7 +70,7 @@ func (m *Machines[K, V]) List() []V {
 }
 
 // Remove removes the machine with an ID, if there is one.
-func (m *Machines[K, V]) Remove(id K) { m.change(func() { m.RemoveLocked(id) }) }
+func (m *Machines[K, V]) Remove(id K) { m.write(func() { m.RemoveLocked(id) }) }
 
 // RemoveLocked is Remove for whoever holds the lock.
 func (m *Machines[K, V]) RemoveLocked(id K) {
@@ -67,23 +83,16 @@ func (m *Machines[K, V]) RemoveLocked(id K) {
 
 // RemoveAll removes all machines.
 func (m *Machines[K, V]) RemoveAll() {
-	m.change(func() {
+	m.write(func() {
 		for _, id := range slices.Clone(m.VMs.Order) {
 			m.RemoveLocked(id)
 		}
 	})
 }
 
-// SetStatus changes the status of the machine with an ID.
-func (m *Machines[K, V]) SetStatus(id K, status string) (err error) {
-	m.change(func() {
-		if v := m.VMs.ByID[id]; v != nil {
-			*m.Status(v) = status
-		} else {
-			err = fmt.Errorf("there is no virtual machine %v", id)
-		}
-	})
-	return err
+// SetStatus changes the status of the machine with an ID, if there is one.
+func (m *Machines[K, V]) SetStatus(id K, status string) error {
+	return m.Change(id, func(v *V) { *m.Status(v) = status })
 }
 
 // State implements Cloud.
@@ -112,7 +121,7 @@ func (m *Machines[K, V]) Instances() []Instance {
 // RemoveInstance implements Cloud.
 func (m *Machines[K, V]) RemoveInstance(name string) error {
 	err := errors.New("there is no virtual machine " + name)
-	m.change(func() {
+	m.write(func() {
 		for id, v := range m.VMs.ByID {
 			if m.About(v).Name == name {
 				m.RemoveLocked(id)
