@@ -56,9 +56,9 @@ func tryNodes(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 		return worker
 	}
 	f.AddInstance = func(name string) string { return ibmsim.ProviderID(sim.AddInstance(name)) }
-	f.RemoveInstance = func(id string) { sim.RemoveInstanceByID(instanceOf(id)) }
+	f.RemoveInstance = func(id string) { sim.Remove(instanceOf(id)) }
 	f.Resize = func(id string) {
-		require.NoError(t, sim.Edit(instanceOf(id), func(i *ibmsim.Instance) { i.Profile = "bx2-8x32" }))
+		sim.Edit(instanceOf(id), func(i *ibmsim.Instance) { i.Profile = "bx2-8x32" })
 	}
 	f.PowerOff = func(id string) { require.NoError(t, sim.SetStatus(instanceOf(id), "stopped")) }
 	f.InstanceListing = "GET /v1/instances"

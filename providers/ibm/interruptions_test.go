@@ -171,7 +171,7 @@ func TestInterruptedAndChanged(t *testing.T) {
 		"another node port": func(_ *world, s *v1.Service) { s.Spec.Ports[0].NodePort = 30099 },
 		"other nodes": func(w *world, _ *v1.Service) {
 			w.bench.Unregister(w.nodes[0])
-			w.sim.RemoveInstanceByID(w.nodes[0].Spec.ProviderID[strings.LastIndex(w.nodes[0].Spec.ProviderID, "/")+1:])
+			w.sim.Remove(w.nodes[0].Spec.ProviderID[strings.LastIndex(w.nodes[0].Spec.ProviderID, "/")+1:])
 			w.nodes = nil
 			w.addNode("worker-2")
 		},

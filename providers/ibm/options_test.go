@@ -226,7 +226,7 @@ func TestNodeSources(t *testing.T) {
 	}}}
 	inWorld(t, 1, 0, nil, func(w *world) {
 		id := w.sim.AddInstance("new")
-		require.NoError(w.t, w.sim.Edit(id, func(i *ibmsim.Instance) { i.IP = notYetChosen }))
+		w.sim.Edit(id, func(i *ibmsim.Instance) { i.IP = notYetChosen })
 		time.Sleep(time.Minute)
 		_, err := w.cloud.instances.InstanceMetadata(w.t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}})
 		require.ErrorContains(w.t, err, "no primary address yet")
@@ -285,7 +285,7 @@ func TestNodeCost(t *testing.T) {
 		require.NoError(w.t, err)
 		assert.Len(w.t, all, 1000)
 		assert.Equal(w.t, 11, w.server.Calls().Total)
-		w.sim.RemoveInstanceByID(all[0].ID)
+		w.sim.Remove(all[0].ID)
 		_, err = w.cloud.instances.read(w.t.Context(), all[0].ID)
 		require.ErrorIs(w.t, err, cloudapi.ErrNotFound)
 	})

@@ -493,7 +493,7 @@ func (s *Sim) checkMembers(lb *LoadBalancer, list []Member) *refusal {
 			return refuse(http.StatusBadRequest, "member_invalid_port", "the port is out of range")
 		case !lb.Network && (bad != nil || m.Target.ID != ""):
 			return refuse(http.StatusBadRequest, "member_invalid_target", "the target is no address")
-		case lb.Network && (m.Target.Address != "" || !slices.ContainsFunc(s.instances, func(i Instance) bool { return i.ID == m.Target.ID })):
+		case lb.Network && (m.Target.Address != "" || s.VMs.ByID[m.Target.ID] == nil):
 			return refuse(http.StatusBadRequest, "member_invalid_target", "the target is no instance")
 		case seen[key]:
 			return refuse(http.StatusBadRequest, "member_duplicate_address_and_port", "a member is there twice")
@@ -520,7 +520,7 @@ func (s *Sim) State() json.RawMessage {
 	for _, g := range s.groups {
 		groups = append(groups, object{"id": g.ID, "name": g.Name, "vpc": g.VPC, "rules": g.Rules})
 	}
-	return simkit.Snapshot(map[string]any{"instances": s.instances, "load_balancers": shown, "security_groups": groups, "subnets": s.subnets})
+	return simkit.Snapshot(map[string]any{"instances": s.VMs.All(), "load_balancers": shown, "security_groups": groups, "subnets": s.subnets})
 }
 
 func family(lb *LoadBalancer) string {

@@ -41,7 +41,7 @@ func zone(r *http.Request, name string) object {
 }
 
 // showInstance is the document of an instance, with all fields that one has.
-func (s *Sim) showInstance(r *http.Request, i Instance) object {
+func (s *Sim) showInstance(r *http.Request, i *Instance) object {
 	ip := object{
 		"address": i.IP, "auto_delete": true, "href": address(r, "/subnets/x/reserved_ips/x"),
 		"id": "0717-" + i.ID[5:], "name": "primary", "resource_type": "subnet_reserved_ip",

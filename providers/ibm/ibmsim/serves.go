@@ -42,7 +42,7 @@ func (s *Sim) backendsOf(lb *LoadBalancer, l Listener) (list []string) {
 		return nil
 	}
 	for _, m := range lb.Pools[at].Members {
-		for _, i := range s.instances {
+		for _, i := range s.VMs.All() {
 			if i.ID == m.Target.ID || i.IP == m.Target.Address {
 				list = append(list, simkit.Backend(i.Name, m.Port))
 			}

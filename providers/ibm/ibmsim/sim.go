@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -54,18 +53,18 @@ type Subnet struct{ ID, Name, Zone, VPC, CIDR string }
 
 // Sim is a simulated region.
 type Sim struct {
-	mu         simkit.Mutex
+	mu simkit.Mutex
+	simkit.Machines[string, Instance]
 	key        string
 	activation time.Duration
 	number     int
 	started    int
 	tokens     map[string]time.Time
 	// profiles are the trusted profiles by ID, with the token that is accepted for each.
-	profiles  map[string]string
-	identity  int
-	vpcs      []string
-	instances []Instance
-	subnets   []Subnet
+	profiles map[string]string
+	identity int
+	vpcs     []string
+	subnets  []Subnet
 	balancing
 }
 
@@ -73,6 +72,12 @@ type Sim struct {
 // how long each write on a load balancer keeps it busy.
 func New(key string, activation time.Duration) (*Sim, *simkit.Server) {
 	s := &Sim{key: key, activation: activation, tokens: map[string]time.Time{}, profiles: map[string]string{}, vpcs: []string{VPC, "other-vpc"}}
+	s.Machines = simkit.Machines[string, Instance]{
+		Lock: &s.mu, Status: func(i *Instance) *string { return &i.Status }, Make: func(name string) { s.AddInstance(name) },
+		About: func(i *Instance) simkit.Instance {
+			return simkit.Instance{Name: i.Name, ProviderID: ProviderID(i.ID), Status: i.Status}
+		},
+	}
 	for n, zone := range []string{Region + "-1", Region + "-2"} {
 		s.subnets = append(s.subnets, Subnet{s.id("0717-"), fmt.Sprintf("%s-subnet-%d", Cluster, n+1), zone, VPC, fmt.Sprintf("10.%d.0.0/18", n)})
 	}
@@ -102,40 +107,17 @@ func (s *Sim) AddInstance(name string) string {
 	defer s.mu.Unlock()
 	s.started++
 	n := s.started
-	i := Instance{
+	i := &Instance{
 		ID: fmt.Sprintf("0717_%08x-7a2c-4b1d-9e3f-%012x", n*2654435761%(1<<32), n), Name: name, Status: "running", Zone: s.subnets[n%2].Zone,
 		Profile: "bx2-4x16", VPC: VPC, Number: n, IP: fmt.Sprintf("10.%d.%d.%d", n%2, n/250, n%250+4),
 	}
-	s.instances = append(s.instances, i)
-	return i.ID
-}
-
-// Edit changes an instance.
-func (s *Sim) Edit(id string, change func(*Instance)) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at := slices.IndexFunc(s.instances, func(i Instance) bool { return i.ID == id })
-	if at < 0 {
-		return errors.New("there is no instance " + id)
-	}
-	change(&s.instances[at])
-	return nil
-}
-
-// SetStatus changes the status of an instance.
-func (s *Sim) SetStatus(id, status string) error {
-	return s.Edit(id, func(i *Instance) { i.Status = status })
-}
-
-// RemoveInstanceByID deletes an instance. Members that lead to it stay.
-func (s *Sim) RemoveInstanceByID(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.instances = slices.DeleteFunc(s.instances, func(i Instance) bool { return i.ID == id })
+	return s.VMs.Put(i.ID, i).ID
 }
 
 // SwitchAccount makes the credential one of another account, which sees no resources.
-func (s *Sim) SwitchAccount() { s.mu.Do(func() { s.instances, s.subnets = nil, nil }) }
+func (s *Sim) SwitchAccount() {
+	s.mu.Do(func() { s.VMs, s.subnets = simkit.Table[string, Instance]{}, nil })
+}
 
 // SetKey changes the only API key that is accepted, and ends all tokens.
 func (s *Sim) SetKey(key string) { s.mu.Do(func() { s.key, s.tokens = key, map[string]time.Time{} }) }
@@ -319,16 +301,14 @@ func (s *Sim) serveInstances(r *http.Request, rest []string) (int, any, *refusal
 		return 0, nil, refuse(http.StatusMethodNotAllowed, "method_not_allowed", "there is no such call")
 	}
 	if len(rest) == 1 {
-		for _, i := range s.instances {
-			if i.ID == rest[0] {
-				return http.StatusOK, s.showInstance(r, i), nil
-			}
+		if i := s.VMs.ByID[rest[0]]; i != nil {
+			return http.StatusOK, s.showInstance(r, i), nil
 		}
 		return 0, nil, refuse(http.StatusNotFound, "not_found", "Instance not found")
 	}
 	query := r.URL.Query()
 	shown := []object{}
-	for _, i := range s.instances {
+	for _, i := range s.VMs.All() {
 		if v, n := query.Get("vpc.name"), query.Get("name"); (v == "" || v == i.VPC) && (n == "" || n == i.Name) {
 			shown = append(shown, s.showInstance(r, i))
 		}
@@ -459,35 +439,8 @@ func (*Sim) WriteError(w http.ResponseWriter, status int, message string) {
 	writeRefusal(w, &refusal{status: status, code: code, message: message})
 }
 
-// RateHeaders implements simkit.Cloud: the cloud tells nothing.
-func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
-
-// Seed implements simkit.Cloud.
-func (s *Sim) Seed(n int) {
-	simkit.SeedNodes(n, s.Instances(), func(name string, _ int) { s.AddInstance(name) })
-}
-
-// Instances implements simkit.Cloud.
-func (s *Sim) Instances() []simkit.Instance {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := make([]simkit.Instance, len(s.instances))
-	for n, i := range s.instances {
-		list[n] = simkit.Instance{Name: i.Name, ProviderID: ProviderID(i.ID), Status: i.Status}
-	}
-	return list
-}
-
 // ProviderID is that of a node with an instance.
 func ProviderID(id string) string { return "ibm://" + Account + "///" + Cluster + "/" + id }
-
-// RemoveInstance implements simkit.Cloud.
-func (s *Sim) RemoveInstance(name string) error {
-	return simkit.RemoveNamed(name, s.Instances(), func(id string) error {
-		s.RemoveInstanceByID(path.Base(id))
-		return nil
-	})
-}
 
 // Environment implements simkit.Cloud.
 func (s *Sim) Environment(string) map[string]string {
