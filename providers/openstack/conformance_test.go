@@ -83,25 +83,23 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		Inputs:         func() registry.Inputs { return testInputs(file, nil) },
 		Routes:         func() { file += "[Route]\nrouter-id = " + sim.Routers()[0].ID + "\n" },
 		AddInstance:    func(name string) string { return providerIDPrefix + "/" + sim.AddServer(openstacksim.Spec{Name: name}) },
-		RemoveInstance: func(id string) { sim.RemoveServer(serverID(t, id)) },
+		RemoveInstance: func(id string) { sim.Remove(serverID(t, id)) },
 		PowerOff:       func(id string) { require.NoError(t, sim.SetStatus(serverID(t, id), "SHUTOFF")) },
 		Resize: func(id string) {
 			sim.AddFlavor("9", "m1.huge")
-			require.NoError(t, sim.SetFlavor(serverID(t, id), "9"))
+			sim.Edit(serverID(t, id), func(v *openstacksim.Server) { v.FlavorID = "9" })
 		},
-		Tag:             func(id string, tags map[string]string) { sim.SetMetadata(serverID(t, id), tags) },
+		Tag: func(id string, tags map[string]string) {
+			sim.Edit(serverID(t, id), func(v *openstacksim.Server) { v.Metadata = tags })
+		},
 		InstanceListing: "GET /compute/v2.1/servers/detail",
 		RefuseAccount:   func() { sim.SetPassword("another") },
 
 		RemoveLoadBalancers: sim.RemoveLoadBalancers,
-		OtherAccount: func() {
-			for _, s := range sim.Servers() {
-				sim.RemoveServer(s.ID)
-			}
-		},
-		SetRightWithNodes: "a load balancer that somebody changed is set right at the next occasion",
-		EachNode:          eachNode,
-		Strictness:        strictness(),
+		OtherAccount:        sim.RemoveAll,
+		SetRightWithNodes:   "a load balancer that somebody changed is set right at the next occasion",
+		EachNode:            eachNode,
+		Strictness:          strictness(),
 		// The port goes with its server, and what the port had with it.
 		StateWithoutInstance: func(state, server string) string {
 			return strings.ReplaceAll(state, ",\n \"on "+server+"\"", "")
@@ -165,7 +163,7 @@ func snapshot(t testing.TB, sim *openstacksim.Sim) string {
 		all.Write(text)
 	}
 	names, servers := map[string]string{}, map[string]string{}
-	for _, s := range sim.Servers() {
+	for _, s := range sim.List() {
 		servers[s.ID] = s.Name
 	}
 	for _, lb := range sim.LoadBalancers() {

@@ -63,7 +63,7 @@ func TestNodes(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, status == "SHUTOFF", shutdown, status)
 		}
-		w.sim.RemoveServer(id)
+		w.sim.Remove(id)
 		w.restart()
 		exists, err := w.instances.InstanceExists(t.Context(), byID)
 		require.NoError(t, err)

@@ -110,7 +110,7 @@ func nodesReplaced(w *world, _ *v1.Service) {
 		w.Unregister(n)
 	}
 	w.nodes = nil
-	w.addNode(openstacksim.Spec{Name: fmt.Sprintf("new-%d", len(w.sim.Servers()))})
+	w.addNode(openstacksim.Spec{Name: fmt.Sprintf("new-%d", len(w.sim.List()))})
 }
 
 func membersDropped(w *world, _ *v1.Service) {

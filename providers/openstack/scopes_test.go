@@ -60,7 +60,7 @@ func scopeOf(sim *openstacksim.Sim, name string) conformance.Scope {
 		Writes: map[conformance.Writer]func(){
 			conformance.Passerby: func() {
 				for _, p := range sim.Ports() {
-					if p.DeviceID == sim.Servers()[0].ID {
+					if p.DeviceID == sim.List()[0].ID {
 						number++
 						group := sim.AddSecurityGroup(fmt.Sprint("monitoring-", number))
 						sim.ChangePort(p.ID, func(p *openstacksim.Port) { p.SecurityGroups = append(p.SecurityGroups, group) })

@@ -24,7 +24,7 @@ var transcripts embed.FS
 // names maps the IDs of load balancers and their parts to stable names for transcripts.
 func names(sim *openstacksim.Sim) map[string]string {
 	all, servers := map[string]string{}, map[string]string{}
-	for _, s := range sim.Servers() {
+	for _, s := range sim.List() {
 		servers[s.ID] = s.Name
 	}
 	for _, lb := range sim.LoadBalancers() {

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // Flavor is a size of servers.
@@ -51,10 +49,8 @@ type Spec struct {
 
 // AddServer starts a server and returns its ID.
 func (s *Sim) AddServer(spec Spec) string {
-	return simkit.Get(&s.mu, func() string { return s.addServerLocked(spec) })
-}
-
-func (s *Sim) addServerLocked(spec Spec) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	id := s.newID(0x50)
 	if spec.FlavorID == "" {
 		spec.FlavorID = "1"
@@ -65,7 +61,7 @@ func (s *Sim) addServerLocked(spec Spec) string {
 	if spec.Metadata == nil {
 		spec.Metadata = map[string]string{}
 	}
-	s.servers.put(id, &Server{
+	s.VMs.Put(id, &Server{
 		ID: id, Name: spec.Name, Status: "ACTIVE", Zone: spec.Zone, Tenant: Project, Metadata: spec.Metadata, FlavorID: spec.FlavorID,
 		AccessIPv4: spec.AccessIPv4, AccessIPv6: spec.AccessIPv6,
 	})
@@ -74,7 +70,7 @@ func (s *Sim) addServerLocked(spec Spec) string {
 	}
 	for _, n := range spec.Networks {
 		fixed := []FixedIP{}
-		for _, sub := range s.subnets.all() {
+		for _, sub := range s.subnets.All() {
 			if sub.NetworkID == n {
 				fixed = append(fixed, FixedIP{sub.ID, s.allocate(sub)})
 			}
@@ -84,98 +80,21 @@ func (s *Sim) addServerLocked(spec Spec) string {
 	return id
 }
 
-// Seed implements simkit.Cloud.
-func (s *Sim) Seed(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for range n {
-		s.seeded++
-		s.addServerLocked(Spec{Name: fmt.Sprintf("node-%d", s.seeded)})
-	}
-}
-
-// Servers returns all servers.
-func (s *Sim) Servers() []Server {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var list []Server
-	for _, v := range s.servers.all() {
-		list = append(list, *v)
-	}
-	return list
-}
-
-// Instances implements simkit.Cloud.
-func (s *Sim) Instances() []simkit.Instance {
-	list := []simkit.Instance{}
-	for _, v := range s.Servers() {
-		list = append(list, simkit.Instance{Name: v.Name, ProviderID: "openstack:///" + v.ID, Status: strings.ToLower(v.Status)})
-	}
-	return list
-}
-
-// SetStatus changes a server's status, such as to SHUTOFF.
-func (s *Sim) SetStatus(id, status string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v := s.servers.byID[id]
-	if v == nil {
-		return fmt.Errorf("there is no server %q", id)
-	}
-	v.Status = status
-	return nil
-}
-
-// SetFlavor changes the flavor of a server.
-func (s *Sim) SetFlavor(id, flavor string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v := s.servers.byID[id]
-	if v == nil {
-		return fmt.Errorf("there is no server %q", id)
-	}
-	v.FlavorID = flavor
-	return nil
-}
-
-// SetMetadata replaces the metadata of a server.
-func (s *Sim) SetMetadata(id string, metadata map[string]string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.servers.byID[id].Metadata = metadata
-}
-
-// RemoveServer destroys a server and its ports.
-func (s *Sim) RemoveServer(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.servers.remove(id)
-	for _, p := range s.ports.all() {
-		if p.DeviceID == id {
+// serverRemoved removes the ports of a server that is gone.
+func (s *Sim) serverRemoved(v *Server) {
+	for _, p := range s.ports.All() {
+		if p.DeviceID == v.ID {
 			s.removePort(p.ID)
 		}
 	}
 }
 
-// RemoveInstance implements simkit.Cloud.
-func (s *Sim) RemoveInstance(name string) error {
-	for _, v := range s.Servers() {
-		if v.Name == name {
-			s.RemoveServer(v.ID)
-			return nil
-		}
-	}
-	return fmt.Errorf("there is no server named %q", name)
-}
-
 // RemoveFlavor deletes a flavor; servers that have it stay.
-func (s *Sim) RemoveFlavor(id string) { s.mu.Do(func() { s.flavors.remove(id) }) }
+func (s *Sim) RemoveFlavor(id string) { s.mu.Do(func() { s.flavors.Remove(id) }) }
 
 // AddFlavor adds a flavor.
 func (s *Sim) AddFlavor(id, name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.flavors.put(id, &Flavor{ID: id, Name: name, RAM: 1024, VCPUs: 1, Disk: 10})
+	s.mu.Do(func() { s.flavors.Put(id, &Flavor{ID: id, Name: name, RAM: 1024, VCPUs: 1, Disk: 10}) })
 }
 
 // SetNovaMicroversion sets the newest microversion of Nova, 2.x.
@@ -203,11 +122,11 @@ const embeddedFlavors = 47
 func (s *Sim) showServer(v *Server, minor int) map[string]any {
 	object := attributes(v)
 	addresses := map[string][]any{}
-	for _, p := range s.ports.all() {
+	for _, p := range s.ports.All() {
 		if p.DeviceID != v.ID {
 			continue
 		}
-		name := s.networks.byID[p.NetworkID].Name
+		name := s.networks.ByID[p.NetworkID].Name
 		for _, f := range p.FixedIPs {
 			version := 4
 			if a, err := netip.ParseAddr(f.Address); err == nil && a.Is6() {
@@ -215,7 +134,7 @@ func (s *Sim) showServer(v *Server, minor int) map[string]any {
 			}
 			addresses[name] = append(addresses[name], map[string]any{"addr": f.Address, "version": version, "OS-EXT-IPS:type": "fixed", "OS-EXT-IPS-MAC:mac_addr": p.MAC})
 		}
-		for _, f := range s.floating.all() {
+		for _, f := range s.floating.All() {
 			if deref(f.PortID) == p.ID {
 				addresses[name] = append(addresses[name], map[string]any{"addr": f.Address, "version": 4, "OS-EXT-IPS:type": "floating", "OS-EXT-IPS-MAC:mac_addr": p.MAC})
 			}
@@ -225,7 +144,7 @@ func (s *Sim) showServer(v *Server, minor int) map[string]any {
 	object["created"], object["updated"] = "2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z"
 	if minor >= embeddedFlavors {
 		name := "gone"
-		if f := s.flavors.byID[v.FlavorID]; f != nil {
+		if f := s.flavors.ByID[v.FlavorID]; f != nil {
 			name = f.Name
 		}
 		object["flavor"] = map[string]any{
@@ -252,7 +171,7 @@ func (s *Sim) compute(w http.ResponseWriter, r *http.Request, rest string) error
 	switch {
 	case rest == "servers/detail":
 		items := []any{}
-		for _, v := range s.servers.all() {
+		for _, v := range s.VMs.All() {
 			items = append(items, s.showServer(v, minor))
 		}
 		limit := s.pageLimit
@@ -267,16 +186,16 @@ func (s *Sim) compute(w http.ResponseWriter, r *http.Request, rest string) error
 			return regexp.MatchString(value, fmt.Sprint(object["name"]))
 		})
 	case len(parts) == 2 && parts[0] == "servers":
-		v := s.servers.byID[parts[1]]
+		v := s.VMs.ByID[parts[1]]
 		if v == nil {
 			return failure(http.StatusNotFound, "itemNotFound", "Instance %s could not be found.", parts[1])
 		}
 		write(w, http.StatusOK, map[string]any{"server": s.showServer(v, minor)})
 		return nil
 	case rest == "flavors/detail":
-		return s.listing(w, r, "flavors", anys(s.flavors.all()), equalFilter)
+		return s.listing(w, r, "flavors", anys(s.flavors.All()), equalFilter)
 	case len(parts) == 2 && parts[0] == "flavors":
-		f := s.flavors.byID[parts[1]]
+		f := s.flavors.ByID[parts[1]]
 		if f == nil {
 			return failure(http.StatusNotFound, "itemNotFound", "Flavor %s could not be found.", parts[1])
 		}

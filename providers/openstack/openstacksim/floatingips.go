@@ -35,15 +35,15 @@ func (s *Sim) serveFloatingIPs(w http.ResponseWriter, r *http.Request, id, _ str
 	case id == "" && r.Method == http.MethodPost:
 		return s.createFloatingIP(w, r)
 	case id == "":
-		return s.listing(w, r, "floatingips", anys(s.floating.all()), equalFilter)
+		return s.listing(w, r, "floatingips", anys(s.floating.All()), equalFilter)
 	}
-	f := s.floating.byID[id]
+	f := s.floating.ByID[id]
 	if f == nil {
 		return notFound("FloatingIPNotFound", "Floating IP", id)
 	}
 	switch r.Method {
 	case http.MethodDelete:
-		s.floating.remove(id)
+		s.floating.Remove(id)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	case http.MethodPut:
@@ -69,13 +69,13 @@ func (s *Sim) createFloatingIP(w http.ResponseWriter, r *http.Request) error {
 	if err := decodeBody(r, "floatingip", &in); err != nil {
 		return err
 	}
-	n := s.networks.byID[in.NetworkID]
+	n := s.networks.ByID[in.NetworkID]
 	switch {
 	case n == nil:
 		return notFound("NetworkNotFound", "Network", in.NetworkID)
 	case !n.External:
 		return failure(http.StatusBadRequest, "BadRequest", "Network %s is not a valid external network", in.NetworkID)
-	case s.overQuota("floatingip", len(s.floating.order)):
+	case s.overQuota("floatingip", len(s.floating.Order)):
 		return failure(http.StatusConflict, "OverQuota", "Quota exceeded for resources: ['floatingip'].")
 	}
 	f := &FloatingIP{NetworkID: in.NetworkID, Description: in.Description, Status: "DOWN", Tags: []string{}}
@@ -85,7 +85,7 @@ func (s *Sim) createFloatingIP(w http.ResponseWriter, r *http.Request) error {
 		}
 		f.Address = in.Address
 	}
-	for _, sub := range s.subnets.all() {
+	for _, sub := range s.subnets.All() {
 		if f.Address == "" && sub.NetworkID == in.NetworkID && sub.IPVersion == 4 && (in.SubnetID == "" || in.SubnetID == sub.ID) {
 			f.Address = s.allocate(sub)
 		}
@@ -99,13 +99,13 @@ func (s *Sim) createFloatingIP(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	f.ID = s.newID(0xf1)
-	s.floating.put(f.ID, f)
+	s.floating.Put(f.ID, f)
 	write(w, http.StatusCreated, map[string]any{"floatingip": f})
 	return nil
 }
 
 func (s *Sim) attach(f *FloatingIP, port string) error {
-	p := s.ports.byID[port]
+	p := s.ports.ByID[port]
 	if p == nil {
 		return notFound("PortNotFound", "Port", port)
 	}
@@ -113,13 +113,13 @@ func (s *Sim) attach(f *FloatingIP, port string) error {
 	if i < 0 {
 		return failure(http.StatusBadRequest, "BadRequest", "Bad floatingip request: Port %s does not have fixed IPv4 address.", port)
 	}
-	for _, other := range s.floating.all() {
+	for _, other := range s.floating.All() {
 		if other != f && deref(other.PortID) == port && other.NetworkID == f.NetworkID {
 			return failure(http.StatusConflict, "FloatingIPPortAlreadyAssociated", "Cannot associate floating IP %s with port %s using fixed IP %s, as that fixed IP already has a floating IP on external network %s.", f.Address, port, p.FixedIPs[i].Address, f.NetworkID)
 		}
 	}
-	for _, router := range s.routers.all() {
-		reaches := router.external == f.NetworkID && slices.ContainsFunc(s.ports.all(), func(q *Port) bool {
+	for _, router := range s.routers.All() {
+		reaches := router.external == f.NetworkID && slices.ContainsFunc(s.ports.All(), func(q *Port) bool {
 			return q.DeviceID == router.ID && slices.ContainsFunc(q.FixedIPs, func(x FixedIP) bool { return x.SubnetID == p.FixedIPs[i].SubnetID })
 		})
 		if reaches {
@@ -135,7 +135,7 @@ func (s *Sim) AddFloatingIP(network, address, description string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := s.newID(0xf1)
-	s.floating.put(id, &FloatingIP{ID: id, NetworkID: network, Address: address, Description: description, Status: "DOWN", Tags: []string{}})
+	s.floating.Put(id, &FloatingIP{ID: id, NetworkID: network, Address: address, Description: description, Status: "DOWN", Tags: []string{}})
 	return id
 }
 
@@ -143,5 +143,5 @@ func (s *Sim) AddFloatingIP(network, address, description string) string {
 func (s *Sim) AttachFloatingIP(id, port string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.attach(s.floating.byID[id], port)
+	return s.attach(s.floating.ByID[id], port)
 }

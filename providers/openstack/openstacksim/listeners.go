@@ -155,7 +155,7 @@ func (s *Sim) addListener(lb *LoadBalancer, in createListener) error {
 		l.DefaultPoolID = &p.ID
 		l.row().touch(time.Now()) // it is made first, and then changed
 	}
-	s.listeners.put(l.ID, l)
+	s.listeners.Put(l.ID, l)
 	return nil
 }
 
@@ -165,7 +165,7 @@ func (s *Sim) serveListeners(w http.ResponseWriter, r *http.Request, id string) 
 		if err := decodeBody(r, "listener", &in); err != nil {
 			return err
 		}
-		lb := s.loadBalancers.byID[in.LoadBalancerID]
+		lb := s.loadBalancers.ByID[in.LoadBalancerID]
 		if lb == nil {
 			return octaviaNotFound("Load Balancer", in.LoadBalancerID)
 		}
@@ -179,17 +179,17 @@ func (s *Sim) serveListeners(w http.ResponseWriter, r *http.Request, id string) 
 			return err
 		}
 		s.begin(lb, PendingUpdate)
-		write(w, http.StatusCreated, map[string]any{"listener": s.listeners.byID[s.listeners.order[len(s.listeners.order)-1]]})
+		write(w, http.StatusCreated, map[string]any{"listener": s.listeners.ByID[s.listeners.Order[len(s.listeners.Order)-1]]})
 		return nil
 	}
 	if id == "" {
-		return s.listing(w, r, "listeners", anys(s.listeners.all()), octaviaFilter)
+		return s.listing(w, r, "listeners", anys(s.listeners.All()), octaviaFilter)
 	}
-	l := s.listeners.byID[id]
+	l := s.listeners.ByID[id]
 	if l == nil {
 		return octaviaNotFound("Listener", id)
 	}
-	lb := s.loadBalancers.byID[l.LoadBalancers[0].ID]
+	lb := s.loadBalancers.ByID[l.LoadBalancers[0].ID]
 	if r.Method != http.MethodGet {
 		if err := mutable(lb); err != nil {
 			return err
@@ -229,7 +229,7 @@ func (s *Sim) updateListener(r *http.Request, lb *LoadBalancer, l *Listener) err
 		return err
 	}
 	if in.DefaultPoolID != nil {
-		p := s.pools.byID[*in.DefaultPoolID]
+		p := s.pools.ByID[*in.DefaultPoolID]
 		if p == nil || p.LoadBalancers[0].ID != lb.ID {
 			return octaviaNotFound("Pool", *in.DefaultPoolID)
 		}

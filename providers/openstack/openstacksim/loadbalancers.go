@@ -31,12 +31,12 @@ func (s *Sim) serveLoadBalancers(w http.ResponseWriter, r *http.Request, id stri
 		return s.createLoadBalancer(w, r)
 	case id == "":
 		items := []any{}
-		for _, lb := range s.loadBalancers.all() {
+		for _, lb := range s.loadBalancers.All() {
 			items = append(items, s.show(lb))
 		}
 		return s.listing(w, r, "loadbalancers", items, octaviaFilter)
 	}
-	lb := s.loadBalancers.byID[id]
+	lb := s.loadBalancers.ByID[id]
 	switch {
 	case lb == nil:
 		return octaviaNotFound("Load Balancer", id)
@@ -103,7 +103,7 @@ func (s *Sim) statusTree(lb *LoadBalancer) any {
 	listeners := []any{}
 	for _, l := range s.listenersOf(lb.ID) {
 		shown, pools := node(l.ID, l.Name, l.ProvisioningStatus, l.OperatingStatus), []any{}
-		if p := s.pools.byID[deref(l.DefaultPoolID)]; p != nil {
+		if p := s.pools.ByID[deref(l.DefaultPoolID)]; p != nil {
 			members := []any{}
 			for _, m := range s.shownMembers(p) {
 				one := node(m.ID, m.Name, m.ProvisioningStatus, m.OperatingStatus)
@@ -112,7 +112,7 @@ func (s *Sim) statusTree(lb *LoadBalancer) any {
 			}
 			pool := node(p.ID, p.Name, p.ProvisioningStatus, p.OperatingStatus)
 			pool["members"] = members
-			if m := s.monitors.byID[p.MonitorID]; m != nil {
+			if m := s.monitors.ByID[p.MonitorID]; m != nil {
 				shown := node(m.ID, m.Name, m.ProvisioningStatus, m.OperatingStatus)
 				shown["type"] = m.Type
 				pool["health_monitor"] = shown
@@ -134,7 +134,7 @@ func (s *Sim) checkBalancer(in createLoadBalancer) error {
 	switch {
 	case !slices.Contains(s.providers, in.Provider):
 		return failure(http.StatusBadRequest, "", "Provider '%s' is not enabled.", in.Provider)
-	case s.overQuota("loadbalancer", len(s.loadBalancers.order)):
+	case s.overQuota("loadbalancer", len(s.loadBalancers.Order)):
 		return failure(http.StatusForbidden, "", "Quota has been met for resources: Load Balancer")
 	case tooNew:
 		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute: unknown attribute in this version")
@@ -167,7 +167,7 @@ func (s *Sim) createLoadBalancer(w http.ResponseWriter, r *http.Request) error {
 		s.dropLoadBalancer(lb)
 		return err
 	}
-	s.loadBalancers.put(lb.ID, lb)
+	s.loadBalancers.Put(lb.ID, lb)
 	s.begin(lb, PendingCreate)
 	if s.failCreates > 0 {
 		s.failCreates--
@@ -180,7 +180,7 @@ func (s *Sim) createLoadBalancer(w http.ResponseWriter, r *http.Request) error {
 // placeVIP finds the port and address: a port beats a network, which beats a subnet.
 func (s *Sim) placeVIP(lb *LoadBalancer, in createLoadBalancer) error {
 	if in.VIPPortID != "" {
-		p := s.ports.byID[in.VIPPortID]
+		p := s.ports.ByID[in.VIPPortID]
 		if p == nil {
 			return failure(http.StatusBadRequest, "", "Port %s not found.", in.VIPPortID)
 		}
@@ -202,7 +202,7 @@ func (s *Sim) placeVIP(lb *LoadBalancer, in createLoadBalancer) error {
 	}
 	fixed := []FixedIP{{subnet.ID, address}}
 	for i, v := range lb.AdditionalVIPs {
-		sub := s.subnets.byID[v.SubnetID]
+		sub := s.subnets.ByID[v.SubnetID]
 		if sub == nil || sub.NetworkID != subnet.NetworkID {
 			return failure(http.StatusBadRequest, "", "Additional VIP subnet %s is not on the network of the VIP", v.SubnetID)
 		}
@@ -220,7 +220,7 @@ func (s *Sim) placeVIP(lb *LoadBalancer, in createLoadBalancer) error {
 // vipSubnet is the subnet of the address: that of the request, or the first of IPv4 on its network.
 func (s *Sim) vipSubnet(in createLoadBalancer) (*Subnet, error) {
 	if in.VIPSubnetID != "" {
-		if sub := s.subnets.byID[in.VIPSubnetID]; sub != nil {
+		if sub := s.subnets.ByID[in.VIPSubnetID]; sub != nil {
 			return sub, nil
 		}
 		return nil, failure(http.StatusBadRequest, "", "Subnet %s not found.", in.VIPSubnetID)
@@ -228,12 +228,12 @@ func (s *Sim) vipSubnet(in createLoadBalancer) (*Subnet, error) {
 	if in.VIPNetworkID == "" {
 		return nil, failure(http.StatusBadRequest, "", "Validation failure: VIP must contain one of: vip_port_id, vip_network_id, vip_subnet_id.")
 	}
-	n := s.networks.byID[in.VIPNetworkID]
+	n := s.networks.ByID[in.VIPNetworkID]
 	if n == nil {
 		return nil, failure(http.StatusBadRequest, "", "Network %s not found.", in.VIPNetworkID)
 	}
 	for _, id := range n.Subnets {
-		if sub := s.subnets.byID[id]; sub.IPVersion == 4 {
+		if sub := s.subnets.ByID[id]; sub.IPVersion == 4 {
 			return sub, nil
 		}
 	}
@@ -242,7 +242,7 @@ func (s *Sim) vipSubnet(in createLoadBalancer) (*Subnet, error) {
 
 // DropLoadBalancer removes a load balancer and its parts behind the API's back.
 func (s *Sim) DropLoadBalancer(id string) {
-	s.mu.Do(func() { s.dropLoadBalancer(s.loadBalancers.byID[id]) })
+	s.mu.Do(func() { s.dropLoadBalancer(s.loadBalancers.ByID[id]) })
 }
 
 // RemoveLoadBalancers removes all load balancers and their parts, as somebody does by hand; floating addresses come free by that.
@@ -263,6 +263,6 @@ func (s *Sim) AddLoadBalancer(name, subnet string) LoadBalancer {
 	if err := s.placeVIP(lb, createLoadBalancer{VIPSubnetID: subnet}); err != nil {
 		panic(err) // a mistake in a test
 	}
-	s.loadBalancers.put(lb.ID, lb)
+	s.loadBalancers.Put(lb.ID, lb)
 	return *lb
 }

@@ -104,7 +104,7 @@ func (s *Sim) AddNetwork(name string, external bool) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := s.newID(0x0e)
-	s.networks.put(id, &Network{ID: id, Name: name, Subnets: []string{}, External: external, Tenant: Project, Status: "ACTIVE"})
+	s.networks.Put(id, &Network{ID: id, Name: name, Subnets: []string{}, External: external, Tenant: Project, Status: "ACTIVE"})
 	return id
 }
 
@@ -119,29 +119,29 @@ func (s *Sim) AddSubnet(network, name, cidr string, tags ...string) string {
 	}
 	id := s.newID(0x5b)
 	gateway := prefix.Masked().Addr().Next()
-	s.subnets.put(
+	s.subnets.Put(
 		id,
 		&Subnet{
 			ID: id, Name: name, NetworkID: network, CIDR: cidr, IPVersion: version, Gateway: gateway.String(), Tags: append([]string{}, tags...),
 			Tenant: Project, next: gateway.Next(),
 		},
 	)
-	n := s.networks.byID[network]
+	n := s.networks.ByID[network]
 	n.Subnets = append(n.Subnets, id)
 	return id
 }
 
 // ExhaustSubnet lets a subnet have no address left.
-func (s *Sim) ExhaustSubnet(id string) { s.mu.Do(func() { s.subnets.byID[id].full = true }) }
+func (s *Sim) ExhaustSubnet(id string) { s.mu.Do(func() { s.subnets.ByID[id].full = true }) }
 
 // AddRouter connects an external network with others and returns the router's ID.
 func (s *Sim) AddRouter(name, external string, networks ...string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := s.newID(0x70)
-	s.routers.put(id, &Router{ID: id, Name: name, Routes: []Route{}, Revision: 1, Tenant: Project, external: external})
+	s.routers.Put(id, &Router{ID: id, Name: name, Routes: []Route{}, Revision: 1, Tenant: Project, external: external})
 	for _, n := range networks {
-		for _, sub := range s.subnets.all() {
+		for _, sub := range s.subnets.All() {
 			if sub.NetworkID == n {
 				s.addPortLocked(&Port{NetworkID: n, DeviceID: id, DeviceOwner: "network:router_interface", FixedIPs: []FixedIP{{sub.ID, sub.Gateway}}})
 			}
@@ -166,7 +166,7 @@ func (s *Sim) addPortLocked(p *Port) *Port {
 	if p.FixedIPs == nil {
 		p.FixedIPs = []FixedIP{}
 	}
-	s.ports.put(p.ID, p)
+	s.ports.Put(p.ID, p)
 	return p
 }
 
@@ -174,8 +174,8 @@ func (s *Sim) addPortLocked(p *Port) *Port {
 func (s *Sim) ChangePort(id string, change func(*Port)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	change(s.ports.byID[id])
-	s.ports.byID[id].Revision++
+	change(s.ports.ByID[id])
+	s.ports.ByID[id].Revision++
 }
 
 // Ports returns all ports.
@@ -190,12 +190,12 @@ func (s *Sim) Networks() []Network { return copies(s, &s.networks) }
 // Subnets returns all subnets.
 func (s *Sim) Subnets() []Subnet { return copies(s, &s.subnets) }
 
-func copies[T any](s *Sim, t *table[T]) []T {
+func copies[T any](s *Sim, t *simkit.Table[string, T]) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settle()
 	list := []T{}
-	for _, v := range t.all() {
+	for _, v := range t.All() {
 		list = append(list, *v)
 	}
 	return list
@@ -205,8 +205,8 @@ func copies[T any](s *Sim, t *table[T]) []T {
 func (s *Sim) ChangeRouter(id string, change func(*Router)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	change(s.routers.byID[id])
-	s.routers.byID[id].Revision++
+	change(s.routers.ByID[id])
+	s.routers.ByID[id].Revision++
 }
 
 // SetExtensions says which extensions Neutron has.
@@ -229,15 +229,15 @@ func (s *Sim) allocate(sub *Subnet) string {
 }
 
 func (s *Sim) inUse(address string) bool {
-	return slices.ContainsFunc(s.ports.all(), func(p *Port) bool {
+	return slices.ContainsFunc(s.ports.All(), func(p *Port) bool {
 		return slices.ContainsFunc(p.FixedIPs, func(f FixedIP) bool { return f.Address == address })
-	}) || slices.ContainsFunc(s.floating.all(), func(f *FloatingIP) bool { return f.Address == address })
+	}) || slices.ContainsFunc(s.floating.All(), func(f *FloatingIP) bool { return f.Address == address })
 }
 
 // removePort deletes a port; a floating address that it had becomes free.
 func (s *Sim) removePort(id string) {
-	s.ports.remove(id)
-	for _, f := range s.floating.all() {
+	s.ports.Remove(id)
+	for _, f := range s.floating.All() {
 		if deref(f.PortID) == id {
 			f.PortID, f.FixedIP, f.RouterID, f.Status = nil, nil, nil, "DOWN"
 		}
@@ -288,9 +288,9 @@ func (s *Sim) serveExtensions(w http.ResponseWriter, _ *http.Request, _, _ strin
 
 func (s *Sim) serveNetworks(w http.ResponseWriter, r *http.Request, id, _ string) error {
 	if id == "" {
-		return s.listing(w, r, "networks", anys(s.networks.all()), equalFilter)
+		return s.listing(w, r, "networks", anys(s.networks.All()), equalFilter)
 	}
-	n := s.networks.byID[id]
+	n := s.networks.ByID[id]
 	if n == nil {
 		return notFound("NetworkNotFound", "Network", id)
 	}
@@ -300,9 +300,9 @@ func (s *Sim) serveNetworks(w http.ResponseWriter, r *http.Request, id, _ string
 
 func (s *Sim) serveSubnets(w http.ResponseWriter, r *http.Request, id, _ string) error {
 	if id == "" {
-		return s.listing(w, r, "subnets", anys(s.subnets.all()), tagFilter)
+		return s.listing(w, r, "subnets", anys(s.subnets.All()), tagFilter)
 	}
-	sub := s.subnets.byID[id]
+	sub := s.subnets.ByID[id]
 	if sub == nil {
 		return notFound("SubnetNotFound", "Subnet", id)
 	}
@@ -358,9 +358,9 @@ func checkRevision(r *http.Request, revision int) error {
 
 func (s *Sim) servePorts(w http.ResponseWriter, r *http.Request, id, _ string) error {
 	if id == "" {
-		return s.listing(w, r, "ports", anys(s.ports.all()), portFilter)
+		return s.listing(w, r, "ports", anys(s.ports.All()), portFilter)
 	}
-	p := s.ports.byID[id]
+	p := s.ports.ByID[id]
 	if p == nil {
 		return notFound("PortNotFound", "Port", id)
 	}
@@ -381,7 +381,7 @@ func (s *Sim) servePorts(w http.ResponseWriter, r *http.Request, id, _ string) e
 		}
 		if in.SecurityGroups != nil {
 			for _, g := range *in.SecurityGroups {
-				if s.groups.byID[g] == nil {
+				if s.groups.ByID[g] == nil {
 					return notFound("SecurityGroupNotFound", "Security group", g)
 				}
 			}
@@ -406,9 +406,9 @@ func (s *Sim) overQuota(kind string, have int) bool {
 
 func (s *Sim) serveRouters(w http.ResponseWriter, r *http.Request, id, action string) error {
 	if id == "" {
-		return s.listing(w, r, "routers", anys(s.routers.all()), equalFilter)
+		return s.listing(w, r, "routers", anys(s.routers.All()), equalFilter)
 	}
-	router := s.routers.byID[id]
+	router := s.routers.ByID[id]
 	if router == nil {
 		return notFound("RouterNotFound", "Router", id)
 	}
@@ -454,9 +454,9 @@ func (s *Sim) checkRoutes(router *Router, routes []Route) error {
 	}
 	for _, route := range routes {
 		hop, err := netip.ParseAddr(route.NextHop)
-		connected := err == nil && slices.ContainsFunc(s.ports.all(), func(p *Port) bool {
+		connected := err == nil && slices.ContainsFunc(s.ports.All(), func(p *Port) bool {
 			return p.DeviceID == router.ID && slices.ContainsFunc(p.FixedIPs, func(f FixedIP) bool {
-				return netip.MustParsePrefix(s.subnets.byID[f.SubnetID].CIDR).Contains(hop)
+				return netip.MustParsePrefix(s.subnets.ByID[f.SubnetID].CIDR).Contains(hop)
 			})
 		})
 		if !connected {
@@ -470,9 +470,9 @@ func (s *Sim) checkRoutes(router *Router, routes []Route) error {
 func (s *Sim) HideNetwork(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, n := range s.networks.all() {
+	for _, n := range s.networks.All() {
 		if n.Name == name {
-			s.networks.remove(n.ID)
+			s.networks.Remove(n.ID)
 		}
 	}
 }

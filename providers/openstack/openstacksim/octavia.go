@@ -296,23 +296,23 @@ func (s *Sim) ChangeLoadBalancer(id string, change func(*LoadBalancer)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settle()
-	change(s.loadBalancers.byID[id])
+	change(s.loadBalancers.ByID[id])
 }
 
 // ChangeListener changes a listener behind the API's back.
 func (s *Sim) ChangeListener(id string, change func(*Listener)) {
-	s.mu.Do(func() { change(s.listeners.byID[id]) })
+	s.mu.Do(func() { change(s.listeners.ByID[id]) })
 }
 
 // ChangePool changes a pool behind the API's back.
-func (s *Sim) ChangePool(id string, change func(*Pool)) { s.mu.Do(func() { change(s.pools.byID[id]) }) }
+func (s *Sim) ChangePool(id string, change func(*Pool)) { s.mu.Do(func() { change(s.pools.ByID[id]) }) }
 
 // DropPool removes a pool behind the API's back.
 func (s *Sim) DropPool(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pools.remove(id)
-	for _, l := range s.listeners.all() {
+	s.pools.Remove(id)
+	for _, l := range s.listeners.All() {
 		if deref(l.DefaultPoolID) == id {
 			l.DefaultPoolID = nil
 		}
@@ -324,9 +324,9 @@ func (s *Sim) CopyPool(id string, copies int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for range copies {
-		p := *s.pools.byID[id]
+		p := *s.pools.ByID[id]
 		p.ID = s.newID(0x3d)
-		s.pools.put(p.ID, &p)
+		s.pools.Put(p.ID, &p)
 	}
 }
 
@@ -344,7 +344,7 @@ type laterChange struct {
 // intrude makes the changes that wait for the work on a load balancer.
 func (s *Sim) intrude(lb *LoadBalancer) {
 	s.after = slices.DeleteFunc(s.after, func(c laterChange) bool {
-		p := s.pools.byID[c.pool]
+		p := s.pools.ByID[c.pool]
 		if p == nil || p.LoadBalancers[0].ID != lb.ID {
 			return false
 		}
@@ -357,7 +357,7 @@ func (s *Sim) intrude(lb *LoadBalancer) {
 // settle lets finished work take effect.
 func (s *Sim) settle() {
 	now := time.Now()
-	for _, lb := range s.loadBalancers.all() {
+	for _, lb := range s.loadBalancers.All() {
 		if !strings.HasPrefix(lb.ProvisioningStatus, "PENDING") || now.Before(lb.ready) {
 			continue
 		}
@@ -387,8 +387,8 @@ func (s *Sim) settleParts(lb *LoadBalancer) {
 		for _, m := range p.members {
 			done(m.row())
 		}
-		if m := s.monitors.byID[p.MonitorID]; m != nil && (m.ProvisioningStatus == PendingDelete || p.ProvisioningStatus == PendingDelete) {
-			s.monitors.remove(m.ID)
+		if m := s.monitors.ByID[p.MonitorID]; m != nil && (m.ProvisioningStatus == PendingDelete || p.ProvisioningStatus == PendingDelete) {
+			s.monitors.Remove(m.ID)
 			p.MonitorID = ""
 			for _, member := range p.members { // whose operating status becomes another one
 				member.row().touch(lb.ready)
@@ -397,7 +397,7 @@ func (s *Sim) settleParts(lb *LoadBalancer) {
 			done(m.row())
 		}
 		if p.ProvisioningStatus == PendingDelete {
-			s.pools.remove(p.ID)
+			s.pools.Remove(p.ID)
 			for _, l := range s.listenersOf(lb.ID) {
 				if deref(l.DefaultPoolID) == p.ID {
 					l.DefaultPoolID = nil
@@ -409,7 +409,7 @@ func (s *Sim) settleParts(lb *LoadBalancer) {
 	}
 	for _, l := range s.listenersOf(lb.ID) {
 		if l.ProvisioningStatus == PendingDelete {
-			s.listeners.remove(l.ID)
+			s.listeners.Remove(l.ID)
 			continue
 		}
 		done(l.row())
@@ -453,7 +453,7 @@ func (s *Sim) duration(status string) time.Duration {
 // above are a pool and the listeners that lead to it.
 func (s *Sim) above(p *Pool) []row {
 	rows := []row{p.row()}
-	for _, l := range s.listeners.all() {
+	for _, l := range s.listeners.All() {
 		if deref(l.DefaultPoolID) == p.ID {
 			rows = append(rows, l.row())
 		}
@@ -464,24 +464,24 @@ func (s *Sim) above(p *Pool) []row {
 // dropLoadBalancer removes a load balancer and what belongs to it.
 func (s *Sim) dropLoadBalancer(lb *LoadBalancer) {
 	for _, l := range s.listenersOf(lb.ID) {
-		s.listeners.remove(l.ID)
+		s.listeners.Remove(l.ID)
 	}
 	for _, p := range s.poolsOf(lb.ID) {
-		s.monitors.remove(p.MonitorID)
-		s.pools.remove(p.ID)
+		s.monitors.Remove(p.MonitorID)
+		s.pools.Remove(p.ID)
 	}
-	s.loadBalancers.remove(lb.ID)
+	s.loadBalancers.Remove(lb.ID)
 	if lb.ownPort {
 		s.removePort(lb.VIPPortID)
 	}
 }
 
 func (s *Sim) listenersOf(id string) []*Listener {
-	return slices.DeleteFunc(s.listeners.all(), func(l *Listener) bool { return l.LoadBalancers[0].ID != id })
+	return slices.DeleteFunc(s.listeners.All(), func(l *Listener) bool { return l.LoadBalancers[0].ID != id })
 }
 
 func (s *Sim) poolsOf(id string) []*Pool {
-	return slices.DeleteFunc(s.pools.all(), func(p *Pool) bool { return p.LoadBalancers[0].ID != id })
+	return slices.DeleteFunc(s.pools.All(), func(p *Pool) bool { return p.LoadBalancers[0].ID != id })
 }
 
 // show fills in the references that a load balancer carries.
@@ -503,7 +503,7 @@ func (s *Sim) showPool(p *Pool) *Pool {
 	for _, m := range p.members {
 		shown.Members = append(shown.Members, Ref{m.ID})
 	}
-	for _, l := range s.listeners.all() {
+	for _, l := range s.listeners.All() {
 		if deref(l.DefaultPoolID) == p.ID {
 			shown.Listeners = append(shown.Listeners, Ref{l.ID})
 		}

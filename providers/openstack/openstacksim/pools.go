@@ -64,7 +64,7 @@ func (s *Sim) addPool(lb *LoadBalancer, in createPool) (*Pool, error) {
 		return nil, failure(http.StatusNotImplemented, "", "OVN provider does not support %s protocol", in.Protocol)
 	case len(in.Tags) > 0 && s.octavia < 5:
 		return nil, failure(http.StatusBadRequest, "", "Invalid input for field/attribute: unknown attribute in this version")
-	case s.overQuota("pool", len(s.pools.order)):
+	case s.overQuota("pool", len(s.pools.Order)):
 		return nil, failure(http.StatusForbidden, "", "Quota has been met for resources: Pool")
 	}
 	if err := checkPersistence(in.Persistence); err != nil {
@@ -79,10 +79,10 @@ func (s *Sim) addPool(lb *LoadBalancer, in createPool) (*Pool, error) {
 	if err := s.setMembers(p, in.Members); err != nil {
 		return nil, err
 	}
-	s.pools.put(p.ID, p)
+	s.pools.Put(p.ID, p)
 	if in.Monitor != nil {
 		if err := s.addMonitor(lb, p, *in.Monitor); err != nil {
-			s.pools.remove(p.ID)
+			s.pools.Remove(p.ID)
 			return nil, err
 		}
 	}
@@ -92,7 +92,7 @@ func (s *Sim) addPool(lb *LoadBalancer, in createPool) (*Pool, error) {
 // shownMembers are the members of a pool with the status that checks give them: nothing but a check by HTTP answers at a port of its own.
 func (s *Sim) shownMembers(p *Pool) []*Member {
 	shown := make([]*Member, len(p.members))
-	monitor := s.monitors.byID[p.MonitorID]
+	monitor := s.monitors.ByID[p.MonitorID]
 	for i, m := range p.members {
 		one := *m
 		switch {
@@ -116,7 +116,7 @@ func (s *Sim) checkMember(in createMember) error {
 	if port := in.MonitorPort; port != nil && (*port < 1 || *port > 65535) {
 		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute monitor_port. Value: '%d'", *port)
 	}
-	if in.SubnetID != nil && s.subnets.byID[*in.SubnetID] == nil {
+	if in.SubnetID != nil && s.subnets.ByID[*in.SubnetID] == nil {
 		return failure(http.StatusNotFound, "", "Subnet %s not found.", *in.SubnetID)
 	}
 	return nil
@@ -170,7 +170,7 @@ func (s *Sim) setMembers(p *Pool, list []createMember) error {
 }
 
 func (s *Sim) countMembers() (all int) {
-	for _, p := range s.pools.all() {
+	for _, p := range s.pools.All() {
 		all += len(p.members)
 	}
 	return all
@@ -196,7 +196,7 @@ func (s *Sim) addMonitor(lb *LoadBalancer, p *Pool, in createMonitor) error {
 	case lb.Provider == "ovn" && in.Type != "TCP" && in.Type != "UDP-CONNECT":
 		return failure(http.StatusNotImplemented, "", "OVN provider does not support %s health monitor type", in.Type)
 	}
-	if s.overQuota("healthmonitor", len(s.monitors.order)) {
+	if s.overQuota("healthmonitor", len(s.monitors.Order)) {
 		return failure(http.StatusForbidden, "", "Quota has been met for resources: Health Monitor")
 	}
 	if err := checkMonitorNumbers(in.Delay, in.Timeout, in.MaxRetries, in.MaxRetriesDown); err != nil {
@@ -215,7 +215,7 @@ func (s *Sim) addMonitor(lb *LoadBalancer, p *Pool, in createMonitor) error {
 	if m.MaxRetriesDown == 0 {
 		m.MaxRetriesDown = 3
 	}
-	s.monitors.put(m.ID, m)
+	s.monitors.Put(m.ID, m)
 	p.MonitorID = m.ID
 	return nil
 }
@@ -252,16 +252,16 @@ func (s *Sim) servePools(w http.ResponseWriter, r *http.Request, id string) erro
 		return s.createPool(w, r)
 	case id == "":
 		items := []any{}
-		for _, p := range s.pools.all() {
+		for _, p := range s.pools.All() {
 			items = append(items, s.showPool(p))
 		}
 		return s.listing(w, r, "pools", items, octaviaFilter)
 	}
-	p := s.pools.byID[id]
+	p := s.pools.ByID[id]
 	if p == nil {
 		return octaviaNotFound("Pool", id)
 	}
-	lb := s.loadBalancers.byID[p.LoadBalancers[0].ID]
+	lb := s.loadBalancers.ByID[p.LoadBalancers[0].ID]
 	if r.Method != http.MethodGet {
 		if err := mutable(lb); err != nil {
 			return err
@@ -288,12 +288,12 @@ func (s *Sim) createPool(w http.ResponseWriter, r *http.Request) error {
 	if err := decodeBody(r, "pool", &in); err != nil {
 		return err
 	}
-	l, lb := s.listeners.byID[in.ListenerID], s.loadBalancers.byID[in.LoadBalancerID]
+	l, lb := s.listeners.ByID[in.ListenerID], s.loadBalancers.ByID[in.LoadBalancerID]
 	switch {
 	case in.ListenerID != "" && l == nil:
 		return octaviaNotFound("Listener", in.ListenerID)
 	case l != nil:
-		lb = s.loadBalancers.byID[l.LoadBalancers[0].ID]
+		lb = s.loadBalancers.ByID[l.LoadBalancers[0].ID]
 	case in.LoadBalancerID == "":
 		return failure(http.StatusBadRequest, "", "Validation failure: Must provide at least one of: listener_id, loadbalancer_id")
 	case lb == nil:
@@ -371,11 +371,11 @@ func algorithms(provider string) []string {
 }
 
 func (s *Sim) serveMembers(w http.ResponseWriter, r *http.Request, pool string, parts []string) error {
-	p := s.pools.byID[pool]
+	p := s.pools.ByID[pool]
 	if p == nil {
 		return octaviaNotFound("Pool", pool)
 	}
-	lb := s.loadBalancers.byID[p.LoadBalancers[0].ID]
+	lb := s.loadBalancers.ByID[p.LoadBalancers[0].ID]
 	if r.Method == http.MethodGet {
 		return s.listing(w, r, "members", anys(s.shownMembers(p)), octaviaFilter)
 	}
@@ -450,14 +450,14 @@ func (s *Sim) serveMonitors(w http.ResponseWriter, r *http.Request, id string) e
 	case id == "" && r.Method == http.MethodPost:
 		return s.createMonitor(w, r)
 	case id == "":
-		return s.listing(w, r, "healthmonitors", anys(s.monitors.all()), octaviaFilter)
+		return s.listing(w, r, "healthmonitors", anys(s.monitors.All()), octaviaFilter)
 	}
-	m := s.monitors.byID[id]
+	m := s.monitors.ByID[id]
 	if m == nil {
 		return octaviaNotFound("Health Monitor", id)
 	}
-	p := s.pools.byID[m.Pools[0].ID]
-	lb := s.loadBalancers.byID[p.LoadBalancers[0].ID]
+	p := s.pools.ByID[m.Pools[0].ID]
+	lb := s.loadBalancers.ByID[p.LoadBalancers[0].ID]
 	if r.Method != http.MethodGet {
 		if err := mutable(lb); err != nil {
 			return err
@@ -484,11 +484,11 @@ func (s *Sim) createMonitor(w http.ResponseWriter, r *http.Request) error {
 	if err := decodeBody(r, "healthmonitor", &in); err != nil {
 		return err
 	}
-	p := s.pools.byID[in.PoolID]
+	p := s.pools.ByID[in.PoolID]
 	if p == nil {
 		return octaviaNotFound("Pool", in.PoolID)
 	}
-	lb := s.loadBalancers.byID[p.LoadBalancers[0].ID]
+	lb := s.loadBalancers.ByID[p.LoadBalancers[0].ID]
 	if err := mutable(lb); err != nil {
 		return err
 	}
@@ -496,7 +496,7 @@ func (s *Sim) createMonitor(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.begin(lb, PendingUpdate, s.above(p)...)
-	write(w, http.StatusCreated, map[string]any{"healthmonitor": s.monitors.byID[p.MonitorID]})
+	write(w, http.StatusCreated, map[string]any{"healthmonitor": s.monitors.ByID[p.MonitorID]})
 	return nil
 }
 

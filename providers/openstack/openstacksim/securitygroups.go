@@ -37,20 +37,20 @@ func (s *Sim) SecurityGroups() []SecurityGroup { return copies(s, &s.groups) }
 func (s *Sim) DropSecurityGroup(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range s.ports.all() {
+	for _, p := range s.ports.All() {
 		if i := slices.Index(p.SecurityGroups, id); i >= 0 {
 			p.SecurityGroups = slices.Delete(slices.Clone(p.SecurityGroups), i, i+1)
 			p.Revision++
 		}
 	}
-	s.groups.remove(id)
+	s.groups.Remove(id)
 }
 
 // ChangeSecurityGroup changes a security group behind the API's back.
 func (s *Sim) ChangeSecurityGroup(id string, change func(*SecurityGroup)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g := s.groups.byID[id]
+	g := s.groups.ByID[id]
 	g.Rules = slices.Clone(g.Rules)
 	change(g)
 }
@@ -67,7 +67,7 @@ func (s *Sim) newSecurityGroup(name string) *SecurityGroup {
 	for _, family := range []string{"IPv4", "IPv6"} {
 		g.Rules = append(g.Rules, SecurityRule{ID: s.newID(0x5e), GroupID: g.ID, Direction: "egress", EtherType: family})
 	}
-	s.groups.put(g.ID, g)
+	s.groups.Put(g.ID, g)
 	return g
 }
 
@@ -86,17 +86,17 @@ func (s *Sim) serveGroups(w http.ResponseWriter, r *http.Request, id, _ string) 
 		write(w, http.StatusCreated, map[string]any{"security_group": g})
 		return nil
 	case id == "":
-		return s.listing(w, r, "security_groups", anys(s.groups.all()), equalFilter)
+		return s.listing(w, r, "security_groups", anys(s.groups.All()), equalFilter)
 	}
-	g := s.groups.byID[id]
+	g := s.groups.ByID[id]
 	if g == nil {
 		return notFound("SecurityGroupNotFound", "Security group", id)
 	}
 	if r.Method == http.MethodDelete {
-		if slices.ContainsFunc(s.ports.all(), func(p *Port) bool { return slices.Contains(p.SecurityGroups, id) }) {
+		if slices.ContainsFunc(s.ports.All(), func(p *Port) bool { return slices.Contains(p.SecurityGroups, id) }) {
 			return failure(http.StatusConflict, "SecurityGroupInUse", "Security Group %s in use.", id)
 		}
-		s.groups.remove(id)
+		s.groups.Remove(id)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
@@ -107,7 +107,7 @@ func (s *Sim) serveGroups(w http.ResponseWriter, r *http.Request, id, _ string) 
 // rules are those of all groups.
 func (s *Sim) rules() []any {
 	all := []any{}
-	for _, g := range s.groups.all() {
+	for _, g := range s.groups.All() {
 		for _, rule := range g.Rules {
 			all = append(all, rule)
 		}
@@ -122,7 +122,7 @@ func (s *Sim) serveRules(w http.ResponseWriter, r *http.Request, id, _ string) e
 		if err := decodeBody(r, "security_group_rule", &in); err != nil {
 			return err
 		}
-		g := s.groups.byID[in.GroupID]
+		g := s.groups.ByID[in.GroupID]
 		if g == nil {
 			return notFound("SecurityGroupNotFound", "Security group", in.GroupID)
 		}
@@ -145,7 +145,7 @@ func (s *Sim) serveRules(w http.ResponseWriter, r *http.Request, id, _ string) e
 	case id == "":
 		return s.listing(w, r, "security_group_rules", s.rules(), equalFilter)
 	}
-	for _, g := range s.groups.all() {
+	for _, g := range s.groups.All() {
 		if i := slices.IndexFunc(g.Rules, func(x SecurityRule) bool { return x.ID == id }); i >= 0 && r.Method == http.MethodDelete {
 			g.Rules = slices.Delete(slices.Clone(g.Rules), i, i+1)
 			w.WriteHeader(http.StatusNoContent)

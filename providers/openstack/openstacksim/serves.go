@@ -15,14 +15,14 @@ func (s *Sim) Serves() map[string][]string {
 	defer s.mu.Unlock()
 	s.settle()
 	ports := simkit.Ports{}
-	for _, lb := range s.loadBalancers.all() {
+	for _, lb := range s.loadBalancers.All() {
 		words := ""
 		if ip, err := netip.ParseAddr(lb.VIPAddress); err == nil && ip.Is6() {
 			words = "ipv6"
 		}
 		for _, l := range s.listenersOf(lb.ID) {
 			if lb.AdminStateUp && l.AdminStateUp && lb.ProvisioningStatus != PendingCreate && l.ProvisioningStatus != PendingCreate {
-				ports.Add(transport(l.Protocol), l.ProtocolPort, words, s.membersOf(s.pools.byID[deref(l.DefaultPoolID)]))
+				ports.Add(transport(l.Protocol), l.ProtocolPort, words, s.membersOf(s.pools.ByID[deref(l.DefaultPoolID)]))
 			}
 		}
 	}
@@ -50,12 +50,12 @@ func (s *Sim) opens(address, protocol string, port int) bool {
 	if !s.nodePortsClosed {
 		return true
 	}
-	for _, p := range s.ports.all() {
+	for _, p := range s.ports.All() {
 		if !slices.ContainsFunc(p.FixedIPs, func(ip FixedIP) bool { return ip.Address == address }) {
 			continue
 		}
 		return !p.PortSecurity || slices.ContainsFunc(p.SecurityGroups, func(id string) bool {
-			g := s.groups.byID[id]
+			g := s.groups.ByID[id]
 			return g != nil && slices.ContainsFunc(g.Rules, func(r SecurityRule) bool { return r.opens(protocol, port) })
 		})
 	}

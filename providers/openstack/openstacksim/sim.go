@@ -46,9 +46,9 @@ const (
 
 // Sim is the simulated cloud's state. All methods are safe for concurrent use.
 type Sim struct {
-	mu     simkit.Mutex
+	mu simkit.Mutex
+	simkit.Machines[string, Server]
 	serial int
-	seeded int
 
 	password     string
 	tokens       map[string]time.Time
@@ -71,20 +71,19 @@ type Sim struct {
 	novaMaxMinor int
 	pageLimit    int
 
-	servers  table[Server]
-	flavors  table[Flavor]
-	ports    table[Port]
-	networks table[Network]
-	subnets  table[Subnet]
-	floating table[FloatingIP]
-	groups   table[SecurityGroup]
+	flavors  simkit.Table[string, Flavor]
+	ports    simkit.Table[string, Port]
+	networks simkit.Table[string, Network]
+	subnets  simkit.Table[string, Subnet]
+	floating simkit.Table[string, FloatingIP]
+	groups   simkit.Table[string, SecurityGroup]
 	// nodePortsClosed is set where node ports are closed that no security group opens.
 	nodePortsClosed bool
-	routers         table[Router]
-	loadBalancers   table[LoadBalancer]
-	listeners       table[Listener]
-	pools           table[Pool]
-	monitors        table[Monitor]
+	routers         simkit.Table[string, Router]
+	loadBalancers   simkit.Table[string, LoadBalancer]
+	listeners       simkit.Table[string, Listener]
+	pools           simkit.Table[string, Pool]
+	monitors        simkit.Table[string, Monitor]
 	containers      map[string]bool
 	seedNet         string
 }
@@ -116,8 +115,15 @@ func New(o Options) (*Sim, *simkit.Server) {
 			"standard-attr-revisions", "revision-if-match", "trunk-details",
 		},
 	}
-	s.flavors.put("1", &Flavor{ID: "1", Name: "m1.small", RAM: 2048, VCPUs: 1, Disk: 20})
-	s.flavors.put("2", &Flavor{ID: "2", Name: "m1.large", RAM: 8192, VCPUs: 4, Disk: 80})
+	s.Machines = simkit.Machines[string, Server]{
+		Lock: &s.mu, Status: func(v *Server) *string { return &v.Status }, Removed: s.serverRemoved,
+		Make: func(name string) { s.AddServer(Spec{Name: name}) },
+		About: func(v *Server) simkit.Instance {
+			return simkit.Instance{Name: v.Name, ProviderID: "openstack:///" + v.ID, Status: strings.ToLower(v.Status)}
+		},
+	}
+	s.flavors.Put("1", &Flavor{ID: "1", Name: "m1.small", RAM: 2048, VCPUs: 1, Disk: 20})
+	s.flavors.Put("2", &Flavor{ID: "2", Name: "m1.large", RAM: 8192, VCPUs: 4, Disk: 80})
 	public := s.AddNetwork("public", true)
 	s.AddSubnet(public, "public-subnet", "203.0.113.0/24")
 	private := s.AddNetwork("private", false)
@@ -136,35 +142,6 @@ func NewServer(token string, activation time.Duration, _ bool) *simkit.Server {
 		s.password = token
 	}
 	return server
-}
-
-// table holds objects of one kind in the order of their creation.
-type table[T any] struct {
-	order []string
-	byID  map[string]*T
-}
-
-func (t *table[T]) put(id string, v *T) {
-	if t.byID == nil {
-		t.byID = map[string]*T{}
-	}
-	if _, known := t.byID[id]; !known {
-		t.order = append(t.order, id)
-	}
-	t.byID[id] = v
-}
-
-func (t *table[T]) remove(id string) {
-	delete(t.byID, id)
-	t.order = slices.DeleteFunc(t.order, func(o string) bool { return o == id })
-}
-
-func (t *table[T]) all() []*T {
-	list := make([]*T, 0, len(t.order))
-	for _, id := range t.order {
-		list = append(list, t.byID[id])
-	}
-	return list
 }
 
 // newID returns an identifier of the form that OpenStack uses; they count up, so that runs are alike.
@@ -231,9 +208,6 @@ func write(w http.ResponseWriter, status int, body any) {
 func (*Sim) WriteError(w http.ResponseWriter, status int, message string) {
 	write(w, status, map[string]any{"error": map[string]any{"code": status, "title": http.StatusText(status), "message": message}})
 }
-
-// RateHeaders implements simkit.Cloud: OpenStack tells nothing about its limits.
-func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
 
 var identifier = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f-]{27}$`)
 
@@ -522,19 +496,19 @@ func (s *Sim) Holdings() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	lines := []string{}
-	for _, lb := range s.loadBalancers.all() {
+	for _, lb := range s.loadBalancers.All() {
 		ports := []string{}
 		members := map[string]bool{}
 		for _, l := range s.listenersOf(lb.ID) {
 			ports = append(ports, fmt.Sprintf("%s/%d", l.Protocol, l.ProtocolPort))
-			if p := s.pools.byID[deref(l.DefaultPoolID)]; p != nil {
+			if p := s.pools.ByID[deref(l.DefaultPoolID)]; p != nil {
 				for _, m := range p.members {
 					members[m.Address] = true
 				}
 			}
 		}
 		address := lb.VIPAddress
-		for _, f := range s.floating.all() {
+		for _, f := range s.floating.All() {
 			if deref(f.PortID) == lb.VIPPortID {
 				address = f.Address
 			}
@@ -550,9 +524,9 @@ func (s *Sim) State() json.RawMessage {
 	defer s.mu.Unlock()
 	s.settle()
 	return simkit.Snapshot(map[string]any{
-		"servers": s.servers.all(), "ports": s.ports.all(), "networks": s.networks.all(), "subnets": s.subnets.all(), "floatingips": s.floating.all(),
-		"security_groups": s.groups.all(), "routers": s.routers.all(), "loadbalancers": s.loadBalancers.all(), "listeners": s.listeners.all(),
-		"pools": s.pools.all(), "healthmonitors": s.monitors.all(),
+		"servers": s.VMs.All(), "ports": s.ports.All(), "networks": s.networks.All(), "subnets": s.subnets.All(), "floatingips": s.floating.All(),
+		"security_groups": s.groups.All(), "routers": s.routers.All(), "loadbalancers": s.loadBalancers.All(), "listeners": s.listeners.All(),
+		"pools": s.pools.All(), "healthmonitors": s.monitors.All(),
 	})
 }
 
