@@ -3,6 +3,7 @@ package azure
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -361,7 +362,7 @@ func wantIPTags(want *publicIP, text string) {
 }
 
 // addressChange writes a public address that is not as it should be.
-func (r *reconciler) addressChange(a *address) (c services.Change[*observed], due bool) {
+func (r *reconciler) addressChange(q services.Request, a *address) (c services.Change[*observed], due bool) {
 	if a == nil || a.found != nil && reflect.DeepEqual(a.found, a.want) && (!a.managed || !hasFailed(a.found.Properties.State)) {
 		return c, false
 	}
@@ -378,6 +379,7 @@ func (r *reconciler) addressChange(a *address) (c services.Change[*observed], du
 			}
 			return format(a.found), format(a.want)
 		},
+		Expect: func(o *observed) *observed { return o.expectAddress(baseName(q.Service), a.want.expect(id)) },
 		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
 			target := document{id: id, what: "public IP address " + a.name}
 			if a.found == nil {
@@ -407,37 +409,27 @@ func (r *reconciler) releases(q services.Request, o *observed, d *spec) []servic
 		if wanted {
 			continue
 		}
-		list = append(list, r.release(a))
+		list = append(list, r.release(q, a))
 	}
 	return list
 }
 
-func (r *reconciler) release(a *publicIP) services.Change[*observed] {
-	what := "public IP address " + a.Name
+// release takes a Service out of the tag of a public address, which goes with the last one.
+func (r *reconciler) release(q services.Request, a *publicIP) services.Change[*observed] {
+	what, owner := "public IP address "+a.Name, serviceName(q.Service)
+	draft, action := clone(a), contract.PlanChange
+	if errors.Is(draft.leave(owner), errRemove) {
+		draft, action = nil, contract.PlanDelete
+	}
 	return services.Change[*observed]{
-		Planned: contract.Planned{Action: contract.PlanDelete, Object: what},
-		Compare: func() (before, after any) { return format(a), nil },
-		Make: r.thenObserve(func(ctx context.Context, q *services.Request, _ *observed) error {
-			owner, gone := serviceName(q.Service), false
+		Planned: contract.Planned{Action: action, Object: what},
+		Compare: func() (before, after any) { return format(a), format(draft) },
+		Make: r.thenObserve(func(ctx context.Context, _ *services.Request, _ *observed) error {
+			gone := false
 			err := r.resources.submit(ctx, document{id: a.ID, what: what}, editOf(func(d *publicIP) error {
-				if gone = d == nil; gone {
-					return errKeep
-				}
-				names, given := d.services()
-				left := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.EqualFold(n, owner) })
-				switch {
-				case !given || len(left) == len(names):
-					return errKeep
-				case len(left) == 0:
-					gone = true
-					return errRemove
-				}
-				for _, key := range []string{serviceTag, legacyServiceTag} {
-					if _, ok := tag(d.Tags, key); ok {
-						setTag(d.Tags, key, strings.Join(left, ","))
-					}
-				}
-				return nil
+				err := d.leave(owner)
+				gone = d == nil || errors.Is(err, errRemove)
+				return err
 			}))
 			if err == nil && gone {
 				r.resources.forgetUnlisted(a.lowerID())
@@ -445,6 +437,27 @@ func (r *reconciler) release(a *publicIP) services.Change[*observed] {
 			return err
 		}),
 	}
+}
+
+// leave takes a Service out of the tag of a public address; nil is one that does not exist.
+func (a *publicIP) leave(owner string) error {
+	if a == nil {
+		return errKeep
+	}
+	names, given := a.services()
+	left := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.EqualFold(n, owner) })
+	switch {
+	case !given || len(left) == len(names):
+		return errKeep
+	case len(left) == 0:
+		return errRemove
+	}
+	for _, key := range []string{serviceTag, legacyServiceTag} {
+		if _, ok := tag(a.Tags, key); ok {
+			setTag(a.Tags, key, strings.Join(left, ","))
+		}
+	}
+	return nil
 }
 
 // inheritedFronts are the frontends that a Service leaves and that their creator no longer wants, by lower-case ID. d is nil for a deleted

@@ -321,19 +321,14 @@ func keptIP(service *v1.Service, in *subnet, six bool) string {
 
 // Changes returns the differences between observed and desired state.
 func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]services.Change[*observed], error) {
-	list := r.removeBasic(o)
+	list := r.removeBasic(q, o)
 	for i := range d.Fronts {
-		if c, ok := r.addressChange(d.Fronts[i].address); ok {
+		if c, ok := r.addressChange(q, d.Fronts[i].address); ok {
 			list = append(list, c)
 		}
 	}
-	if len(list) > 0 { // the frontends need the addresses
-		list[len(list)-1].Replan = true
-		next, due, err := r.loadBalancerChange(o, d)
-		if due {
-			list = append(list, services.Change[*observed]{Planned: next.Planned, Compare: next.Compare})
-		}
-		return list, err
+	if len(list) > 0 {
+		return list, nil // the frontends need the addresses
 	}
 	list = append(r.unlink(q, o, d), r.removals(q, o, d, true)...)
 	if c, ok, err := r.loadBalancerChange(o, d); err != nil || ok {
@@ -392,6 +387,9 @@ func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change
 				return nil, format(draft)
 			}
 			return withoutAdded(format(lb)), withoutAdded(format(draft))
+		},
+		Expect: func(o *observed) *observed {
+			return o.expectLoadBalancer(d.Base, lb, draft.expect(r.config.loadBalancerID(d.LB)))
 		},
 		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
 			err := r.resources.submit(ctx, r.loadBalancerDocument(d, o.mark), editOf(e))

@@ -11,12 +11,12 @@ var plannedWrites = []conformance.PlannedWrites{
 		Beside: []conformance.Beside{
 			{Write: "PUT Microsoft.Compute/virtualMachineScaleSets/{name}", Of: "aks-pool1-vmss", Most: 2},
 			{Write: "PUT Microsoft.Compute/virtualMachineScaleSets/virtualMachines/{name}", Of: "worker", Most: 4},
-			{Write: "PUT Microsoft.Network/networkSecurityGroups/{name}", Of: "k8s-nsg", Most: 1},
-			{Write: "PUT Microsoft.Network/privateLinkServices/{name}", Of: "shop", Most: 1},
-			{Write: "DELETE Microsoft.Network/loadBalancers/{name}", Of: "kubernetes", Most: 1},
-			{Write: "DELETE Microsoft.Network/publicIPAddresses/{name}", Of: "kubernetes-aUID(web)", Most: 1},
 		},
-		Because: "plan ends at the load balancer: its members, the security rules, what is left behind and a link follow from what Azure answers",
+		Because: "which members are written follows from the documents of machines and scale sets, which plan does not read",
+	},
+	{
+		Change:  `change load balancer (\S+) \(members`,
+		Because: "these are writes of machines and scale sets, and none of the load balancer",
 	},
 	{
 		Change: `change load balancer (\S+)`,
@@ -24,11 +24,12 @@ var plannedWrites = []conformance.PlannedWrites{
 		Beside: []conformance.Beside{
 			{Write: "PUT Microsoft.Compute/virtualMachineScaleSets/{name}", Of: "aks-pool1-vmss", Most: 1},
 			{Write: "PUT Microsoft.Compute/virtualMachineScaleSets/virtualMachines/{name}", Of: "worker", Most: 2},
-			{Write: "PUT Microsoft.Network/networkSecurityGroups/{name}", Of: "k8s-nsg", Most: 1},
-			{Write: "DELETE Microsoft.Network/publicIPAddresses/{name}", Of: "kubernetes-aUID(web)", Most: 1},
 		},
-		Because: "plan ends at the load balancer: its members, the security rules and what is left behind follow from what Azure answers",
+		Because: "which members are written follows from the documents of machines and scale sets, which plan does not read",
 	},
+	{Change: `delete load balancer (\S+)`, Writes: []string{"DELETE Microsoft.Network/loadBalancers/{name}"}},
+	{Change: `delete public IP address (\S+)`, Writes: []string{"DELETE Microsoft.Network/publicIPAddresses/{name}"}},
+	{Change: `create private link service (\S+)`, Writes: []string{"PUT Microsoft.Network/privateLinkServices/{name}"}},
 	{Change: `change network security group (\S+)`, Writes: []string{"PUT Microsoft.Network/networkSecurityGroups/{name}"}},
 	{Change: `change private link service (\S+)`, Writes: []string{"PUT Microsoft.Network/privateLinkServices/{name}"}},
 }

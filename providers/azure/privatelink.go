@@ -119,8 +119,8 @@ type link struct {
 	// found is the existing document, or nil; fresh is the one to create if there is none.
 	found, fresh *privateLink
 	edit         func(*privateLink) error
-	// policies is set where the subnet does not let private link services in yet.
-	policies bool
+	// closed is the subnet where it does not let private link services in yet.
+	closed *subnet
 }
 
 // managedLink reports whether a private link service is one of this cluster's.
@@ -220,6 +220,7 @@ func (r *reconciler) unlink(q services.Request, o *observed, d *spec) (list []se
 		list = append(list, services.Change[*observed]{
 			Planned: contract.Planned{Action: contract.PlanDelete, Object: "private link service " + l.Name}, Replan: true,
 			Compare: func() (before, after any) { return format(l), nil },
+			Expect:  func(o *observed) *observed { return o.expectWithoutLink(baseName(q.Service), l) },
 			Make: r.thenObserve(func(ctx context.Context, _ *services.Request, _ *observed) error {
 				return r.resources.removeLink(ctx, l)
 			}),
@@ -254,8 +255,10 @@ func (r *reconciler) wantLink(ctx context.Context, q services.Request, s *settin
 	if !asks && len(o.droppedFronts(r.config, d.Base, d)) == 0 {
 		return nil
 	}
-	if err := r.observeLinks(ctx, q.Service, o, asks); err != nil {
-		return err
+	if !o.linksRead {
+		if err := r.observeLinks(ctx, q.Service, o, asks); err != nil {
+			return err
+		}
 	}
 	for _, id := range o.droppedFronts(r.config, d.Base, d) {
 		same := func(f front) bool { return strings.EqualFold(f.name, nameOf(id)) }
@@ -404,7 +407,18 @@ func (r *observer) checkLinkSubnet(ctx context.Context, q services.Request, l *l
 		return fmt.Errorf("the private link service of Service %s: there is no subnet %s in network %s: correct annotation %s", serviceName(q.Service),
 			nameOf(l.subnet), r.config.Network, annotationLinkSubnet)
 	}
-	l.policies = !in.allowsLinks()
+	if !in.allowsLinks() {
+		l.closed = in
+	}
+	return nil
+}
+
+// allowLinks lets private link services into a subnet; nil is one that does not exist.
+func (s *subnet) allowLinks() error {
+	if s == nil || s.allowsLinks() {
+		return errKeep
+	}
+	s.Properties.LinkPolicies = "Disabled"
 	return nil
 }
 
@@ -417,19 +431,17 @@ func (r *reconciler) linkChanges(d *spec) (list []services.Change[*observed]) {
 	if l == nil {
 		return nil
 	}
-	if l.policies {
+	if l.closed != nil {
 		list = append(list, services.Change[*observed]{
 			Planned: contract.Planned{Action: contract.PlanChange, Object: "subnet " + nameOf(l.subnet), Detail: "network policies of private link services: off"},
+			Compare: func() (before, after any) {
+				draft := clone(l.closed)
+				_ = draft.allowLinks()
+				return format(l.closed), format(draft)
+			},
 			Make: func(ctx context.Context, _ *services.Request, o *observed) (*observed, error) {
 				target := document{id: l.subnet, what: "subnet " + nameOf(l.subnet)}
-				err := r.resources.submit(ctx, target, editOf(func(s *subnet) error {
-					if s == nil || s.allowsLinks() {
-						return errKeep
-					}
-					s.Properties.LinkPolicies = "Disabled"
-					return nil
-				}))
-				return o, err
+				return o, r.resources.submit(ctx, target, editOf((*subnet).allowLinks))
 			},
 		})
 	}

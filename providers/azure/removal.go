@@ -2,6 +2,7 @@ package azure
 
 import (
 	"context"
+	"errors"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
@@ -11,17 +12,22 @@ import (
 func (r *reconciler) removal(q services.Request, lb *loadBalancer, a otherParts) services.Change[*observed] {
 	name := lb.Name
 	base := baseName(q.Service)
+	draft := clone(lb)
+	action, err := contract.PlanChange, r.withoutService(name, base, a)(draft)
+	if errors.Is(err, errRemove) {
+		action, draft = contract.PlanDelete, nil
+	}
 	return services.Change[*observed]{
-		Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + name, Detail: "without the Service"},
+		Planned: contract.Planned{Action: action, Object: "load balancer " + name, Detail: "without the Service"},
 		Compare: func() (before, after any) {
-			draft := clone(lb)
-			if _, err := applyService(draft, base, nil, r.config, a); err != nil || isEmpty(draft) {
+			if draft == nil {
 				return format(lb), nil
 			}
 			return withoutAdded(format(lb)), withoutAdded(format(draft))
 		},
+		Expect: func(o *observed) *observed { return o.expectLoadBalancer(base, lb, draft) },
 		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
-			return r.resources.submit(ctx, r.withoutTarget(lb), r.withoutService(name, base, a))
+			return r.resources.submit(ctx, r.withoutTarget(lb), editOf(r.withoutService(name, base, a)))
 		}),
 	}
 }
@@ -34,8 +40,8 @@ func (r *reconciler) withoutTarget(lb *loadBalancer) document {
 }
 
 // withoutService takes a Service out of a load balancer, which goes with the last one unless others fill its pools.
-func (r *reconciler) withoutService(name, base string, a otherParts) edit {
-	return editOf(func(lb *loadBalancer) error {
+func (r *reconciler) withoutService(name, base string, a otherParts) func(*loadBalancer) error {
+	return func(lb *loadBalancer) error {
 		if lb == nil {
 			return errKeep
 		}
@@ -49,5 +55,5 @@ func (r *reconciler) withoutService(name, base string, a otherParts) edit {
 			return errKeep
 		}
 		return nil
-	})
+	}
 }

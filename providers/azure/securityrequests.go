@@ -40,8 +40,8 @@ type groupEdit func(group *securityGroup, now clusterState) error
 
 // groupChange writes the security group.
 func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*observed], due bool, err error) {
-	planned := clusterState{o.known, o.lbs}
-	if err = e(clone(o.group), planned); errors.Is(err, errKeep) {
+	draft := clone(o.group)
+	if err = e(draft, clusterState{o.known, o.lbs}); errors.Is(err, errKeep) {
 		return c, false, nil
 	} else if err != nil {
 		return c, false, err
@@ -49,9 +49,12 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*o
 	return services.Change[*observed]{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "network security group " + r.config.SecurityGroup, Detail: "rules for the Service"},
 		Compare: func() (before, after any) {
-			draft := clone(o.group)
-			_ = e(draft, planned) // it was tried
 			return withoutAdded(format(o.group)), withoutAdded(format(draft))
+		},
+		Expect: func(o *observed) *observed {
+			now := *o
+			now.group, now.group.Properties.State = clone(draft), ""
+			return &now
 		},
 		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
 			target := document{id: r.config.groupID(), what: "network security group " + r.config.SecurityGroup}

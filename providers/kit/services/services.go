@@ -157,6 +157,9 @@ type Change[O any] struct {
 	Make func(ctx context.Context, r *Request, observed O) (O, error)
 	// Replan is set if later changes depend on the result of this one: everything after it is computed again.
 	Replan bool
+	// Expect returns the state that Make should leave. Only plan calls it, of a narrowing or where Replan is set, and computes from it what
+	// follows, as reconciliation does from the real state. Without it plan shows what the list has.
+	Expect func(observed O) O
 	// Creates is set if this creates the load balancer, or a part of it: see Creations.
 	Creates bool
 	// Compare returns the object before and after, for Fields; only plan calls it. nil before means that it is created, and nil after that
@@ -367,55 +370,6 @@ func (l *LoadBalancer[O, D]) EnsureLoadBalancerDeleted(ctx context.Context, clus
 	return err
 }
 
-// PlanLoadBalancer implements contract.Planner.
-func (l *LoadBalancer[O, D]) PlanLoadBalancer(
-	ctx context.Context, cluster string, service *v1.Service, list []*v1.Node,
-) (contract.Plan, error) {
-	r := Request{Purpose: Plan, Cluster: cluster, Service: service, Nodes: list}
-	findings := &report{service: service, words: portable.Words(ctx)}
-	plan, err := l.plan(ctx, r, findings)
-	plan.Findings = findings.planned()
-	return plan, err
-}
-
-func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *report) (plan contract.Plan, err error) {
-	begin, refusal := l.look(ctx, &r, findings)
-	var narrowing, changes []Change[O]
-	var failed error
-	if narrower, narrows := l.Reconciler.(Narrower[O]); narrows && begin.known {
-		narrowing, failed = narrower.Narrowing(ctx, r, begin.observed)
-	}
-	if refusal == nil {
-		refusal = l.identify(ctx, &r, findings, begin.observed)
-	}
-	if refusal != nil {
-		plan.Changes = planned(narrowing)
-		return plan, joinErrors(failed, refusal)
-	}
-	desired, found, err := l.Reconciler.Desire(ctx, r, begin.observed)
-	findings.add(found)
-	if err == nil {
-		l.tellFixed(ctx, r, findings, begin.observed, desired)
-		changes, err = l.Reconciler.Changes(r, begin.observed, desired)
-	}
-	plan.Changes = narrowedFirst(planned(narrowing), planned(changes))
-	return plan, joinErrors(failed, err)
-}
-
-// planned converts changes for plan.
-func planned[O any](changes []Change[O]) (list []contract.Planned) {
-	for _, c := range changes {
-		if c.Wait {
-			continue
-		}
-		if c.Compare != nil {
-			c.Fields = Fields(c.Compare())
-		}
-		list = append(list, c.Planned)
-	}
-	return list
-}
-
 // Begin records that work on Services has begun, if another LoadBalancer starts with it.
 func (l *LoadBalancer[O, D]) Begin() { l.creations.begin() }
 
@@ -515,7 +469,12 @@ func (l *LoadBalancer[O, D]) converge(
 			look, worked = true, false
 		}
 	}
-	return observed, fmt.Errorf("%s: the changes of %s have no end: each look finds more to change", l.Name(r.Cluster, r.Service), r.Purpose)
+	return observed, l.endless(*r)
+}
+
+// endless is the error of changes that have no effect.
+func (l *LoadBalancer[O, D]) endless(r Request) error {
+	return fmt.Errorf("%s: the changes of %s have no end: each look finds more to change", l.Name(r.Cluster, r.Service), r.Purpose)
 }
 
 // changeOnce makes the changes once the Service has the turn and the cloud's own work has ended.

@@ -76,7 +76,9 @@ func (s *shelf) Desire(_ context.Context, r Request, _ []string) ([]string, []Fi
 
 func (s *shelf) Changes(_ Request, observed, desired []string) ([]Change[[]string], error) {
 	if observed == nil {
-		return []Change[[]string]{s.change(contract.PlanCreate, "load balancer", true, func() { s.stored = []string{} })}, nil
+		c := s.change(contract.PlanCreate, "load balancer", true, func() { s.stored = []string{} })
+		c.Expect = func([]string) []string { return []string{} }
+		return []Change[[]string]{c}, nil
 	}
 	var list []Change[[]string]
 	for _, w := range desired {
@@ -271,6 +273,12 @@ func TestPlan(t *testing.T) {
 	}, plan)
 	assert.Equal(t, []string{"observe plan"}, s.calls)
 	assert.Empty(t, drain(events))
+
+	s.stored = nil
+	plan, err = l.PlanLoadBalancer(t.Context(), "kubernetes", service, nil)
+	require.NoError(t, err)
+	assert.Equal(t, []contract.Planned{{Action: "create", Object: "load balancer"}, {Action: "create", Object: "a"}}, plan.Changes,
+		"what follows a change is computed from what it should leave")
 
 	s.fail = "desire"
 	plan, err = l.PlanLoadBalancer(t.Context(), "kubernetes", service, nil)
