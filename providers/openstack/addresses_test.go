@@ -210,7 +210,7 @@ func TestClasses(t *testing.T) {
 		assert.Contains(t, strings.Join(w.Events(), "\n"), `"edge with `+other+`" has no effect, it stays "edge with `+edge+`"`, "the operator changed the class")
 		w.file = before
 		w.restart()
-		assert.Equal(t, firstSubnet, valueOf(w.sim.Pools()[0].BackendMembers()[0].SubnetID))
+		assert.Equal(t, firstSubnet, deref(w.sim.Pools()[0].BackendMembers()[0].SubnetID))
 
 		internal := rename(web(map[string]string{annotationClass: "edge", annotationSubnetID: other, annotationInternal: textTrue}), "internal")
 		w.Apply(internal)

@@ -261,18 +261,18 @@ func parseSettings(service *v1.Service, c Config, provider string) (s settings, 
 			problems = append(problems, unknownClass(s.ClassName, c.Classes))
 		}
 	}
-	problems = append(problems, s.contradictions(service.Annotations, c.LoadBalancer, provider)...)
+	problems = append(problems, s.problemsTogether(service.Annotations, c.LoadBalancer, provider)...)
 	s.sources, err = sources.ForService(service, annotationSourceRanges)
 	problems = append(problems, schema.Problems(err)...)
 	fieldWarnings, err := serviceFields.Judge(service, nil)
 	problems = append(problems, schema.Problems(err)...)
-	warnings = errors.Join(warnings, fieldWarnings, s.warnUnmonitored(service.Annotations))
+	warnings = errors.Join(warnings, fieldWarnings, s.warnOfMissingMonitor(service.Annotations))
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return s, warnings, errors.Join(problems...)
 }
 
-// warnUnmonitored warns of settings of health monitors where there are none.
-func (s *settings) warnUnmonitored(given map[string]string) (warnings error) {
+// warnOfMissingMonitor warns of settings of health monitors where there are none.
+func (s *settings) warnOfMissingMonitor(given map[string]string) (warnings error) {
 	for _, key := range []string{annotationMonitorDelay, annotationMonitorTimeout, annotationMonitorRetries, annotationMonitorRetriesDown} {
 		if given[key] != "" && !s.monitor {
 			reason := "has no effect without health monitors; set " + annotationMonitor + " or the option create-monitor to true"
@@ -326,8 +326,8 @@ func unknownClass(name string, classes map[string]class) error {
 	return &schema.Problem{Place: "annotation " + annotationClass, Value: name, Reason: reason}
 }
 
-// contradictions returns problems with combinations of settings.
-func (s *settings) contradictions(given map[string]string, o loadBalancerConfig, provider string) []error {
+// problemsTogether returns problems with combinations of settings.
+func (s *settings) problemsTogether(given map[string]string, o loadBalancerConfig, provider string) []error {
 	var problems []error
 	refuse := func(key, value, reason string) {
 		problems = append(problems, &schema.Problem{Place: "annotation " + key, Value: value, Reason: reason})
@@ -391,21 +391,21 @@ func problemsAbout(err error, keys ...string) error {
 // unsupportedSettings reports settings that this Octavia or its provider does not support.
 func unsupportedSettings(service *v1.Service, s settings, f features, c loadBalancerConfig) (findings []services.Finding) {
 	if !s.sources.Everybody() && !f.hasACL() && (!f.isOVN() || !c.ManageSecurityGroups) {
-		findings = append(findings, rangesIgnored(f.provider))
+		findings = append(findings, rangesIgnoredFinding(f.provider))
 	}
 	if s.Zone != "" && !f.hasZones() {
 		findings = append(findings, services.Warning(eventZoneIgnored,
 			"the availability zone %q has no effect: this Octavia with provider %s knows none", s.Zone, f.provider))
 	}
-	return append(findings, s.withoutMonitor(service)...)
+	return append(findings, s.missingMonitorFindings(service)...)
 }
 
-func rangesIgnored(provider string) services.Finding {
+func rangesIgnoredFinding(provider string) services.Finding {
 	return services.Warning(eventRangesIgnored, "the source ranges of the Service have no effect: this Octavia with provider %s cannot restrict who comes in", provider)
 }
 
-// withoutMonitor reports that connections get lost because no health is checked.
-func (s settings) withoutMonitor(service *v1.Service) (findings []services.Finding) {
+// missingMonitorFindings reports that connections get lost because no health is checked.
+func (s settings) missingMonitorFindings(service *v1.Service) (findings []services.Finding) {
 	if service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && !s.monitor {
 		findings = append(findings, services.Warning(eventNoMonitor, "with externalTrafficPolicy Local and without health monitors, "+
 			"connections to nodes that run no pod of the Service are lost; set %s or the option create-monitor to true", annotationMonitor))
@@ -413,8 +413,8 @@ func (s settings) withoutMonitor(service *v1.Service) (findings []services.Findi
 	return findings
 }
 
-// singleStack reports a load balancer with only one of two families.
-func singleStack(family v1.IPFamily) services.Finding {
+// singleStackFinding reports a load balancer with only one of two families.
+func singleStackFinding(family v1.IPFamily) services.Finding {
 	return services.Warning(eventSingleStack, "spec.ipFamilies: the load balancer has an address of %s alone: a second one is made with it, and "+
 		"needs version 2.26 of Octavia's API, a provider that knows it, and a subnet of the other family on the same network", family)
 }

@@ -26,8 +26,7 @@ type backend struct {
 	serverID string
 }
 
-// backends returns the nodes selected as members, sorted by name. Nodes without an address are skipped. A failed read is an error, so that
-// it never removes a member.
+// backends returns the nodes selected as members, sorted by name. Nodes without an address are skipped; a failed read removes no member.
 func (i *instances) backends(ctx context.Context, service *v1.Service, nodes []*v1.Node, s settings) ([]backend, error) {
 	var list []backend
 	for _, n := range nodes {
@@ -83,22 +82,22 @@ func (i *instances) chooseAddressOn(ctx context.Context, node *v1.Node, family v
 	if err != nil {
 		return "", fmt.Errorf("finding the address of node %s: %w", node.Name, cloudapi.NotAbsence(err))
 	}
-	there := ""
+	onSubnet := ""
 	for _, p := range ports {
 		for _, f := range p.FixedIPs {
 			if f.SubnetID == subnetID && f.Address == chosen {
 				return chosen, nil
 			}
-			if f.SubnetID == subnetID && there == "" && (family == "" || isIPv6(f.Address) == (family == v1.IPv6Protocol)) {
-				there = f.Address
+			if f.SubnetID == subnetID && onSubnet == "" && (family == "" || isIPv6(f.Address) == (family == v1.IPv6Protocol)) {
+				onSubnet = f.Address
 			}
 		}
 	}
-	return cmp.Or(there, chosen), nil
+	return cmp.Or(onSubnet, chosen), nil
 }
 
-// chooseAddress chooses an address of the Node's status. It counts only if the server has it, because a kubelet can report any address. If
-// the Node reports none yet, the server's addresses are used.
+// chooseAddress returns the address that the Node reports, if the server has it: a kubelet can report any. If the Node reports none yet, an
+// address of the server is used.
 func (i *instances) chooseAddress(ctx context.Context, node *v1.Node, family v1.IPFamily) (string, error) {
 	reported := nodeAddressFor(node.Status.Addresses, family)
 	id, err := i.config.parseProviderID(node.Spec.ProviderID)

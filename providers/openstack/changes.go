@@ -39,14 +39,14 @@ type planner func(*loadBalancer, *details) []step
 // blockingFailure is a failure that blocks only the changes that depend on it.
 type blockingFailure struct {
 	what string
-	// holds lists the ports and servers that depend on the failed change.
-	holds []string
-	err   error
+	// dependants lists the ports and servers that depend on the failed change.
+	dependants []string
+	err        error
 }
 
 // isBlocked reports whether something has failed in this run, or depends on a failure.
 func (o observed) isBlocked(what string) bool {
-	return slices.ContainsFunc(o.failures, func(s blockingFailure) bool { return s.what == what || slices.Contains(s.holds, what) })
+	return slices.ContainsFunc(o.failures, func(s blockingFailure) bool { return s.what == what || slices.Contains(s.dependants, what) })
 }
 
 // maxFailures bounds the failures of one run. More of them have a common cause.
@@ -170,8 +170,8 @@ func (w *writer) makeStep(ctx context.Context, req *services.Request, o observed
 		}
 		o.parts, o.settled, o.changed = nil, false, true
 		return o, nil
-	case st.beside && errors.Is(err, cloudapi.ErrQuota):
-		o.crowded = true
+	case st.forReplacement && errors.Is(err, cloudapi.ErrQuota):
+		o.poolQuotaUsedUp = true
 		return o, nil
 	case err != nil && st.port != "" && !cloudapi.Retryable(err):
 		return o.withFailure(st.port, nil, err)
@@ -186,8 +186,8 @@ func (w *writer) makeStep(ctx context.Context, req *services.Request, o observed
 	return o, nil
 }
 
-// applySteps carries out the steps on a load balancer that the Service leaves, and plans again after each. At the end it checks once for
-// changes by others. It returns the load balancer, or nil if it is gone.
+// applySteps carries out the steps on a load balancer that the Service leaves, and plans again after each. It returns the load balancer, or
+// nil if it is gone.
 func (w *writer) applySteps(ctx context.Context, req *services.Request, lb *loadBalancer, next planner) (*loadBalancer, error) {
 	var busy error
 	for range maxRounds {
@@ -264,7 +264,7 @@ func (w *writer) apply(
 }
 
 // callStep makes the call of a step and returns the ID of a created object. A failed call may have taken effect, so everything is read
-// again. After a conflict it waits until Octavia is idle, and the step is planned again.
+// again; after a conflict it also waits until Octavia is idle.
 func (w *writer) callStep(ctx context.Context, lb *loadBalancer, st step) (made string, err error) {
 	made, err = w.api.do(ctx, st)
 	if err == nil || cloudapi.NotSent(err) {
@@ -285,7 +285,7 @@ func (w *writer) callStep(ctx context.Context, lb *loadBalancer, st step) (made 
 // read once at the end.
 func (d *details) expectedAfter(st step, made string, lists *inventory.Lists[memberRow]) *details {
 	after := d.clone()
-	after.asOf = ours
+	after.asOf = asOfOwnChange
 	switch st.kind {
 	case deletePool:
 		after.dropPool(st.id)
@@ -352,8 +352,8 @@ func (r listenerRequest) asListener(id string) listener {
 	return listener{
 		ID: id, Name: r.Name, Protocol: r.Protocol, Port: r.Port, ConnectionLimit: r.ConnectionLimit,
 		TLSContainerRef: r.TLSContainerRef, InsertHeaders: r.InsertHeaders,
-		AllowedCIDRs: r.AllowedCIDRs, ClientData: valueOf(r.ClientData), MemberConnect: valueOf(r.MemberConnect),
-		MemberData: valueOf(r.MemberData), TCPInspect: valueOf(r.TCPInspect), Tags: r.Tags,
+		AllowedCIDRs: r.AllowedCIDRs, ClientData: deref(r.ClientData), MemberConnect: deref(r.MemberConnect),
+		MemberData: deref(r.MemberData), TCPInspect: deref(r.TCPInspect), Tags: r.Tags,
 	}
 }
 
@@ -371,7 +371,7 @@ func (l *listener) change(u listenerUpdate) {
 	setGiven(&l.DefaultPoolID, u.DefaultPoolID)
 }
 
-func valueOf[T any](p *T) (v T) {
+func deref[T any](p *T) (v T) {
 	setGiven(&v, p)
 	return v
 }
@@ -405,7 +405,7 @@ func (p *pool) change(st step, made string, lists *inventory.Lists[memberRow]) {
 			p.members = p.members.withMember(m.asMember(made), lists)
 		}
 	case st.kind == setMembers:
-		p.members = afterBatch(p.members, st.members, lists)
+		p.members = membersAfterBatch(p.members, st.members, lists)
 	case st.kind == updatePool:
 		if u, ok := st.body.(map[string]any); ok {
 			p.update(u)
@@ -413,8 +413,8 @@ func (p *pool) change(st step, made string, lists *inventory.Lists[memberRow]) {
 	}
 }
 
-// afterBatch returns the members after a batch update. Octavia does not return the IDs of new ones.
-func afterBatch(before memberSet, list []memberRequest, lists *inventory.Lists[memberRow]) memberSet {
+// membersAfterBatch returns the members after a batch update. Octavia does not return the IDs of new ones.
+func membersAfterBatch(before memberSet, list []memberRequest, lists *inventory.Lists[memberRow]) memberSet {
 	ids := map[memberKey]string{}
 	for _, m := range slices.Backward(before.list()) {
 		ids[memberKey{address: m.Address, port: m.Port}] = m.ID
@@ -424,7 +424,7 @@ func afterBatch(before memberSet, list []memberRequest, lists *inventory.Lists[m
 		after[i] = m.asMember(ids[memberKey{address: m.Address, port: m.Port}])
 	}
 	set := memberSetOf(after, lists)
-	set.lost = set.lost || before.lost
+	set.idsDropped = set.idsDropped || before.idsDropped
 	return set
 }
 

@@ -44,14 +44,14 @@ const (
 	pageSize = 1000
 )
 
-// kind is a service type of the catalog.
-type kind string
+// serviceType is a service type of the catalog.
+type serviceType string
 
 const (
-	compute       kind = "compute"
-	network       kind = "network"
-	loadBalancing kind = "load-balancer"
-	keyManager    kind = "key-manager"
+	compute       serviceType = "compute"
+	network       serviceType = "network"
+	loadBalancing serviceType = "load-balancer"
+	keyManager    serviceType = "key-manager"
 )
 
 // api calls OpenStack's APIs and maps their errors to cloudapi's classes.
@@ -59,27 +59,27 @@ type api struct {
 	http     *cloudapi.Client
 	versions *versionLists
 	// auth returns the current credentials, because the files may have changed.
-	auth         func() (gophercloud.AuthOptions, error)
+	auth         func() gophercloud.AuthOptions
 	availability gophercloud.Availability
 	region       string
 	userAgents   []string
 	// insecure is set where the operator allows endpoints without TLS.
 	insecure bool
 
-	mu       sync.Mutex
-	provider *gophercloud.ProviderClient
-	services map[kind]*gophercloud.ServiceClient
-	login    *loginFlight
-	failed   time.Time
-	failure  error
+	mu            sync.Mutex
+	provider      *gophercloud.ProviderClient
+	services      map[serviceType]*gophercloud.ServiceClient
+	login         *loginFlight
+	loginFailedAt time.Time
+	loginError    error
 	// expires is the end of the token, or zero if unknown. project is the token's project, or "".
 	expires time.Time
 	project string
 	// noMicroversion is set if Nova is too old to embed flavors.
 	noMicroversion bool
 
-	// once prevents concurrent reads of values that are read only once, and guards minor and extensions.
-	once keylock.Locks
+	// firstReads prevents concurrent reads of values that are read only once, and guards minor and extensions.
+	firstReads keylock.Locks
 	// minor is the minor version of Octavia's API; nil if not yet read. extensions are Neutron's.
 	minor      *int
 	extensions map[string]bool
@@ -97,10 +97,11 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 		return nil, err
 	}
 	registerMetrics()
-	versions := &versionLists{base: endpointGuard{transport, in.AllowInsecureEndpoints}, kept: map[string][]byte{}}
+	versions := &versionLists{base: endpointGuard{transport, in.AllowInsecureEndpoints}, documents: map[string][]byte{}}
 	a := &api{
 		versions:     versions,
-		availability: gophercloud.Availability(c.Global.EndpointType), region: c.Global.Region, services: map[kind]*gophercloud.ServiceClient{},
+		availability: gophercloud.Availability(c.Global.EndpointType), region: c.Global.Region,
+		services:   map[serviceType]*gophercloud.ServiceClient{},
 		userAgents: append(slices.Clone(c.UserAgents), "anyccm/"+in.Version), insecure: in.AllowInsecureEndpoints,
 		http: cloudapi.NewClient(cloudapi.Config{
 			Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, Timeout: c.RequestTimeout,
@@ -108,9 +109,9 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 		}),
 	}
 	first := authOptions(c)
-	a.auth = func() (gophercloud.AuthOptions, error) { return first, nil }
+	a.auth = func() gophercloud.AuthOptions { return first }
 	if in.FilePath != "" {
-		a.auth = func() (gophercloud.AuthOptions, error) { return reloadCredentials(in, first), nil }
+		a.auth = func() gophercloud.AuthOptions { return reloadCredentials(in, first) }
 	}
 	return a, nil
 }
@@ -265,7 +266,7 @@ func operation(r *http.Request) string {
 	switch {
 	case root < 0:
 		return r.Method + " /" // the root of a service, which lists its versions
-	case root < 0 || !slices.Contains(templates, strings.Join(segments[root:], "/")):
+	case !slices.Contains(templates, strings.Join(segments[root:], "/")):
 		return r.Method + " " + cloudapi.OtherOperation
 	}
 	return r.Method + " " + strings.Join(segments, "/")
@@ -285,9 +286,9 @@ func (a *api) connect(ctx context.Context) (*gophercloud.ProviderClient, error) 
 		}
 		return provider, nil
 	}
-	if a.failure != nil && time.Since(a.failed) < loginPause {
+	if a.loginError != nil && time.Since(a.loginFailedAt) < loginPause {
 		defer a.mu.Unlock()
-		return nil, a.failure
+		return nil, a.loginError
 	}
 	f := a.login
 	if f == nil {
@@ -316,9 +317,9 @@ func (a *api) logIn(ctx context.Context, f *loginFlight) {
 	provider, err := a.authenticate(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.login, a.failure = nil, nil
+	a.login, a.loginError = nil, nil
 	if err != nil {
-		f.err, a.failure, a.failed = err, err, time.Now()
+		f.err, a.loginError, a.loginFailedAt = err, err, time.Now()
 	} else {
 		provider.ReauthFunc = a.logInAgain
 		a.provider = provider
@@ -360,10 +361,7 @@ func describeToken(p *gophercloud.ProviderClient) (expires time.Time, project st
 
 func (a *api) authenticate(ctx context.Context) (provider *gophercloud.ProviderClient, err error) {
 	defer rescue.Into(&err, "logging in to Keystone")
-	o, err := a.auth()
-	if err != nil {
-		return nil, err
-	}
+	o := a.auth()
 	provider, err = openstack.NewClient(o.IdentityEndpoint)
 	if err != nil {
 		return nil, fmt.Errorf("reading auth-url: %w", err)
@@ -377,27 +375,27 @@ func (a *api) authenticate(ctx context.Context) (provider *gophercloud.ProviderC
 }
 
 // service returns the client of a service. Its endpoint is looked up once.
-func (a *api) service(ctx context.Context, of kind) (*gophercloud.ServiceClient, error) {
+func (a *api) service(ctx context.Context, wanted serviceType) (*gophercloud.ServiceClient, error) {
 	provider, err := a.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := a.once.Lock(ctx, string(of))
+	unlock, err := a.firstReads.Lock(ctx, string(wanted))
 	if err != nil {
-		return nil, fmt.Errorf("waiting for the endpoint of the service %s: %w", of, err)
+		return nil, fmt.Errorf("waiting for the endpoint of the service %s: %w", wanted, err)
 	}
 	defer unlock()
 	a.mu.Lock()
-	client := a.services[of]
+	client := a.services[wanted]
 	a.mu.Unlock()
 	if client != nil {
 		return client, nil
 	}
-	construct := map[kind]func(*gophercloud.ProviderClient, gophercloud.EndpointOpts) (*gophercloud.ServiceClient, error){
+	construct := map[serviceType]func(*gophercloud.ProviderClient, gophercloud.EndpointOpts) (*gophercloud.ServiceClient, error){
 		compute: openstack.NewComputeV2, network: openstack.NewNetworkV2, loadBalancing: openstack.NewLoadBalancerV2,
 		keyManager: openstack.NewKeyManagerV1,
-	}[of]
-	client, err = call(ctx, fmt.Sprintf("finding the endpoint of the service %s", of), func(context.Context) (*gophercloud.ServiceClient, error) {
+	}[wanted]
+	client, err = call(ctx, fmt.Sprintf("finding the endpoint of the service %s", wanted), func(context.Context) (*gophercloud.ServiceClient, error) {
 		return construct(provider, gophercloud.EndpointOpts{Region: a.region, Availability: a.availability})
 	})
 	if err != nil {
@@ -405,10 +403,10 @@ func (a *api) service(ctx context.Context, of kind) (*gophercloud.ServiceClient,
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if of == compute && !a.noMicroversion {
+	if wanted == compute && !a.noMicroversion {
 		client.Microversion = embeddedFlavors
 	}
-	a.services[of] = client
+	a.services[wanted] = client
 	return client, nil
 }
 
@@ -424,8 +422,10 @@ func call[T any](ctx context.Context, doing string, make func(context.Context) (
 var errWrongAnswer = errors.New("the answer does not hold what was asked for")
 
 // request sends a request and decodes the object under key, if any.
-func request[T any](ctx context.Context, a *api, of kind, doing, method, at string, body any, key string, accepted ...int) (*T, error) {
-	client, err := a.service(ctx, of)
+func request[T any](
+	ctx context.Context, a *api, service serviceType, doing, method, resource string, body any, key string, accepted ...int,
+) (*T, error) {
+	client, err := a.service(ctx, service)
 	if err != nil {
 		return nil, err
 	}
@@ -438,7 +438,7 @@ func request[T any](ctx context.Context, a *api, of kind, doing, method, at stri
 		if r, ok := ctx.Value(revisionKey{}).(int); ok && r > 0 { // revisions need an extension of Neutron
 			o.MoreHeaders = map[string]string{"If-Match": fmt.Sprintf("revision_number=%d", r)}
 		}
-		if err := fetch(ctx, client, method, client.ServiceURL(at), o); err != nil || key == "" {
+		if err := fetch(ctx, client, method, client.ServiceURL(resource), o); err != nil || key == "" {
 			return nil, err
 		}
 		v := new(T)
@@ -470,9 +470,10 @@ func ifRevision(ctx context.Context, revision int) context.Context {
 
 // requestObject is request for an answer with an object, which isIt has to accept.
 func requestObject[T any](
-	ctx context.Context, a *api, of kind, doing, method, at string, body any, key string, isIt func(*T) bool, accepted ...int,
+	ctx context.Context, a *api, service serviceType, doing, method, resource string, body any, key string, isIt func(*T) bool,
+	accepted ...int,
 ) (*T, error) {
-	v, err := request[T](ctx, a, of, doing, method, at, body, key, accepted...)
+	v, err := request[T](ctx, a, service, doing, method, resource, body, key, accepted...)
 	if err == nil && !isIt(v) {
 		return nil, &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
 	}
@@ -480,29 +481,31 @@ func requestObject[T any](
 }
 
 // get reads one object and checks its identity.
-func get[T any](ctx context.Context, a *api, of kind, doing, at, key string, isIt func(*T) bool) (*T, error) {
-	return requestObject(ctx, a, of, doing, http.MethodGet, at, nil, key, isIt, http.StatusOK)
+func get[T any](ctx context.Context, a *api, service serviceType, doing, resource, key string, isIt func(*T) bool) (*T, error) {
+	return requestObject(ctx, a, service, doing, http.MethodGet, resource, nil, key, isIt, http.StatusOK)
 }
 
 // neutron writes an object of Neutron, with the same key in request and response.
-func neutron[T any](ctx context.Context, a *api, doing, method, at, key string, body any, isIt func(*T) bool) (*T, error) {
+func neutron[T any](ctx context.Context, a *api, doing, method, resource, key string, body any, isIt func(*T) bool) (*T, error) {
 	accepted := http.StatusOK
 	if method == http.MethodPost {
 		accepted = http.StatusCreated
 	}
-	return requestObject(ctx, a, network, doing, method, at, map[string]any{key: body}, key, isIt, accepted)
+	return requestObject(ctx, a, network, doing, method, resource, map[string]any{key: body}, key, isIt, accepted)
 }
 
 // sourceOf returns the source of an inventory of objects that are listed at a path, and read below it. The last word of the path is their
 // key in answers.
-func sourceOf[T any](a *api, of kind, title, at string, id func(T) string) inventory.Source[string, T] {
-	all := strings.ReplaceAll(path.Base(at), "-", "_")
+func sourceOf[T any](a *api, service serviceType, title, resource string, id func(T) string) inventory.Source[string, T] {
+	all := strings.ReplaceAll(path.Base(resource), "-", "_")
 	return inventory.Source[string, T]{
 		Kind: title, ID: id,
-		List: func(ctx context.Context) ([]T, int, error) { return listAll[T](ctx, a, of, at, all, pageQuery()) },
+		List: func(ctx context.Context) ([]T, int, error) {
+			return listAll[T](ctx, a, service, resource, all, listQuery())
+		},
 		Get: func(ctx context.Context, wanted string) (v T, err error) {
 			isIt := func(v *T) bool { return id(*v) == wanted }
-			found, err := get(ctx, a, of, "reading "+title+" "+wanted, at+"/"+wanted, strings.TrimSuffix(all, "s"), isIt)
+			found, err := get(ctx, a, service, "reading "+title+" "+wanted, resource+"/"+wanted, strings.TrimSuffix(all, "s"), isIt)
 			if err == nil {
 				v = *found
 			}
@@ -512,24 +515,26 @@ func sourceOf[T any](a *api, of kind, title, at string, id func(T) string) inven
 }
 
 // listAll reads every page. A page without the expected key is an error, not an empty page.
-func listAll[T any](ctx context.Context, a *api, of kind, at, key string, query url.Values) ([]T, int, error) {
+func listAll[T any](ctx context.Context, a *api, service serviceType, resource, key string, query url.Values) ([]T, int, error) {
 	ctx, listing := cloudapi.WatchListing(ctx)
-	return allPages(ctx, listing, a, of, at, key, query, func([]T) {})
+	return allPages(ctx, listing, a, service, resource, key, query, func([]T) {})
 }
 
 // listLarge is listAll for large pages: keep drops most of each page.
-func listLarge[T any](ctx context.Context, a *api, of kind, at, key string, query url.Values, keep func(page []T)) ([]T, int, error) {
+func listLarge[T any](
+	ctx context.Context, a *api, service serviceType, resource, key string, query url.Values, keep func(page []T),
+) ([]T, int, error) {
 	ctx, listing := cloudapi.WatchLargeListing(ctx)
-	return allPages(ctx, listing, a, of, at, key, query, keep)
+	return allPages(ctx, listing, a, service, resource, key, query, keep)
 }
 
 func allPages[T any](
-	ctx context.Context, listing *cloudapi.Listing, a *api, of kind, at, key string, query url.Values, keep func(page []T),
+	ctx context.Context, listing *cloudapi.Listing, a *api, service serviceType, resource, key string, query url.Values, keep func(page []T),
 ) ([]T, int, error) {
 	var all []T
 	for pages := 1; ; pages++ {
 		doing := fmt.Sprintf("listing %s, page %d", key, pages)
-		items, next, err := onePage[T](ctx, a, of, doing, at, key, query)
+		items, next, err := onePage[T](ctx, a, service, doing, resource, key, query)
 		if err == nil {
 			err = listing.Add(len(items))
 		}
@@ -547,8 +552,10 @@ func allPages[T any](
 
 // onePage reads one page and returns the query of the next. It follows only the query of a link, because behind a proxy the host of the
 // link may be unreachable.
-func onePage[T any](ctx context.Context, a *api, of kind, doing, at, key string, query url.Values) ([]T, url.Values, error) {
-	client, err := a.service(ctx, of)
+func onePage[T any](
+	ctx context.Context, a *api, service serviceType, doing, resource, key string, query url.Values,
+) ([]T, url.Values, error) {
+	client, err := a.service(ctx, service)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -558,7 +565,7 @@ func onePage[T any](ctx context.Context, a *api, of kind, doing, at, key string,
 	}
 	p, err := call(ctx, doing, func(ctx context.Context) (page, error) {
 		var answer map[string]json.RawMessage
-		address := client.ServiceURL(at)
+		address := client.ServiceURL(resource)
 		if len(query) > 0 {
 			address += "?" + query.Encode()
 		}
@@ -599,8 +606,8 @@ func nextPage(links json.RawMessage) (url.Values, error) {
 	return nil, nil //nolint:nilnil // there is no next page
 }
 
-// pageQuery returns the query of a listing.
-func pageQuery(filters ...string) url.Values {
+// listQuery returns the query of a listing.
+func listQuery(filters ...string) url.Values {
 	q := url.Values{"limit": {strconv.Itoa(pageSize)}}
 	for i := 0; i+1 < len(filters); i += 2 {
 		q.Add(filters[i], filters[i+1])

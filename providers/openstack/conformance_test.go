@@ -174,12 +174,12 @@ func snapshot(t testing.TB, sim *openstacksim.Sim) string {
 	}
 	snapshotListeners(sim, show)
 	for _, f := range sim.FloatingIPs() {
-		show(fmt.Sprint("floating address ", f.Description, " at ", names[valueOf(f.PortID)]))
+		show(fmt.Sprint("floating address ", f.Description, " at ", names[deref(f.PortID)]))
 	}
 	for _, g := range sim.SecurityGroups() {
 		lines := []string{g.Name}
 		for _, r := range g.Rules {
-			lines = append(lines, fmt.Sprint(r.Direction, r.EtherType, valueOf(r.Protocol), valueOf(r.Min), valueOf(r.Prefix)))
+			lines = append(lines, fmt.Sprint(r.Direction, r.EtherType, deref(r.Protocol), deref(r.Min), deref(r.Prefix)))
 		}
 		for _, p := range sim.Ports() {
 			if slices.Contains(p.SecurityGroups, g.ID) {
@@ -235,11 +235,11 @@ func snapshotListeners(sim *openstacksim.Sim, show func(any)) {
 	listeners := sim.Listeners()
 	slices.SortFunc(listeners, func(a, b openstacksim.Listener) int { return strings.Compare(a.Name, b.Name) })
 	for _, l := range listeners {
-		if p, ok := pools[valueOf(l.DefaultPoolID)]; ok {
+		if p, ok := pools[deref(l.DefaultPoolID)]; ok {
 			delete(pools, p.ID)
 			lines := []string{}
 			for _, m := range p.BackendMembers() {
-				lines = append(lines, fmt.Sprint(m.Name, " ", m.ProtocolPort, " ", m.SubnetID != nil, " ", valueOf(m.MonitorPort)))
+				lines = append(lines, fmt.Sprint(m.Name, " ", m.ProtocolPort, " ", m.SubnetID != nil, " ", deref(m.MonitorPort)))
 			}
 			slices.Sort(lines)
 			m := monitors[p.MonitorID]

@@ -157,8 +157,8 @@ func (r *reconciler) placeVIP(
 	return subnetID, findings, err
 }
 
-// ofFamilies returns the source ranges whose family the load balancer has. Octavia refuses others.
-func ofFamilies(all sources.Set, service *v1.Service, lb *loadBalancer) (sources.Set, error) {
+// rangesOfFamilies returns the source ranges whose family the load balancer has. Octavia refuses others.
+func rangesOfFamilies(all sources.Set, service *v1.Service, lb *loadBalancer) (sources.Set, error) {
 	v4, v6 := familyOf(service) != v1.IPv6Protocol, familyOf(service) == v1.IPv6Protocol
 	if lb != nil && lb.VIPAddress != "" {
 		v4, v6 = !isIPv6(lb.VIPAddress), isIPv6(lb.VIPAddress)

@@ -14,10 +14,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// maxTwins bounds how many concurrently created load balancers of a Service one call deletes.
-const maxTwins = 3
+// maxDuplicates bounds how many concurrently created load balancers of a Service one call deletes.
+const maxDuplicates = 3
 
-// Deletions implements services.Reconciler. Nodes are closed first. Objects of other users stay.
+// Deletions implements services.Reconciler. Node ports are closed first.
 func (r *reconciler) Deletions(ctx context.Context, req services.Request, o observed) ([]change, []services.Finding, error) {
 	if err := problemsAbout(o.settingsErr, annotationKeepFloatingIP); err != nil {
 		return nil, nil, err // when in doubt nothing is deleted
@@ -58,7 +58,7 @@ func deletionOf(object string, do func(context.Context) error) change {
 
 // leaveAll removes a Service from its load balancer and from duplicates created at the same time.
 func (r *reconciler) leaveAll(ctx context.Context, req *services.Request, o observed) error {
-	for range maxTwins {
+	for range maxDuplicates {
 		if err := r.leaveLoadBalancer(ctx, req, o); err != nil {
 			return err
 		}
@@ -66,15 +66,15 @@ func (r *reconciler) leaveAll(ctx context.Context, req *services.Request, o obse
 			return nil // the Service was moved by an annotation; leavePrevious handles the former one
 		}
 		req.Service = withAnnotations(req.Service, map[string]string{annotationID: "", annotationMade: ""})
-		twin, err := r.finder.findByName(ctx, req.Cluster, req.Service, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
-		if err != nil || twin == nil || twin.ID == o.lb.ID || !slices.Contains(twin.Tags, o.role.serviceMark) {
+		duplicate, err := r.finder.findByName(ctx, req.Cluster, req.Service, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
+		if err != nil || duplicate == nil || duplicate.ID == o.lb.ID || !slices.Contains(duplicate.Tags, o.role.serviceMark) {
 			return err
 		}
 		var ours bool
-		if o.role, ours, err = r.finder.findRole(ctx, req.Cluster, req.Service, twin); err != nil || !ours {
+		if o.role, ours, err = r.finder.findRole(ctx, req.Cluster, req.Service, duplicate); err != nil || !ours {
 			return err
 		}
-		o.lb = twin
+		o.lb = duplicate
 	}
 	return nil
 }

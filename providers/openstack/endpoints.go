@@ -49,8 +49,8 @@ func (g endpointGuard) RoundTrip(r *http.Request) (*http.Response, error) {
 type versionLists struct {
 	base http.RoundTripper
 
-	mu   sync.Mutex
-	kept map[string][]byte
+	mu        sync.Mutex
+	documents map[string][]byte
 }
 
 // maxVersionList bounds a list of versions.
@@ -69,7 +69,7 @@ func (v *versionLists) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if len(head) < maxVersionList {
 		v.mu.Lock()
-		v.kept[rootOf(r.URL.String())] = head
+		v.documents[rootOf(r.URL.String())] = head
 		v.mu.Unlock()
 	}
 	response.Body = replayedBody{io.MultiReader(bytes.NewReader(head), body), body}
@@ -80,8 +80,8 @@ func (v *versionLists) RoundTrip(r *http.Request) (*http.Response, error) {
 func (v *versionLists) takeList(root string) []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	list := v.kept[rootOf(root)]
-	delete(v.kept, rootOf(root))
+	list := v.documents[rootOf(root)]
+	delete(v.documents, rootOf(root))
 	return list
 }
 
@@ -93,9 +93,9 @@ type replayedBody struct {
 	io.Closer
 }
 
-// checkCatalog reports endpoints in Keystone's catalog that would be refused. It makes no further call. A missing service is reported when
-// it is needed.
-func (a *api) checkCatalog(ctx context.Context, services ...kind) error {
+// checkCatalog reports endpoints in Keystone's catalog that would be refused, without a call to them. A missing service is reported when it
+// is needed.
+func (a *api) checkCatalog(ctx context.Context, services ...serviceType) error {
 	provider, err := a.connect(ctx)
 	if err != nil {
 		return err

@@ -55,7 +55,7 @@ var octaviaVersion = regexp.MustCompile(`^v2\.([0-9]+)$`)
 // octaviaMinor reads the minor version of Octavia's API once. A failed read is an error, because otherwise load balancers would be created
 // without the features of the version.
 func (a *api) octaviaMinor(ctx context.Context) (int, error) {
-	unlock, err := a.once.Lock(ctx, "versions of Octavia")
+	unlock, err := a.firstReads.Lock(ctx, "versions of Octavia")
 	if err != nil {
 		return 0, fmt.Errorf("waiting for the versions of Octavia: %w", err)
 	}
@@ -112,7 +112,7 @@ func (a *api) octaviaVersions(ctx context.Context, client *gophercloud.ServiceCl
 
 // hasExtension reports whether Neutron has an extension. The list is read once.
 func (a *api) hasExtension(ctx context.Context, alias string) (bool, error) {
-	unlock, err := a.once.Lock(ctx, "extensions")
+	unlock, err := a.firstReads.Lock(ctx, "extensions")
 	if err != nil {
 		return false, fmt.Errorf("waiting for the extensions of Neutron: %w", err)
 	}

@@ -29,7 +29,7 @@ func (c *cloud) MarkedLoadBalancers(ctx context.Context, all []*v1.Service) ([]c
 	marked := []contract.MarkedLoadBalancer{}
 	for _, lb := range loadBalancers {
 		cluster, uid := ownership.Marked(lb.Tags)
-		if lb.isLeaving() || (cluster == "" && uid == "") {
+		if lb.isBeingDeleted() || (cluster == "" && uid == "") {
 			continue
 		}
 		m := contract.MarkedLoadBalancer{ID: lb.ID, Name: lb.Name, Cluster: cluster, ServiceUID: uid}

@@ -217,7 +217,7 @@ func TestBrokenAndKept(t *testing.T) {
 				assert.Equal(t, before.ID, w.sim.LoadBalancers()[0].ID)
 				assert.Equal(t, before.VIPAddress, w.sim.LoadBalancers()[0].VIPAddress)
 				require.Len(t, w.sim.FloatingIPs(), 1)
-				assert.Equal(t, before.VIPPortID, valueOf(w.sim.FloatingIPs()[0].PortID))
+				assert.Equal(t, before.VIPPortID, deref(w.sim.FloatingIPs()[0].PortID))
 				if c.fails {
 					require.ErrorContains(t, err, "openstack loadbalancer failover "+before.ID)
 					assert.Contains(t, events, eventBroken)

@@ -183,7 +183,7 @@ func newInstances(c Config, a *api, n *networks) *instances {
 
 func (a *api) listServers(ctx context.Context) ([]server, int, error) {
 	bodies, pages, err := withoutMicroversion(ctx, a, func() ([]serverBody, int, error) {
-		return listAll[serverBody](ctx, a, compute, "servers/detail", "servers", pageQuery())
+		return listAll[serverBody](ctx, a, compute, "servers/detail", "servers", listQuery())
 	})
 	list := make([]server, len(bodies))
 	for i, b := range bodies {
@@ -339,7 +339,7 @@ func (i *instances) flavor(ctx context.Context, s server) (string, error) {
 			return "", err
 		}
 	} else {
-		all, _, err := listAll[body](ctx, i.api, compute, "flavors/detail", "flavors", pageQuery())
+		all, _, err := listAll[body](ctx, i.api, compute, "flavors/detail", "flavors", listQuery())
 		if err != nil {
 			return "", err
 		}

@@ -80,8 +80,8 @@ func (rd *partsReader) list(ctx context.Context, id string) (*partsListing, erro
 	return rd.listed.Get(evidence.With(ctx, demand), id, q)
 }
 
-// readAfterChange reads the parts after our own changes, because somebody else may have changed them too. Concurrent callers share
-// listings. Members are read only if a pool's member IDs are unexpected.
+// readAfterChange reads the parts after our own changes, because somebody else may have changed them too. Members are read only if a pool's
+// member IDs are unexpected.
 func (rd *partsReader) readAfterChange(ctx context.Context, lb *loadBalancer, d *details) (*details, error) {
 	o, err := rd.list(ctx, lb.ID)
 	if errors.Is(err, cloudapi.ErrNotFound) { // it has no listeners and pools

@@ -86,16 +86,16 @@ type observed struct {
 	// changed is set if we or others have changed the parts, which are then read again.
 	changed bool
 	// failures are those of this run; crowded is set if the quota does not allow another pool.
-	failures []blockingFailure
-	crowded  bool
+	failures        []blockingFailure
+	poolQuotaUsedUp bool
 	// conflicts counts consecutive conflicts with changes by others.
 	conflicts int
 	// address is the address for the Service's status.
 	address string
 }
 
-// setLoadBalancer sets the load balancer, and what depends on its provider: the features and the settings. Validate reports warnings about
-// these. Without a load balancer, the provider is that of new ones.
+// setLoadBalancer sets the load balancer, and what depends on its provider: the features and the settings. Without a load balancer, the
+// provider is that of new ones.
 func (o *observed) setLoadBalancer(lb *loadBalancer, service *v1.Service, c Config) {
 	o.lb, o.features.provider = lb, c.LoadBalancer.Provider
 	if lb != nil {
@@ -320,9 +320,9 @@ func (r *reconciler) desireExisting(
 		return d, nil, err
 	}
 	if len(req.Service.Spec.IPFamilies) > 1 && len(o.lb.AdditionalVIPs) == 0 {
-		findings = append(findings, singleStack(familyOf(req.Service)))
+		findings = append(findings, singleStackFinding(familyOf(req.Service)))
 	}
-	findings = append(findings, wantIdentity(o, r.config.OwnershipTag, &want)...)
+	findings = append(findings, addIdentity(o, r.config.OwnershipTag, &want)...)
 	if d.steps, err = plan(o.lb, o.parts, want, o.role); err != nil {
 		return d, findings, err
 	}
@@ -392,7 +392,7 @@ func (r *reconciler) NodeChanges(ctx context.Context, req services.Request, o ob
 	want, rangesErr := desirePorts(req.Service, o, members, r.config.LoadBalancer)
 	steps := planMembers(o.parts, want, o.role, portable.Refused(ctx))
 	if o.changed && o.settingsErr == nil && rangesErr == nil && !portable.Refused(ctx) {
-		wantIdentity(o, r.config.OwnershipTag, &want)
+		addIdentity(o, r.config.OwnershipTag, &want)
 		if whole, err := plan(o.lb, o.parts, want, o.role); err == nil { // the next reconciliation reports errors
 			steps = whole
 		}

@@ -131,7 +131,7 @@ func TestCertificates(t *testing.T) {
 		l := w.sim.Listeners()
 		require.Len(t, l, 1)
 		assert.Equal(t, "TERMINATED_HTTPS", l[0].Protocol)
-		assert.Equal(t, ref, valueOf(l[0].TLSRef))
+		assert.Equal(t, ref, deref(l[0].TLSRef))
 		assert.Equal(t, "HTTP", w.sim.Pools()[0].Protocol)
 		w.requireNoWrites(s)
 
@@ -139,7 +139,7 @@ func TestCertificates(t *testing.T) {
 		id := l[0].ID
 		s, _ = w.changed(s, func(s *v1.Service) { s.Annotations[annotationTLSContainerRef] = other })
 		assert.Equal(t, id, w.sim.Listeners()[0].ID, "another reference is set in place")
-		assert.Equal(t, other, valueOf(w.sim.Listeners()[0].TLSRef))
+		assert.Equal(t, other, deref(w.sim.Listeners()[0].TLSRef))
 
 		s, _ = w.changed(s, func(s *v1.Service) { delete(s.Annotations, annotationTLSContainerRef) })
 		assert.Equal(t, "TCP", w.sim.Listeners()[0].Protocol)
@@ -157,7 +157,7 @@ func TestCertificates(t *testing.T) {
 		assert.Zero(t, w.server.Calls().Writes)
 
 		external, _ := newServedWorld(t, "container-store = external\n", web(map[string]string{annotationTLSContainerRef: "vault://web"}))
-		assert.Equal(t, "vault://web", valueOf(external.sim.Listeners()[0].TLSRef))
+		assert.Equal(t, "vault://web", deref(external.sim.Listeners()[0].TLSRef))
 	})
 }
 
@@ -283,14 +283,14 @@ func TestLocalTraffic(t *testing.T) {
 		}
 		ports := func(w *world) (list []int) {
 			for _, p := range w.sim.Pools() {
-				list = append(list, valueOf(p.BackendMembers()[0].MonitorPort))
+				list = append(list, deref(p.BackendMembers()[0].MonitorPort))
 			}
 			return list
 		}
 		w, s := newServedWorld(t, "", local(nil))
 		assert.Equal(t, []string{"HTTP", "HTTP"}, types(w))
 		assert.Equal(t, []int{30999, 30999}, ports(w))
-		assert.Equal(t, "/healthz", valueOf(w.sim.Monitors()[0].URLPath))
+		assert.Equal(t, "/healthz", deref(w.sim.Monitors()[0].URLPath))
 		w.requireNoWrites(s)
 		w.restart()
 		w.requireNoWrites(s)
@@ -350,7 +350,7 @@ func groupRules(w *world) []string {
 	var list []string
 	for _, g := range w.sim.SecurityGroups() {
 		for _, r := range g.Rules {
-			list = append(list, fmt.Sprint(valueOf(r.Protocol), " ", valueOf(r.Min), " ", valueOf(r.Prefix)))
+			list = append(list, fmt.Sprint(deref(r.Protocol), " ", deref(r.Min), " ", deref(r.Prefix)))
 		}
 	}
 	slices.Sort(list)

@@ -42,17 +42,17 @@ func TestLooks(t *testing.T) {
 		// The bounds of a step are how often Octavia works, and the calls other than looks.
 		step := func(name string, works, others int, do func()) {
 			w.server.ResetCalls()
-			began, before := time.Now(), len(w.sim.Works())
+			began, before := time.Now(), len(w.sim.WorkDurations())
 			do()
 			took, made := time.Since(began), w.server.Calls()
 			var busy, lost time.Duration
 			looks, few := made.ByOperation["GET /load-balancer/v2.0/lbaas/loadbalancers/{id}"], 0
-			for _, work := range w.sim.Works()[before:] {
+			for _, work := range w.sim.WorkDurations()[before:] {
 				busy, lost, few = busy+work, lost+lostAtMost(work), few+looksBefore(work)
 			}
-			text := fmt.Sprintf("%s: Octavia worked %v, %s lost, %d looks, %d other calls", name, w.sim.Works()[before:], took-busy, looks, made.Total-looks)
+			text := fmt.Sprintf("%s: Octavia worked %v, %s lost, %d looks, %d other calls", name, w.sim.WorkDurations()[before:], took-busy, looks, made.Total-looks)
 			w.T.Log(text)
-			assert.Len(w.T, w.sim.Works()[before:], works, text)
+			assert.Len(w.T, w.sim.WorkDurations()[before:], works, text)
 			assert.LessOrEqual(w.T, took-busy, lost, text)
 			assert.LessOrEqual(w.T, looks, few, text)
 			assert.LessOrEqual(w.T, made.Total-looks, others, "%s: %v", text, made.ByOperation)
@@ -81,14 +81,14 @@ func TestLooks(t *testing.T) {
 			time.Sleep(time.Hour)
 			s := rename(service("", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443)), fmt.Sprintf("real-%d", i))
 			w.Apply(s)
-			before := len(w.sim.Works())
+			before := len(w.sim.WorkDurations())
 			step("creation as on a real Octavia", 1, 16, func() {
 				_, err := w.reconciler.EnsureLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes)
 				require.NoError(w.T, err)
 			})
-			assert.GreaterOrEqual(w.T, w.sim.Works()[before], 5*time.Second)
+			assert.GreaterOrEqual(w.T, w.sim.WorkDurations()[before], 5*time.Second)
 			step("deletion as on a real Octavia", 1, 5, func() { require.NoError(w.T, w.remove(s)) })
-			assert.LessOrEqual(w.T, w.sim.Works()[before+1], 3*time.Second)
+			assert.LessOrEqual(w.T, w.sim.WorkDurations()[before+1], 3*time.Second)
 		}
 	})
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// Each pool has a member for each node: with 5,000 nodes and 500 load balancers of two ports, 5 million. Pools share equal member lists in
-// memory. Large pools keep a digest of the IDs instead of the IDs.
+// Each pool has a member for each node: with 5,000 nodes and 500 load balancers of two ports, 5 million. So pools share equal member lists
+// in memory, and large ones keep only a digest of the IDs.
 
 // maxKeptIDs is the largest pool whose member IDs are kept. Removing a member from a larger one costs one more call, to find its ID.
 const maxKeptIDs = 1024
@@ -29,18 +29,18 @@ type memberSet struct {
 	// ids is nil for large pools; a nil UUID is unknown.
 	ids               []uuid.UUID
 	port, monitorPort int
-	// odd holds all members if their ports differ or an ID is not a UUID in the usual form.
-	odd []member
-	// lost is set if IDs were dropped, so that only the digest can be compared.
-	lost bool
+	// irregular holds all members if their ports differ or an ID is not a UUID in the usual form.
+	irregular []member
+	// idsDropped is set if IDs were dropped, so that only the digest can be compared.
+	idsDropped bool
 	digest
 }
 
 // idSet holds the member IDs of a pool. The lists are nil for large pools.
 type idSet struct {
-	size int
-	ids  []uuid.UUID
-	odd  []string
+	size      int
+	ids       []uuid.UUID
+	irregular []string
 	digest
 }
 
@@ -90,7 +90,7 @@ func memberSetOf(list []member, lists *inventory.Lists[memberRow]) memberSet {
 
 // looseMemberSet keeps members as they are.
 func looseMemberSet(list []member) memberSet {
-	s := memberSet{odd: list}
+	s := memberSet{irregular: list}
 	s.addAll(list)
 	return s
 }
@@ -108,22 +108,22 @@ func packMembers(list []member, lists *inventory.Lists[memberRow]) memberSet {
 	for i, m := range sorted {
 		id, usual := uuidOf(m.ID)
 		if !usual || m.Port != s.port || m.MonitorPort != s.monitorPort {
-			return memberSet{odd: slices.Clone(list)}
+			return memberSet{irregular: slices.Clone(list)}
 		}
 		s.ids[i], rows[i] = id, memberRow{m.Name, m.Address, m.SubnetID}
 	}
 	if s.rows = lists.Same(rows); len(rows) > maxKeptIDs {
-		s.ids, s.lost = nil, true
+		s.ids, s.idsDropped = nil, true
 	}
 	return s
 }
 
-func (s memberSet) size() int { return len(s.rows) + len(s.odd) }
+func (s memberSet) size() int { return len(s.rows) + len(s.irregular) }
 
 // list returns the members, without IDs for a large pool.
 func (s memberSet) list() []member {
-	if s.odd != nil {
-		return s.odd
+	if s.irregular != nil {
+		return s.irregular
 	}
 	list := make([]member, len(s.rows))
 	for i, row := range s.rows {
@@ -137,7 +137,7 @@ func (s memberSet) list() []member {
 
 func (s memberSet) withMember(m member, lists *inventory.Lists[memberRow]) memberSet {
 	after := packMembers(append(slices.Clone(s.list()), m), lists)
-	after.digest, after.lost = s.digest, after.lost || s.lost
+	after.digest, after.idsDropped = s.digest, after.idsDropped || s.idsDropped
 	after.add(m.ID)
 	return after
 }
@@ -147,13 +147,13 @@ func (s memberSet) withoutMember(gone member, lists *inventory.Lists[memberRow])
 	after := packMembers(slices.DeleteFunc(slices.Clone(s.list()), func(m member) bool {
 		return m.ID == gone.ID && m.ID != "" || m.ID == "" && m.key() == gone.key()
 	}), lists)
-	after.digest, after.lost = s.digest, after.lost || s.lost
+	after.digest, after.idsDropped = s.digest, after.idsDropped || s.idsDropped
 	after.remove(gone.ID)
 	return after
 }
 
 // forget drops the lists of IDs and keeps the digest.
-func (s *idSet) forget() { s.ids, s.odd = nil, nil }
+func (s *idSet) forget() { s.ids, s.irregular = nil, nil }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (s *idSet) UnmarshalJSON(text []byte) error {
@@ -169,7 +169,7 @@ func (s *idSet) UnmarshalJSON(text []byte) error {
 		case usual && r.ID != "":
 			s.ids = append(s.ids, id)
 		default:
-			s.odd = append(s.odd, r.ID)
+			s.irregular = append(s.irregular, r.ID)
 		}
 	}
 	s.ids = slices.Clip(s.ids)
@@ -183,11 +183,11 @@ func (s idSet) matches(wanted memberSet) bool {
 		return false
 	case wanted.known == s.size:
 		return s.digest == wanted.digest
-	case wanted.lost:
+	case wanted.idsDropped:
 		return false
-	case s.ids == nil && s.odd == nil: // the pool is large, and some wanted IDs are unknown
+	case s.ids == nil && s.irregular == nil: // the pool is large, and some wanted IDs are unknown
 		return s.size == 0
-	case wanted.odd == nil && len(s.odd) == 0:
+	case wanted.irregular == nil && len(s.irregular) == 0:
 		have := make(map[uuid.UUID]struct{}, len(s.ids))
 		for _, id := range s.ids {
 			have[id] = struct{}{}
@@ -201,7 +201,7 @@ func (s idSet) matches(wanted memberSet) bool {
 	for _, id := range s.ids {
 		have[id.String()] = true
 	}
-	for _, id := range s.odd {
+	for _, id := range s.irregular {
 		have[id] = true
 	}
 	return !slices.ContainsFunc(wanted.list(), func(m member) bool { return !have[m.ID] })

@@ -206,9 +206,9 @@ func TestLargeMemberSets(t *testing.T) {
 		half = append(half, memberRequest{Name: m.Name, Address: m.Address, Port: m.Port})
 	}
 	for before, lost := range map[*memberSet]bool{&small: false, &large: true} {
-		after := afterBatch(*before, half, lists)
+		after := membersAfterBatch(*before, half, lists)
 		assert.Equal(t, !lost, listed(list[:maxKeptIDs/2]).matches(after))
-		assert.Equal(t, lost, after.withMember(one, lists).lost, "until it is read")
+		assert.Equal(t, lost, after.withMember(one, lists).idsDropped, "until it is read")
 	}
 }
 
@@ -236,7 +236,7 @@ func TestNetworkWithoutSubnet(t *testing.T) {
 		w.update(s)
 		subnets := map[string]string{}
 		for _, m := range w.sim.Pools()[0].BackendMembers() {
-			subnets[m.Name] = valueOf(m.SubnetID)
+			subnets[m.Name] = deref(m.SubnetID)
 		}
 		assert.Equal(t, map[string]string{"n1": "", "n2": "", "n3": firstSubnet}, subnets)
 		w.requireNoWrites(s)
@@ -251,7 +251,7 @@ func TestNodesOfAClass(t *testing.T) {
 		w.addNode(openstacksim.Spec{Name: "n3"})
 		w.update(s)
 		for _, m := range w.sim.Pools()[0].BackendMembers() {
-			assert.Equal(t, firstSubnet, valueOf(m.SubnetID), m.Name)
+			assert.Equal(t, firstSubnet, deref(m.SubnetID), m.Name)
 		}
 	})
 }

@@ -48,8 +48,8 @@ func wholeDescription(cluster string, s *v1.Service) string {
 	return fmt.Sprintf("%s %s/%s from cluster %s", floatingDescription, s.Namespace, s.Name, cluster)
 }
 
-// markedDescription is the description of a Service's floating address. The mark distinguishes clusters of the same name; OpenStack's own
-// controller reads only the beginning. If the cluster name must be truncated anyway, the mark still fits.
+// markedDescription describes a Service's floating address. The mark distinguishes clusters of the same name; OpenStack's own controller
+// reads only the beginning.
 func markedDescription(cluster string, s *v1.Service, marks bool) string {
 	limit, whole, mark := openstacklimits.Description, wholeDescription(cluster, s), fmt.Sprintf(" (%s)", ownership.ServiceMark(s.UID))
 	if !marks || limit.CheckText(whole) == nil && limit.CheckText(whole+mark) != nil {
@@ -133,7 +133,7 @@ type wantedState struct {
 	name *string
 	tags []string
 	// serial is set if members are changed one by one, crowded if the quota does not allow a second pool.
-	serial, crowded bool
+	serial, poolQuotaUsedUp bool
 }
 
 func (r listenerRequest) key() string { return fmt.Sprintf("%s/%d", transportOf(r.Protocol), r.Port) }
@@ -186,10 +186,10 @@ func checksHealthPort(service *v1.Service, s settings, protocol string, f featur
 
 // desirePorts computes a Service's ports.
 func desirePorts(service *v1.Service, o observed, members []backend, c loadBalancerConfig) (wantedState, error) {
-	want := wantedState{serial: c.Serial, crowded: o.crowded}
+	want := wantedState{serial: c.Serial, poolQuotaUsedUp: o.poolQuotaUsedUp}
 	var err error
 	if o.features.hasACL() {
-		o.settings.sources, err = ofFamilies(o.settings.sources, service, o.lb)
+		o.settings.sources, err = rangesOfFamilies(o.settings.sources, service, o.lb)
 	}
 	members = o.openBackends(members)
 	for i := range service.Spec.Ports {
@@ -238,7 +238,7 @@ func desirePort(service *v1.Service, index int, o observed, backends []backend, 
 		w.pool.Members = append(w.pool.Members, m)
 	}
 	if s.monitor {
-		w.monitor = wantMonitor(partName("monitor", index, r.name), s, protocol, byHealthPort)
+		w.monitor = desiredMonitor(partName("monitor", index, r.name), s, protocol, byHealthPort)
 	}
 	return w
 }
@@ -254,8 +254,8 @@ func listenerTags(f features, r role) []string {
 	return []string{r.name}
 }
 
-// wantMonitor returns the health monitor of a pool. It checks the health check node port or the members' own port.
-func wantMonitor(name string, s settings, protocol string, byHealthPort bool) *monitorRequest {
+// desiredMonitor returns the health monitor of a pool. It checks the health check node port or the members' own port.
+func desiredMonitor(name string, s settings, protocol string, byHealthPort bool) *monitorRequest {
 	m := &monitorRequest{
 		Name: name, Type: monitorType(protocol), Delay: s.Delay, Timeout: s.Timeout, MaxRetries: s.Retries, MaxRetriesDown: s.RetriesDown,
 	}
@@ -307,7 +307,7 @@ func plan(lb *loadBalancer, d *details, want wantedState, r role) ([]step, error
 			changes = append(changes, step{kind: updateListener, id: l.ID, body: u, reason: reason, port: port})
 		}
 		changes = append(changes, assignToPort(port, poolSteps(lb, d, l, w, want, r))...)
-		if next := d.poolBeside(l, w.pool, r); next != nil {
+		if next := d.replacementPool(l, w.pool, r); next != nil {
 			kept[next.ID] = true
 		}
 	}
@@ -450,8 +450,8 @@ func clusterDiffers(have, want string) bool {
 	return haveCluster != "" && wantCluster != "" && haveCluster != wantCluster && haveRest == wantRest
 }
 
-// splitName splits a name such as listener_0_kube_service_<cluster>_<namespace>_<service> into the cluster's name and the rest. Namespaces
-// and Service names contain no underscores. It returns "" for other and for truncated names.
+// splitName splits a name such as listener_0_kube_service_<cluster>_<namespace>_<service> into the cluster's name, which alone may contain
+// underscores, and the rest. It returns "" for other and for truncated names.
 func splitName(name string) (cluster, rest string) {
 	part, body, found := strings.Cut(name, namePrefix)
 	if !found || len(name) >= openstacklimits.Name.Max {
@@ -466,8 +466,8 @@ func splitName(name string) (cluster, rest string) {
 	return body[:end], part + body[end:]
 }
 
-// poolBeside returns the pool prepared to replace a listener's pool, whose protocol cannot be changed; nil if there is none.
-func (d *details) poolBeside(l listener, w poolRequest, r role) (next *pool) {
+// replacementPool returns the pool prepared to replace a listener's pool, whose protocol cannot be changed; nil if there is none.
+func (d *details) replacementPool(l listener, w poolRequest, r role) (next *pool) {
 	if p := d.poolOf(l); p == nil || p.Protocol == w.Protocol {
 		return nil
 	}
@@ -494,19 +494,19 @@ func poolSteps(lb *loadBalancer, d *details, l listener, w wantedPort, want want
 	if p.Protocol == w.pool.Protocol {
 		return poolChanges(p, w, want.serial)
 	}
-	next := d.poolBeside(l, w.pool, r)
+	next := d.replacementPool(l, w.pool, r)
 	switch {
-	case next == nil && want.crowded:
+	case next == nil && want.poolQuotaUsedUp:
 		return []step{{kind: deletePool, id: p.ID, reason: "protocol, and no room for another pool beside it"}}
 	case next == nil:
 		request.LoadBalancerID, request.Tags = lb.ID, w.tags
-		return []step{{kind: createPool, id: lb.ID, body: request, reason: "protocol", beside: true}}
+		return []step{{kind: createPool, id: lb.ID, body: request, reason: "protocol", forReplacement: true}}
 	}
 	var steps []step
-	if !want.crowded {
+	if !want.poolQuotaUsedUp {
 		steps = poolChanges(next, w, want.serial)
 		for i := range steps {
-			steps[i].beside = true
+			steps[i].forReplacement = true
 		}
 	}
 	if !r.ownsPool(p) { // makes it recognizable once no listener uses it
@@ -590,7 +590,7 @@ func memberSteps(p *pool, want []memberRequest, serial bool) []step {
 	case len(steps) == 1 && steps[0].kind == addMember:
 		// Octavia processes all members of a batch, changed or not.
 		return []step{{kind: addMember, id: p.ID, body: lacking, reason: "missing"}}
-	case len(steps) == 1 && (steps[0].member.ID != "" || p.members.lost): // IDs of members from a batch are unknown
+	case len(steps) == 1 && (steps[0].member.ID != "" || p.members.idsDropped): // IDs of members from a batch are unknown
 		return steps
 	}
 	return []step{{kind: setMembers, id: p.ID, members: want, reason: strconv.Itoa(len(steps)) + " of " + strconv.Itoa(len(want)) + " members differ"}}

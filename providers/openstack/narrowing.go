@@ -48,7 +48,7 @@ func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o obse
 	if parts == nil || !inListeners {
 		return changes, err
 	}
-	n.Set, _ = ofFamilies(n.Set, req.Service, o.lb)
+	n.Set, _ = rangesOfFamilies(n.Set, req.Service, o.lb)
 	var steps []step
 	for _, have := range parts.listeners {
 		if st, due := n.listenerStep(o.lb, have); due && o.role.ownsListener(have) {
@@ -175,8 +175,8 @@ func (sg *securityGroups) planNarrowing(
 type ruleChanges struct{ add, remove []securityRule }
 
 // rules returns the changes to a group's client rules. Health checks come from other addresses, so their port is excluded.
-func (n narrowing) rules(g securityGroup, service *v1.Service, d *details, as role) (list []ruleChanges) {
-	ports := clientPorts(service, d, as)
+func (n narrowing) rules(g securityGroup, service *v1.Service, d *details, role role) (list []ruleChanges) {
+	ports := clientPorts(service, d, role)
 	delete(ports, clientRule{"tcp", etherTypeV4, int(service.Spec.HealthCheckNodePort)})
 	delete(ports, clientRule{"tcp", etherTypeV6, int(service.Spec.HealthCheckNodePort)})
 	have := map[clientRule][]netip.Prefix{}
@@ -215,8 +215,8 @@ func (sg *securityGroups) narrowing(g securityGroup, c ruleChanges) change {
 		func(ctx context.Context) error { return sg.narrowRules(ctx, g.ID, c) })
 }
 
-// narrowRules first admits the clients that may connect, then shuts out the others. A rule stays while a temporary failure prevents
-// opening a part of it. If the quota is exhausted, rules are closed first.
+// narrowRules first admits the clients that may connect, unless the quota is exhausted, then shuts out the others. A rule stays while a
+// temporary failure prevents opening a part of it.
 func (sg *securityGroups) narrowRules(ctx context.Context, groupID string, c ruleChanges) error {
 	var failed []error
 	var later, crowded []securityRule

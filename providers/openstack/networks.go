@@ -148,7 +148,7 @@ func matchesTags(choice string, have []string) bool {
 func (n *networks) placeSecondVIP(
 	ctx context.Context, service *v1.Service, f features, request *loadBalancerRequest,
 ) ([]services.Finding, error) {
-	alone := []services.Finding{singleStack(service.Spec.IPFamilies[0])}
+	alone := []services.Finding{singleStackFinding(service.Spec.IPFamilies[0])}
 	if !f.hasMoreVIPs() {
 		return alone, nil
 	}

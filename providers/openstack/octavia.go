@@ -208,8 +208,8 @@ type details struct {
 	asOf string
 }
 
-// ours replaces updated_at in parts that we have changed since they were read.
-const ours = "ours"
+// asOfOwnChange replaces updated_at in parts that we have changed since they were read.
+const asOfOwnChange = "ours"
 
 // poolOf returns a listener's default pool, or nil. A pool's own list of listeners also contains those that reach it by a policy.
 func (d *details) poolOf(l listener) *pool {
@@ -231,7 +231,7 @@ func (a *api) listLoadBalancers(ctx context.Context) ([]*loadBalancer, int, erro
 	if _, err := a.connect(ctx); err != nil {
 		return nil, 1, err
 	}
-	query := pageQuery()
+	query := listQuery()
 	a.mu.Lock()
 	if a.project != "" {
 		query.Set("project_id", a.project) // an administrator sees all projects, where names may repeat
@@ -281,8 +281,8 @@ type step struct {
 	// reason names the difference.
 	reason string
 	// port is the Service port concerned. beside is set for steps that prepare a replacement pool.
-	port   string
-	beside bool
+	port           string
+	forReplacement bool
 }
 
 // stepCall is the method and path of a step, and the key of its body. {} is replaced by the step's object.
@@ -309,22 +309,22 @@ func stepCalls() map[stepKind]stepCall {
 // do makes the call of a step and returns the ID of a created object. Deleting a missing object succeeds.
 func (a *api) do(ctx context.Context, st step) (made string, err error) {
 	c := stepCalls()[st.kind]
-	at := "lbaas/" + strings.Replace(c.path, "{}", st.id, 1) + st.member.ID
+	resource := "lbaas/" + strings.Replace(c.path, "{}", st.id, 1) + st.member.ID
 	doing := fmt.Sprintf("%s %s", st.kind, st.id)
 	switch {
 	case c.method == http.MethodDelete:
-		_, err := request[struct{}](ctx, a, loadBalancing, doing, c.method, at, nil, "", http.StatusNoContent, http.StatusAccepted)
+		_, err := request[struct{}](ctx, a, loadBalancing, doing, c.method, resource, nil, "", http.StatusNoContent, http.StatusAccepted)
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			return "", nil
 		}
 		return "", err
 	case st.kind == setMembers: // the response is empty
 		all := map[string]any{"members": append([]memberRequest{}, st.members...)}
-		_, err := request[struct{}](ctx, a, loadBalancing, doing, c.method, at, all, "", http.StatusAccepted, http.StatusNoContent)
+		_, err := request[struct{}](ctx, a, loadBalancing, doing, c.method, resource, all, "", http.StatusAccepted, http.StatusNoContent)
 		return "", err
 	}
 	after, err := requestObject(
-		ctx, a, loadBalancing, doing, c.method, at, map[string]any{c.key: st.body}, c.key,
+		ctx, a, loadBalancing, doing, c.method, resource, map[string]any{c.key: st.body}, c.key,
 		func(r *reference) bool { return r.ID != "" && (c.method == http.MethodPost || r.ID == st.id) },
 		http.StatusOK, http.StatusCreated, http.StatusAccepted,
 	)
@@ -335,11 +335,11 @@ func (a *api) do(ctx context.Context, st step) (made string, err error) {
 }
 
 func (a *api) deleteLoadBalancer(ctx context.Context, id string, cascade bool) error {
-	at := "lbaas/loadbalancers/" + id
+	resource := "lbaas/loadbalancers/" + id
 	if cascade {
-		at += "?cascade=true"
+		resource += "?cascade=true"
 	}
-	_, err := request[struct{}](ctx, a, loadBalancing, "deleting load balancer "+id, http.MethodDelete, at, nil, "", http.StatusNoContent, http.StatusAccepted)
+	_, err := request[struct{}](ctx, a, loadBalancing, "deleting load balancer "+id, http.MethodDelete, resource, nil, "", http.StatusNoContent, http.StatusAccepted)
 	return err
 }
 
@@ -355,7 +355,7 @@ func (a *api) failOver(ctx context.Context, id string) error {
 // isPending reports whether Octavia is working on a load balancer.
 func (b *loadBalancer) isPending() bool { return strings.HasPrefix(b.Status, "PENDING") }
 
-// isLeaving reports whether a load balancer is being deleted.
-func (b *loadBalancer) isLeaving() bool {
+// isBeingDeleted reports whether a load balancer is being deleted.
+func (b *loadBalancer) isBeingDeleted() bool {
 	return b.Status == statusDeleted || b.Status == statusPendingDelete
 }

@@ -309,7 +309,7 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	c, err = Options.Parse(in.Sources)
 	c.Classes = classes
 	if err == nil && cloudsErr == nil { // clouds.yaml has the rest of the login, and nothing that Services are judged by
-		err = c.contradictions()
+		err = c.problemsTogether()
 	}
 	return c, warnUnknown(rest), errors.Join(iniErr, classErr, cloudsErr, err)
 }
@@ -353,8 +353,8 @@ func parseClasses(entries []schema.INIEntry) (classes map[string]class, rest []s
 	return classes, rest, errors.Join(problems...)
 }
 
-// contradictions reports problems with combinations of options.
-func (c Config) contradictions() error {
+// problemsTogether reports problems with combinations of options.
+func (c Config) problemsTogether() error {
 	var problems []error
 	report := func(broken bool, key, reason string) {
 		if broken {

@@ -32,7 +32,7 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract
 	}
 	orphans := []contract.Orphan{}
 	for _, lb := range all {
-		if !slices.Contains(lb.Tags, mark) || lb.isLeaving() || isUsedByOthers(lb, role{name: lb.Name}) {
+		if !slices.Contains(lb.Tags, mark) || lb.isBeingDeleted() || isUsedByOthers(lb, role{name: lb.Name}) {
 			continue
 		}
 		addresses, err := r.floatingIPs.listAddresses(ctx, lb, withinAge(previousMaxAge))
@@ -40,8 +40,8 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract
 			return nil, err
 		}
 		used := slices.ContainsFunc(services, func(s *v1.Service) bool {
-			elsewhere := listed[s.Annotations[annotationID]] && s.Annotations[annotationID] != lb.ID
-			return shows(s, addresses) || (isServed(s, lb) && (!elsewhere || !showsOther(s, addresses)))
+			hasOther := listed[s.Annotations[annotationID]] && s.Annotations[annotationID] != lb.ID
+			return recordsOrShows(s, addresses) || (mayUse(s, lb) && (!hasOther || !showsOther(s, addresses)))
 		})
 		if !used {
 			orphans = append(orphans, contract.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})
@@ -51,9 +51,9 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract
 	return orphans, nil
 }
 
-// isServed reports whether a Service uses a load balancer or would find it, by record, name, description, tag or mark. This includes
+// mayUse reports whether a Service uses a load balancer or would find it, by record, name, description, tag or mark. This includes
 // Services of another type that still wait for their clean-up.
-func isServed(s *v1.Service, lb *loadBalancer) bool {
+func mayUse(s *v1.Service, lb *loadBalancer) bool {
 	if s.Spec.Type != v1.ServiceTypeLoadBalancer && len(s.Finalizers) == 0 {
 		return false
 	}
@@ -64,8 +64,8 @@ func isServed(s *v1.Service, lb *loadBalancer) bool {
 		slices.ContainsFunc(lb.Tags, func(t string) bool { return strings.HasSuffix(t, suffix) })
 }
 
-// shows reports whether the Service's status or record contains one of the addresses.
-func shows(s *v1.Service, addresses []string) bool {
+// recordsOrShows reports whether the Service's status or record contains one of the addresses.
+func recordsOrShows(s *v1.Service, addresses []string) bool {
 	return slices.ContainsFunc(
 		addresses, func(a string) bool { return a != "" && (a == s.Annotations[annotationAddress] || showsAddress(s, a)) },
 	)
@@ -79,8 +79,8 @@ func showsOther(s *v1.Service, addresses []string) bool {
 	})
 }
 
-// DeleteOrphan implements contract.OrphanFinder. A floating address made by a controller is deleted too. Load balancer and Services are
-// read again, because the list may be outdated; any trace of an existing Service prevents the deletion.
+// DeleteOrphan implements contract.OrphanFinder, with a floating address made by a controller. Load balancer and Services are read again,
+// because the list may be outdated.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	r := c.reconciler
 	unlock, err := r.Lock(ctx, o.ID)
@@ -133,7 +133,7 @@ func (f *finder) checkOrphan(ctx context.Context, o contract.Orphan, lb *loadBal
 		return err
 	}
 	for _, s := range services {
-		if isServed(s, lb) || shows(s, addresses) {
+		if mayUse(s, lb) || recordsOrShows(s, addresses) {
 			return fmt.Errorf("load balancer %s is not an orphan: Service %s/%s exists, and has it by its record, status, name or mark; it stays", o.ID, s.Namespace, s.Name)
 		}
 	}

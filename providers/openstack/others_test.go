@@ -35,7 +35,7 @@ func tryOthers(t testing.TB, sim *openstacksim.Sim, f *conformance.Fixture) *con
 			require.NoError(t, sim.AttachFloatingIP(find(address).ID, machine))
 			return func() bool {
 				a := find(address)
-				return a != nil && valueOf(a.PortID) == machine
+				return a != nil && deref(a.PortID) == machine
 			}
 		},
 	}

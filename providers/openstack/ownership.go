@@ -32,8 +32,8 @@ type finder struct {
 	parts         *partsReader
 	floatingIPs   *floatingIPs
 
-	// proved holds, by load balancer ID, the UID of the Service that owns it although its name is ambiguous. IDs are never used again.
-	proved sync.Map
+	// ownerUIDs holds, by load balancer ID, the UID of the Service that owns it although its name is ambiguous. IDs are never used again.
+	ownerUIDs sync.Map
 	// clusterName is the cluster's name as last passed by the framework.
 	clusterName atomic.Value
 }
@@ -60,7 +60,7 @@ func (f *finder) find(ctx context.Context, cluster string, service *v1.Service) 
 	}
 	lb, err := f.loadBalancers.Get(ctx, id, inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: newMaxAge})
 	switch {
-	case err == nil && lb.isLeaving():
+	case err == nil && lb.isBeingDeleted():
 		return lb, nil
 	case err == nil && ownership.Leaves(service):
 		return f.findInstead(ctx, cluster, service, lb)
@@ -101,14 +101,14 @@ func (f *finder) findByName(ctx context.Context, cluster string, service *v1.Ser
 		}
 		found = slices.DeleteFunc(slices.Clone(found), func(lb *loadBalancer) bool {
 			// Another cluster of the same name may have a Service of the same name.
-			return lb.isLeaving() || (len(found) > 1 && ownership.Check("load balancer "+lb.ID, mark, lb.Tags) != nil)
+			return lb.isBeingDeleted() || (len(found) > 1 && ownership.Check("load balancer "+lb.ID, mark, lb.Tags) != nil)
 		})
 		if len(found) > 1 { // two processes created one each, or a lost creation took effect late
 			made := slices.DeleteFunc(
 				slices.Clone(found), func(lb *loadBalancer) bool { return !slices.Contains(lb.Tags, ownership.ServiceMark(service.UID)) },
 			)
 			if len(made) > 0 {
-				return f.choose(ctx, service, made)
+				return f.chooseDuplicate(ctx, service, made)
 			}
 		}
 		switch {
@@ -133,9 +133,9 @@ func (f *finder) findPrevious(ctx context.Context, cluster string, service *v1.S
 	return f.findByName(ctx, cluster, service, q)
 }
 
-// choose chooses among several load balancers created for a Service: one with the address in the status, otherwise with a
+// chooseDuplicate chooses among several load balancers created for a Service: one with the address in the status, otherwise with a
 // floating address, otherwise a working one.
-func (f *finder) choose(ctx context.Context, service *v1.Service, made []*loadBalancer) (*loadBalancer, error) {
+func (f *finder) chooseDuplicate(ctx context.Context, service *v1.Service, made []*loadBalancer) (*loadBalancer, error) {
 	slices.SortFunc(made, func(a, b *loadBalancer) int { return strings.Compare(a.ID, b.ID) })
 	rank := map[string]int{}
 	for _, lb := range made {
@@ -171,7 +171,7 @@ func (f *finder) findRole(ctx context.Context, cluster string, service *v1.Servi
 }
 
 // decideRole returns the Service's role and the owner of a load balancer. Refused means that the name is the Service's, but the owner
-// another. One without relation to the Service may still be shared.
+// another.
 func (f *finder) decideRole(
 	ctx context.Context, cluster string, service *v1.Service, lb *loadBalancer,
 ) (role, ownership.Decision, error) {
@@ -260,19 +260,19 @@ func (f *finder) judge(
 		if floating != nil {
 			all, object.Addresses = append(all, floating.Address), append(object.Addresses, floating.Address)
 		}
-		rules.Recorded = func(s *v1.Service) bool { return records(s, lb, all) }
+		rules.Recorded = func(s *v1.Service) bool { return isRecorded(s, lb, all) }
 	}
 	d, err := f.cluster.Judge(
 		ctx, service, object, rules, func(ctx context.Context) (ownership.Targets, error) { return f.countTargets(ctx, lb, nodes) },
 	)
 	if err == nil && likely && d.Verdict == ownership.Owned {
-		f.proved.Store(lb.ID, service.UID)
+		f.ownerUIDs.Store(lb.ID, service.UID)
 	}
 	return d, err
 }
 
-// records reports whether a Service records a load balancer by more than its ID: by address, port, our own record or a pending clean-up.
-func records(s *v1.Service, lb *loadBalancer, addresses []string) bool {
+// isRecorded reports whether a Service records a load balancer by more than its ID: by address, port, our own record or a pending clean-up.
+func isRecorded(s *v1.Service, lb *loadBalancer, addresses []string) bool {
 	address, portID := s.Annotations[annotationAddress], s.Annotations[annotationPortID]
 	more := (address != "" && slices.Contains(addresses, address)) || (portID != "" && portID == lb.VIPPortID) ||
 		s.Annotations[annotationMade] == lb.ID || ownership.Leaves(s)
@@ -281,8 +281,7 @@ func records(s *v1.Service, lb *loadBalancer, addresses []string) bool {
 
 func titleOf(lb *loadBalancer) string { return "load balancer " + lb.ID }
 
-// rules decide which load balancer belongs to a Service. The name alone is weak evidence, because clusters may have the same name. Once
-// proved, ownership stays proved although nodes and addresses change.
+// rules decide which load balancer belongs to a Service. The name alone is weak evidence, because clusters may have the same name.
 func (f *finder) rules(cluster string, lb *loadBalancer, mark string) ownership.Rules {
 	named := func(s *v1.Service) []string {
 		if name := loadBalancerName(cluster, s); len(name) < openstacklimits.Name.Max { // a truncated name may match several Services
@@ -294,7 +293,7 @@ func (f *finder) rules(cluster string, lb *loadBalancer, mark string) ownership.
 		Adopt: f.adopt, Unmarked: !f.config.OwnershipTag, Likely: named,
 		Names: func(s *v1.Service) []string {
 			names := []string{legacyName(s)}
-			if uid, proved := f.proved.Load(lb.ID); proved && uid == s.UID {
+			if uid, proved := f.ownerUIDs.Load(lb.ID); proved && uid == s.UID {
 				names = append(names, named(s)...)
 			}
 			if name := loadBalancerName(cluster, s); mark != "" && slices.Contains(lb.Tags, mark) && clusterDiffers(lb.Name, name) {
@@ -330,11 +329,11 @@ func (f *finder) countTargets(ctx context.Context, lb *loadBalancer, more []*v1.
 		for _, m := range d.pools[i].members.list() {
 			t.All++
 			if n := ours[m.Address]; m.Address != "" && n != nil {
-				elsewhere, err := f.instances.isOnOtherNetwork(ctx, n, m)
+				otherNetwork, err := f.instances.isOnOtherNetwork(ctx, n, m)
 				if err != nil {
 					return t, err
 				}
-				if !elsewhere {
+				if !otherNetwork {
 					t.Ours++
 				}
 			}
@@ -492,8 +491,8 @@ func (f *finder) isRenewable(ctx context.Context, service *v1.Service, lb *loadB
 	return err == nil && floating == nil, err
 }
 
-// wantIdentity adds the desired name and tags of a load balancer.
-func wantIdentity(o observed, marks bool, want *wantedState) (findings []services.Finding) {
+// addIdentity adds the desired name and tags of a load balancer.
+func addIdentity(o observed, marks bool, want *wantedState) (findings []services.Finding) {
 	lb, r := o.lb, o.role
 	tags := slices.Clone(lb.Tags)
 	if r.owner && clusterDiffers(lb.Name, r.name) {

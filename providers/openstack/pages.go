@@ -33,24 +33,24 @@ type partPages struct {
 	nodes func() int
 
 	mu sync.Mutex
-	// most is the number of pools that fit on a page, after a larger page failed; 0 if unknown.
-	most int
-	// beyond is when listing all pools last exceeded the limit.
-	beyond time.Time
+	// maxPerPage is the number of pools that fit on a page, after a larger page failed; 0 if unknown.
+	maxPerPage int
+	// tooLargeAt is when listing all pools last exceeded the limit.
+	tooLargeAt time.Time
 }
 
 const (
-	// beyondFor is how long a project counts as too large to list.
-	beyondFor = 24 * time.Hour
-	// listedIDs bounds the member IDs kept from one listing: 32 MB. Further pools keep only digests.
-	listedIDs = 2 << 20
+	// tooLargeFor is how long a project counts as too large to list.
+	tooLargeFor = 24 * time.Hour
+	// maxListedIDs bounds the member IDs kept from one listing: 32 MB. Further pools keep only digests.
+	maxListedIDs = 2 << 20
 )
 
 // tooLarge reports whether listing all pools recently exceeded the limit.
 func (p *partPages) tooLarge() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.beyond.IsZero() && time.Since(p.beyond) < beyondFor
+	return !p.tooLargeAt.IsZero() && time.Since(p.tooLargeAt) < tooLargeFor
 }
 
 // list lists the listeners and pools that match a filter, and counts the calls.
@@ -58,7 +58,7 @@ func (p *partPages) list(ctx context.Context, filter ...string) (listeners []lis
 	var more int
 	err = waiting.Together(
 		func() (err error) {
-			listeners, calls, err = listAll[listener](ctx, p.api, loadBalancing, "lbaas/listeners", "listeners", pageQuery(filter...))
+			listeners, calls, err = listAll[listener](ctx, p.api, loadBalancing, "lbaas/listeners", "listeners", listQuery(filter...))
 			return err
 		},
 		func() (err error) {
@@ -77,7 +77,7 @@ func (p *partPages) listAll(ctx context.Context) (listeners []listener, pools []
 	listeners, pools, calls, err = p.list(ctx)
 	if errors.Is(err, cloudapi.ErrListingTooLarge) || errors.Is(err, cloudapi.ErrTooLarge) {
 		p.mu.Lock()
-		p.beyond = time.Now()
+		p.tooLargeAt = time.Now()
 		p.mu.Unlock()
 		err = fmt.Errorf("%w: %w", cloudapi.ErrListingTooLarge, err)
 	}
@@ -88,8 +88,8 @@ func (p *partPages) perPage() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	perPage := poolsPerPage(p.nodes())
-	if p.most != 0 {
-		perPage = min(perPage, p.most)
+	if p.maxPerPage != 0 {
+		perPage = min(perPage, p.maxPerPage)
 	}
 	return perPage
 }
@@ -98,8 +98,8 @@ func (p *partPages) perPage() int {
 func (p *partPages) noteTooLarge(perPage int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if fewer := max(perPage/4, 1); p.most == 0 || fewer < p.most {
-		p.most = fewer
+	if fewer := max(perPage/4, 1); p.maxPerPage == 0 || fewer < p.maxPerPage {
+		p.maxPerPage = fewer
 	}
 }
 
@@ -107,12 +107,12 @@ func (p *partPages) noteTooLarge(perPage int) {
 func (p *partPages) pools(ctx context.Context, filter ...string) ([]pool, int, error) {
 	before := 0
 	for {
-		perPage, room := p.perPage(), listedIDs
-		query := pageQuery(filter...)
+		perPage, room := p.perPage(), maxListedIDs
+		query := listQuery(filter...)
 		query.Set("limit", strconv.Itoa(perPage))
 		all, pages, err := listLarge(ctx, p.api, loadBalancing, "lbaas/pools", "pools", query, func(page []pool) {
 			for i := range page {
-				if room -= len(page[i].MemberIDs.ids) + len(page[i].MemberIDs.odd); room < 0 {
+				if room -= len(page[i].MemberIDs.ids) + len(page[i].MemberIDs.irregular); room < 0 {
 					page[i].MemberIDs.forget()
 				}
 			}

@@ -103,7 +103,7 @@ func (rd *partsReader) monitorReads(ctx context.Context, d *details, age time.Du
 func membersPath(poolID string) string { return "lbaas/pools/" + poolID + "/members" }
 
 func (rd *partsReader) readMembers(ctx context.Context, poolID string) (memberSet, error) {
-	members, _, err := listAll[member](ctx, rd.api, loadBalancing, membersPath(poolID), "members", pageQuery())
+	members, _, err := listAll[member](ctx, rd.api, loadBalancing, membersPath(poolID), "members", listQuery())
 	return memberSetOf(members, rd.memberLists), err
 }
 
@@ -157,7 +157,7 @@ func (rd *partsReader) readForUpdate(ctx context.Context, lb *loadBalancer) (d *
 	if d, err = rd.details.Get(ctx, lb.ID, inventory.Query{MaxAge: updatePartsMaxAge}); err != nil {
 		return nil, false, cloudapi.NotAbsence(err)
 	}
-	if d.asOf == ours {
+	if d.asOf == asOfOwnChange {
 		d, err = rd.readAfterChange(ctx, lb, d)
 		return d, true, err
 	}
@@ -170,10 +170,10 @@ func (rd *partsReader) findMemberID(ctx context.Context, lb *loadBalancer, st st
 	if st.kind != removeMember || st.member.ID != "" {
 		return st, nil
 	}
-	filter := pageQuery("address", st.member.Address, "protocol_port", strconv.Itoa(st.member.Port))
+	filter := listQuery("address", st.member.Address, "protocol_port", strconv.Itoa(st.member.Port))
 	found, _, err := listAll[member](ctx, rd.api, loadBalancing, membersPath(st.id), "members", filter)
 	if errors.Is(err, cloudapi.ErrInvalid) && !cloudapi.NotSent(err) { // this Octavia does not support the filter
-		found, _, err = listAll[member](ctx, rd.api, loadBalancing, membersPath(st.id), "members", pageQuery())
+		found, _, err = listAll[member](ctx, rd.api, loadBalancing, membersPath(st.id), "members", listQuery())
 	}
 	if err == nil {
 		for _, m := range found {

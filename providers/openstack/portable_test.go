@@ -54,7 +54,7 @@ func portableCases(sim *openstacksim.Sim, url string) map[string]conformance.Por
 func tlsEnded(sim *openstacksim.Sim, reference string) string {
 	all := sim.Listeners()
 	if len(all) != 2 || slices.ContainsFunc(all, func(l openstacksim.Listener) bool {
-		return l.Protocol != "TERMINATED_HTTPS" || valueOf(l.TLSRef) != reference
+		return l.Protocol != "TERMINATED_HTTPS" || deref(l.TLSRef) != reference
 	}) {
 		return fmt.Sprintf("listeners: %+v", all)
 	}

@@ -40,7 +40,7 @@ func TestMovedFloatingAddress(t *testing.T) {
 				require.NoError(t, w.sim.AttachFloatingIP(w.sim.FloatingIPs()[0].ID, machine))
 				leave(w, s)
 				require.Len(t, w.sim.FloatingIPs(), 1)
-				assert.Equal(t, machine, valueOf(w.sim.FloatingIPs()[0].PortID))
+				assert.Equal(t, machine, deref(w.sim.FloatingIPs()[0].PortID))
 			})
 		})
 	}
@@ -110,7 +110,7 @@ func TestAddressOfALivingService(t *testing.T) {
 					require.NoError(t, w.sim.AttachFloatingIP(id, w.sim.Ports()[0].ID))
 				}
 				status, err := w.try(s)
-				port := valueOf(w.sim.FloatingIPs()[0].PortID)
+				port := deref(w.sim.FloatingIPs()[0].PortID)
 				if c.refused == "" {
 					require.NoError(t, err)
 					assert.Equal(t, address, status.Ingress[0].IP)

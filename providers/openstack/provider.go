@@ -96,7 +96,7 @@ func (c *cloud) inform(in cloudbase.Informers) {
 
 // CheckAPI implements registry.CloudAPI. Its listing also serves the first questions about nodes.
 func (c *cloud) CheckAPI(ctx context.Context) error {
-	services := []kind{compute, network}
+	services := []serviceType{compute, network}
 	if c.config.LoadBalancer.Enabled {
 		services = append(services, loadBalancing)
 	}
@@ -122,13 +122,13 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 		problems = kept
 	}
 	if c.LoadBalancer.Provider != providerOVN {
-		_, rangeErr := ofFamilies(s.sources, service, nil)
+		_, rangeErr := rangesOfFamilies(s.sources, service, nil)
 		problems = append(problems, rangeErr)
 	} else if !s.sources.Everybody() && !c.LoadBalancer.ManageSecurityGroups {
-		warnings = errors.Join(warnings, &schema.Problem{Place: sources.Field, Reason: rangesIgnored(providerOVN).Message, Warning: true})
+		warnings = errors.Join(warnings, &schema.Problem{Place: sources.Field, Reason: rangesIgnoredFinding(providerOVN).Message, Warning: true})
 	}
 	if len(in.File) > 0 { // else create-monitor is unknown
-		for _, f := range s.withoutMonitor(service) {
+		for _, f := range s.missingMonitorFindings(service) {
 			warnings = errors.Join(warnings, &schema.Problem{Place: "spec.externalTrafficPolicy", Reason: f.Message, Warning: true})
 		}
 	}

@@ -2,12 +2,10 @@ package openstack
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
@@ -40,14 +38,7 @@ func (r *reconciler) record(ctx context.Context, req *services.Request, wanted m
 		return nil
 	}
 	if r.kube != nil {
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": req.Service.UID, "annotations": changes}})
-		if err != nil {
-			return fmt.Errorf("recording the load balancer on the Service: %w", err)
-		}
-		_, err = r.kube.CoreV1().Services(req.Service.Namespace).Patch(
-			ctx, req.Service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{},
-		)
-		if err != nil {
+		if err := services.Annotate(ctx, r.kube, req, changes); err != nil {
 			return fmt.Errorf("recording the load balancer on the Service: %w", err)
 		}
 	}

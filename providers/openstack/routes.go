@@ -48,8 +48,8 @@ type routes struct {
 	instances *instances
 	routers   *inventory.Inventory[string, *router]
 
-	// known holds the routes that have led to a node.
-	known sync.Map
+	// ledToNode holds the routes that have led to a node.
+	ledToNode sync.Map
 	// writing serializes changes of the whole list.
 	writing sync.Mutex
 }
@@ -65,8 +65,8 @@ func newRoutes(c Config, a *api, i *instances) *routes {
 	})}
 }
 
-// ListRoutes implements cloudprovider.Routes. The framework deletes routes without a node. So routes to existing machines that are not
-// nodes of this cluster are left out: they belong to another cluster.
+// ListRoutes implements cloudprovider.Routes. The framework deletes routes without a node, so routes to existing machines that are not
+// nodes are left out: they belong to another cluster.
 func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Route, error) {
 	nodes, err := r.instances.nodes.Known()
 	if err != nil {
@@ -95,7 +95,7 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 				continue // the framework then creates it again, and with it the address pair
 			}
 			shown.TargetNode = types.NodeName(n.Name)
-			r.known.Store(rt, struct{}{})
+			r.ledToNode.Store(rt, struct{}{})
 		} else {
 			foreign, err := r.isForeign(ctx, rt)
 			if err != nil {
@@ -178,7 +178,7 @@ func (r *routes) portsWithAddress(ctx context.Context, ip string) ([]*port, erro
 
 // isForeign reports whether a route leads to an existing machine that was never seen as a node of this cluster.
 func (r *routes) isForeign(ctx context.Context, rt route) (bool, error) {
-	if _, known := r.known.Load(rt); known {
+	if _, ours := r.ledToNode.Load(rt); ours {
 		return false, nil
 	}
 	holders, err := r.portsWithAddress(ctx, rt.NextHop)
@@ -238,8 +238,8 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, wanted *cloudprov
 	return r.change(ctx, rt, true)
 }
 
-// clearDestination prepares the router for a route, because two routes with the same destination would split the traffic. It keeps a route
-// to another address of the node. A route to a former node or a missing machine is removed; any other is an error.
+// clearDestination removes a former node's route, because two routes with the same destination would split the traffic. It keeps a route to
+// another address of the node; any other is an error.
 func (r *routes) clearDestination(ctx context.Context, node *v1.Node, wanted route) (route, error) {
 	at, err := r.read(ctx, routesMaxAge)
 	if err != nil {
@@ -272,7 +272,7 @@ func (r *routes) remove(ctx context.Context, node *v1.Node, rt route) error {
 	if err := r.change(ctx, rt, false); err != nil {
 		return err
 	}
-	r.known.Delete(rt)
+	r.ledToNode.Delete(rt)
 	if node != nil {
 		return r.allowRoute(ctx, node, rt, false)
 	}

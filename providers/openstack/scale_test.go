@@ -74,7 +74,7 @@ func TestLargePools(t *testing.T) {
 			for _, d := range w.reconciler.parts.details.PeekAll() {
 				for _, p := range d.pools {
 					assert.Nil(t, p.members.ids)
-					assert.Nil(t, p.members.odd)
+					assert.Nil(t, p.members.irregular)
 					assert.Equal(t, p.members.size(), p.members.known, "their sum is known")
 				}
 			}
@@ -258,7 +258,7 @@ func TestTooManyPages(t *testing.T) {
 			_, _, _, err := pages.listAll(t.Context())
 			require.ErrorIs(t, err, cloudapi.ErrListingTooLarge)
 		}
-		pages.beyond = pages.beyond.Add(-beyondFor)
+		pages.tooLargeAt = pages.tooLargeAt.Add(-tooLargeFor)
 		assert.False(t, pages.tooLarge(), "it is tried again some day")
 	})
 }
@@ -319,7 +319,7 @@ func TestProjectTooLargeToList(t *testing.T) {
 			w.requireNoWrites(w.Current(s))
 		}
 		tooLarge := &partPages{api: w.api, nodes: func() int { return 1 }}
-		tooLarge.beyond = time.Now()
+		tooLarge.tooLargeAt = time.Now()
 		_, _, calls, err := tooLarge.listAll(t.Context())
 		require.ErrorIs(t, err, cloudapi.ErrListingTooLarge)
 		assert.Zero(t, calls, "it is not tried again")
@@ -328,7 +328,7 @@ func TestProjectTooLargeToList(t *testing.T) {
 		for i, known := range []bool{false, true} {
 			w.reconciler.parts.listed = newListedPartsInventory(tooLarge, w.reconciler.loadBalancers)
 			if known {
-				w.reconciler.parts.pages.beyond = time.Now()
+				w.reconciler.parts.pages.tooLargeAt = time.Now()
 			}
 			w.addNode(openstacksim.Spec{Name: fmt.Sprintf("more-%d", i)})
 			for _, s := range all {
@@ -338,7 +338,7 @@ func TestProjectTooLargeToList(t *testing.T) {
 		}
 
 		w.restart()
-		w.reconciler.parts.pages.beyond = time.Now()
+		w.reconciler.parts.pages.tooLargeAt = time.Now()
 		for _, s := range all {
 			w.requireNoWrites(w.Current(s))
 		}

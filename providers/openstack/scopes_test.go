@@ -42,7 +42,7 @@ func scopeOf(sim *openstacksim.Sim, name string) conformance.Scope {
 			for _, g := range sim.SecurityGroups() {
 				names[g.ID] = g.Name
 				for _, r := range g.Rules {
-					lines = append(lines, fmt.Sprint(g.Name, " ", r.Direction, r.EtherType, valueOf(r.Protocol), valueOf(r.Min), valueOf(r.Prefix)))
+					lines = append(lines, fmt.Sprint(g.Name, " ", r.Direction, r.EtherType, deref(r.Protocol), deref(r.Min), deref(r.Prefix)))
 				}
 			}
 			for _, l := range sim.Listeners() {
@@ -101,7 +101,7 @@ func widenRules(sim *openstacksim.Sim, network string) {
 	for _, g := range sim.SecurityGroups() {
 		sim.ChangeSecurityGroup(g.ID, func(g *openstacksim.SecurityGroup) {
 			for i, r := range g.Rules {
-				if valueOf(r.Prefix) == network {
+				if deref(r.Prefix) == network {
 					g.Rules[i].Prefix = new("0.0.0.0/0")
 				}
 			}

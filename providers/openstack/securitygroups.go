@@ -68,8 +68,8 @@ func newSecurityGroups(c loadBalancerConfig, a *api, n *networks, i *instances) 
 	return &securityGroups{Inventory: inventory.New(source), config: c, api: a, networks: n, instances: i}
 }
 
-// findFor returns a Service's security groups. The name contains its UID. After a lost response or two concurrent processes there may be
-// several; all but the first are deleted.
+// findFor returns a Service's security groups, by the UID in their name. After a lost response there may be several; all but the first are
+// deleted.
 func (sg *securityGroups) findFor(ctx context.Context, service *v1.Service, age time.Duration) ([]securityGroup, error) {
 	found, err := sg.Find(ctx, indexName, securityGroupName(service), withinAge(age))
 	found = slices.Clone(found)
@@ -87,7 +87,7 @@ func (c groupChanges) wrap(changes []change) []change {
 
 // groupsMaxAge is for security groups. They may be older if only our own changes can have happened since.
 func (o observed) groupsMaxAge() time.Duration {
-	if o.changedByUs || (o.parts != nil && o.parts.asOf == ours) {
+	if o.changedByUs || (o.parts != nil && o.parts.asOf == asOfOwnChange) {
 		return updateMaxAge
 	}
 	return newMaxAge
@@ -355,8 +355,8 @@ func (sg *securityGroups) addPorts(ctx context.Context, c *groupChanges, g secur
 	for i, change := range sg.portChanges(joining, g, "add", (*port).groupsWith) {
 		c.opens = append(c.opens, blockOnly(change, "port "+joining[i].ID, "server "+joining[i].DeviceID))
 	}
-	having, err := sg.findPorts(ctx, g, updateMaxAge)
-	leaving := slices.DeleteFunc(having, func(p *port) bool { return wanted[p.ID] != nil })
+	current, err := sg.findPorts(ctx, g, updateMaxAge)
+	leaving := slices.DeleteFunc(current, func(p *port) bool { return wanted[p.ID] != nil })
 	c.closes = append(c.closes, sg.portChanges(leaving, g, "remove", (*port).groupsWithout)...)
 	return err
 }
@@ -395,14 +395,13 @@ func (p *port) groupsWithout(g securityGroup) []string {
 }
 
 func (sg *securityGroups) findPorts(ctx context.Context, g securityGroup, age time.Duration) ([]*port, error) {
-	having, err := sg.instances.ports.Find(ctx, indexGroup, g.ID, withinAge(age))
-	having = slices.Clone(having)
-	slices.SortFunc(having, func(a, b *port) int { return strings.Compare(a.ID, b.ID) })
-	return having, err
+	found, err := sg.instances.ports.Find(ctx, indexGroup, g.ID, withinAge(age))
+	found = slices.Clone(found)
+	slices.SortFunc(found, func(a, b *port) int { return strings.Compare(a.ID, b.ID) })
+	return found, err
 }
 
-// setGroups writes a port's groups unless it has changed since the read. A missing port is skipped. Services that share the node take
-// turns.
+// setGroups writes a port's groups, unless the port has changed since the read or is gone. Services that share the node take turns.
 func (sg *securityGroups) setGroups(ctx context.Context, p *port, change func(now *port) []string) error {
 	unlock, err := sg.locks.Lock(ctx, p.ID)
 	if err != nil {
@@ -454,12 +453,12 @@ func (sg *securityGroups) dropByUID(ctx context.Context, uid string) error {
 
 // drop takes a group off the ports that have it, each of which is tried, and deletes it.
 func (sg *securityGroups) drop(ctx context.Context, g securityGroup) error {
-	having, err := sg.findPorts(ctx, g, ensureMaxAge)
+	ports, err := sg.findPorts(ctx, g, ensureMaxAge)
 	if err != nil {
 		return err
 	}
 	var failed []error
-	for _, p := range having {
+	for _, p := range ports {
 		failed = append(failed, sg.setGroups(ctx, p, func(now *port) []string { return now.groupsWithout(g) }))
 	}
 	if err := errors.Join(failed...); err != nil {

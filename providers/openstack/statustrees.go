@@ -14,8 +14,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 )
 
-// After a start all load balancers are checked, and most are up to date. Listings of all listeners, pools and monitors show that, with one
-// status tree for each load balancer, because Octavia lists members only by pool. Before a change the parts are read individually.
+// After a start all load balancers are checked, and most are up to date. Listings of all parts show that, with one status tree for each
+// load balancer, because Octavia lists members only by pool.
 
 // firstPartsMaxAge lets all load balancers share one listing of parts after a start.
 const firstPartsMaxAge = time.Minute
@@ -52,7 +52,7 @@ type treeSupport struct{ state atomic.Int32 }
 
 func (s *treeSupport) isUnsupported() bool { return s.state.Load() < 0 }
 
-func (s *treeSupport) learn(err error) {
+func (s *treeSupport) record(err error) {
 	switch {
 	case err == nil:
 		s.state.CompareAndSwap(0, 1)
@@ -107,7 +107,7 @@ func (rd *partsReader) readAtStart(ctx context.Context, id string) (*details, er
 	if _, alone := rd.readAlone.Load(id); alone || rd.trees.isUnsupported() || rd.pages.tooLarge() || !rd.hasSeveralServices(ctx) {
 		return nil, nil //nolint:nilnil // absence is an answer here
 	}
-	o, err := rd.listed.Get(ctx, id, inventory.Query{MaxAge: firstPartsMaxAge, Expected: manyParts})
+	o, err := rd.listed.Get(ctx, id, inventory.Query{MaxAge: firstPartsMaxAge, Expected: expectedAtStart})
 	if err != nil || o.asOf == "" {
 		return nil, ignoreError(err) // it is then read alone
 	}
@@ -121,7 +121,7 @@ func (rd *partsReader) readAtStart(ctx context.Context, id string) (*details, er
 		if err == nil {
 			tree = t.pools(d.listeners)
 		}
-		rd.trees.learn(err)
+		rd.trees.record(err)
 		if tree == nil {
 			return nil, ignoreError(err)
 		}
@@ -143,8 +143,8 @@ func (rd *partsReader) readAtStart(ctx context.Context, id string) (*details, er
 	return d, waiting.Together(reads...)
 }
 
-// manyParts is the number of questions expected after a start, so that listings are used.
-const manyParts = 1000
+// expectedAtStart is the number of questions expected after a start, so that listings are used.
+const expectedAtStart = 1000
 
 // hasSeveralServices reports whether the cluster has more than one Service of type LoadBalancer.
 func (rd *partsReader) hasSeveralServices(ctx context.Context) bool {

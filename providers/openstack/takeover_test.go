@@ -206,7 +206,7 @@ func leaveGroup(t testing.TB, w *world, s *v1.Service) {
 	}
 }
 
-func request2[T any](t testing.TB, w *world, of kind, at, key string, body object) (*T, error) {
+func request2[T any](t testing.TB, w *world, of serviceType, at, key string, body object) (*T, error) {
 	t.Helper()
 	return request[T](t.Context(), w.api, of, "making "+key, http.MethodPost, at, map[string]any{key: body}, key, http.StatusCreated)
 }

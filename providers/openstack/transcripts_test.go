@@ -38,14 +38,14 @@ func names(sim *openstacksim.Sim) map[string]string {
 	}
 	namePools(sim, all)
 	for _, f := range sim.FloatingIPs() {
-		if port := all[valueOf(f.PortID)]; port != "" {
+		if port := all[deref(f.PortID)]; port != "" {
 			all[f.ID] = "floatingip/" + strings.TrimPrefix(port, "port/")
 			all[f.Address] = "floating-address/" + strings.TrimPrefix(port, "port/")
 		}
 	}
 	for _, g := range sim.SecurityGroups() {
 		for _, r := range g.Rules {
-			all[r.ID] = strings.TrimSuffix(fmt.Sprint("rule/", r.Direction, "/", r.EtherType, "/", valueOf(r.Protocol), "-", valueOf(r.Min)), "/-0")
+			all[r.ID] = strings.TrimSuffix(fmt.Sprint("rule/", r.Direction, "/", r.EtherType, "/", deref(r.Protocol), "-", deref(r.Min)), "/-0")
 		}
 	}
 	return all
@@ -59,7 +59,7 @@ func namePools(sim *openstacksim.Sim, all map[string]string) {
 		if l.Protocol == protocolUDP {
 			port = "udp-" + port
 		}
-		all[l.ID], ports[valueOf(l.DefaultPoolID)] = "listener/"+port, port
+		all[l.ID], ports[deref(l.DefaultPoolID)] = "listener/"+port, port
 	}
 	for _, p := range sim.Pools() {
 		byName[p.Name] = cmp.Or(ports[p.ID], byName[p.Name])

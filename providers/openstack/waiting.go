@@ -40,7 +40,7 @@ func (r *reconciler) Settle(ctx context.Context, req *services.Request, o observ
 		return handleLoss(req)
 	}
 	if err == nil {
-		lb, err = r.waitForRest(ctx, *req, lb, o)
+		lb, err = r.waitForOctavia(ctx, *req, lb, o)
 	}
 	switch {
 	case err != nil:
@@ -50,7 +50,7 @@ func (r *reconciler) Settle(ctx context.Context, req *services.Request, o observ
 	}
 	o.lb, o.settled = lb, true
 	if d, known := r.parts.details.Peek(lb.ID); known {
-		o.changedByUs = d.asOf == ours
+		o.changedByUs = d.asOf == asOfOwnChange
 	}
 	switch {
 	case lb.Status != statusActive:
@@ -82,8 +82,8 @@ func handleLoss(req *services.Request) (observed, error) {
 	return observed{}, services.ErrGone
 }
 
-// waitForRest waits until Octavia is idle; nil means that the load balancer is gone.
-func (r *reconciler) waitForRest(ctx context.Context, req services.Request, lb *loadBalancer, o observed) (_ *loadBalancer, err error) {
+// waitForOctavia waits until Octavia is idle; nil means that the load balancer is gone.
+func (r *reconciler) waitForOctavia(ctx context.Context, req services.Request, lb *loadBalancer, o observed) (_ *loadBalancer, err error) {
 	id := lb.ID
 	switch {
 	case lb.Status == statusPendingCreate && req.Purpose == services.Ensure:

@@ -20,7 +20,7 @@ type FloatingIP struct {
 }
 
 // FloatingIPs returns all floating addresses.
-func (s *Sim) FloatingIPs() []FloatingIP { return copies(s, &s.floating) }
+func (s *Sim) FloatingIPs() []FloatingIP { return copiesOf(s, &s.floating) }
 
 type floatingRequest struct {
 	NetworkID   string  `json:"floating_network_id"`

@@ -145,7 +145,7 @@ func (s *Sim) addListener(lb *LoadBalancer, in createListener) error {
 		LoadBalancers: []Ref{{lb.ID}}, AdminStateUp: true, ProvisioningStatus: PendingCreate, OperatingStatus: "OFFLINE", ProjectID: Project,
 	}
 	if in.DefaultPool != nil {
-		if err := checkPair(l.Protocol, in.DefaultPool.Protocol); err != nil {
+		if err := checkProtocols(l.Protocol, in.DefaultPool.Protocol); err != nil {
 			return err
 		}
 		p, err := s.addPool(lb, *in.DefaultPool)
@@ -169,7 +169,7 @@ func (s *Sim) serveListeners(w http.ResponseWriter, r *http.Request, id string) 
 		if lb == nil {
 			return octaviaNotFound("Load Balancer", in.LoadBalancerID)
 		}
-		if err := mutable(lb); err != nil {
+		if err := checkMutable(lb); err != nil {
 			return err
 		}
 		if in.DefaultPool != nil {
@@ -178,7 +178,7 @@ func (s *Sim) serveListeners(w http.ResponseWriter, r *http.Request, id string) 
 		if err := s.addListener(lb, in); err != nil {
 			return err
 		}
-		s.begin(lb, PendingUpdate)
+		s.startWork(lb, PendingUpdate)
 		write(w, http.StatusCreated, map[string]any{"listener": s.listeners.ByID[s.listeners.Order[len(s.listeners.Order)-1]]})
 		return nil
 	}
@@ -191,21 +191,21 @@ func (s *Sim) serveListeners(w http.ResponseWriter, r *http.Request, id string) 
 	}
 	lb := s.loadBalancers.ByID[l.LoadBalancers[0].ID]
 	if r.Method != http.MethodGet {
-		if err := mutable(lb); err != nil {
+		if err := checkMutable(lb); err != nil {
 			return err
 		}
 	}
 	switch r.Method {
 	case http.MethodDelete:
 		l.ProvisioningStatus = PendingDelete
-		s.begin(lb, PendingUpdate, l.row())
+		s.startWork(lb, PendingUpdate, l.row())
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	case http.MethodPut:
 		if err := s.updateListener(r, lb, l); err != nil {
 			return err
 		}
-		s.begin(lb, PendingUpdate, l.row())
+		s.startWork(lb, PendingUpdate, l.row())
 	}
 	write(w, http.StatusOK, map[string]any{"listener": l})
 	return nil
@@ -233,7 +233,7 @@ func (s *Sim) updateListener(r *http.Request, lb *LoadBalancer, l *Listener) err
 		if p == nil || p.LoadBalancers[0].ID != lb.ID {
 			return octaviaNotFound("Pool", *in.DefaultPoolID)
 		}
-		if err := checkPair(l.Protocol, p.Protocol); err != nil {
+		if err := checkProtocols(l.Protocol, p.Protocol); err != nil {
 			return err
 		}
 	}

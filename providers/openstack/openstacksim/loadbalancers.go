@@ -32,7 +32,7 @@ func (s *Sim) serveLoadBalancers(w http.ResponseWriter, r *http.Request, id stri
 	case id == "":
 		items := []any{}
 		for _, lb := range s.loadBalancers.All() {
-			items = append(items, s.show(lb))
+			items = append(items, s.withReferences(lb))
 		}
 		return s.listing(w, r, "loadbalancers", items, octaviaFilter)
 	}
@@ -56,13 +56,13 @@ func (s *Sim) serveLoadBalancers(w http.ResponseWriter, r *http.Request, id stri
 			return err
 		}
 		if lb.ProvisioningStatus != Active {
-			return busyItself(lb)
+			return checkIdle(lb)
 		}
 		assign(&lb.Name, in.Name)
 		assign(&lb.Tags, in.Tags)
-		s.begin(lb, PendingUpdate)
+		s.startWork(lb, PendingUpdate)
 	}
-	write(w, http.StatusOK, map[string]any{"loadbalancer": s.show(lb)})
+	write(w, http.StatusOK, map[string]any{"loadbalancer": s.withReferences(lb)})
 	return nil
 }
 
@@ -71,27 +71,27 @@ func (s *Sim) failOver(w http.ResponseWriter, lb *LoadBalancer) error {
 		return failure(http.StatusForbidden, "", "Policy does not allow this request to be performed.")
 	}
 	if lb.ProvisioningStatus != Active && lb.ProvisioningStatus != Failed {
-		return mutable(lb)
+		return checkMutable(lb)
 	}
-	s.begin(lb, PendingUpdate)
+	s.startWork(lb, PendingUpdate)
 	w.WriteHeader(http.StatusAccepted)
 	return nil
 }
 
 func (s *Sim) deleteLoadBalancer(w http.ResponseWriter, r *http.Request, lb *LoadBalancer) error {
 	if strings.HasPrefix(lb.ProvisioningStatus, "PENDING") {
-		return busyItself(lb)
+		return checkIdle(lb)
 	}
 	if r.URL.Query().Get("cascade") != "true" && len(s.listenersOf(lb.ID))+len(s.poolsOf(lb.ID)) > 0 {
 		return failure(http.StatusBadRequest, "", "Validation failure: Cannot delete Load Balancer %s - it has children", lb.ID)
 	}
-	s.begin(lb, PendingDelete)
+	s.startWork(lb, PendingDelete)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// busyItself refuses a change of the load balancer itself; those of its parts are refused in other words.
-func busyItself(lb *LoadBalancer) error {
+// checkIdle refuses a change of the load balancer itself; those of its parts are refused in other words.
+func checkIdle(lb *LoadBalancer) error {
 	return failure(http.StatusConflict, "", "Invalid state %s of loadbalancer resource %s", lb.ProvisioningStatus, lb.ID)
 }
 
@@ -168,12 +168,12 @@ func (s *Sim) createLoadBalancer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.loadBalancers.Put(lb.ID, lb)
-	s.begin(lb, PendingCreate)
+	s.startWork(lb, PendingCreate)
 	if s.failCreates > 0 {
 		s.failCreates--
 		lb.outcome = Failed
 	}
-	write(w, http.StatusCreated, map[string]any{"loadbalancer": s.show(lb)})
+	write(w, http.StatusCreated, map[string]any{"loadbalancer": s.withReferences(lb)})
 	return nil
 }
 

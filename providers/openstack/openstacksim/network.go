@@ -179,21 +179,21 @@ func (s *Sim) ChangePort(id string, change func(*Port)) {
 }
 
 // Ports returns all ports.
-func (s *Sim) Ports() []Port { return copies(s, &s.ports) }
+func (s *Sim) Ports() []Port { return copiesOf(s, &s.ports) }
 
 // Routers returns all routers.
-func (s *Sim) Routers() []Router { return copies(s, &s.routers) }
+func (s *Sim) Routers() []Router { return copiesOf(s, &s.routers) }
 
 // Networks returns all networks.
-func (s *Sim) Networks() []Network { return copies(s, &s.networks) }
+func (s *Sim) Networks() []Network { return copiesOf(s, &s.networks) }
 
 // Subnets returns all subnets.
-func (s *Sim) Subnets() []Subnet { return copies(s, &s.subnets) }
+func (s *Sim) Subnets() []Subnet { return copiesOf(s, &s.subnets) }
 
-func copies[T any](s *Sim, t *simkit.Table[string, T]) []T {
+func copiesOf[T any](s *Sim, t *simkit.Table[string, T]) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settle()
+	s.finishWork()
 	list := []T{}
 	for _, v := range t.All() {
 		list = append(list, *v)

@@ -254,16 +254,16 @@ type Monitor struct {
 }
 
 // LoadBalancers returns all load balancers.
-func (s *Sim) LoadBalancers() []LoadBalancer { return copies(s, &s.loadBalancers) }
+func (s *Sim) LoadBalancers() []LoadBalancer { return copiesOf(s, &s.loadBalancers) }
 
 // Listeners returns all listeners.
-func (s *Sim) Listeners() []Listener { return copies(s, &s.listeners) }
+func (s *Sim) Listeners() []Listener { return copiesOf(s, &s.listeners) }
 
 // Pools returns all pools.
-func (s *Sim) Pools() []Pool { return copies(s, &s.pools) }
+func (s *Sim) Pools() []Pool { return copiesOf(s, &s.pools) }
 
 // Monitors returns all health monitors.
-func (s *Sim) Monitors() []Monitor { return copies(s, &s.monitors) }
+func (s *Sim) Monitors() []Monitor { return copiesOf(s, &s.monitors) }
 
 // How long a real Octavia works that builds load balancers from machines.
 const (
@@ -277,8 +277,8 @@ func (s *Sim) RealTime() { s.mu.Do(func() { s.real = true }) }
 // SetActivation sets how long Octavia works on a change that begins from now on, half of it more or less.
 func (s *Sim) SetActivation(d time.Duration) { s.mu.Do(func() { s.activation, s.real = d, false }) }
 
-// Works returns how long Octavia has worked on each change so far, in order.
-func (s *Sim) Works() []time.Duration {
+// WorkDurations returns how long Octavia has worked on each change so far, in order.
+func (s *Sim) WorkDurations() []time.Duration {
 	return simkit.Get(&s.mu, func() []time.Duration { return slices.Clone(s.works) })
 }
 
@@ -295,7 +295,7 @@ func (s *Sim) AllowFailover(allowed bool) { s.mu.Do(func() { s.mayFailOver = all
 func (s *Sim) ChangeLoadBalancer(id string, change func(*LoadBalancer)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settle()
+	s.finishWork()
 	change(s.loadBalancers.ByID[id])
 }
 
@@ -341,21 +341,21 @@ type laterChange struct {
 	change func(*Pool)
 }
 
-// intrude makes the changes that wait for the work on a load balancer.
-func (s *Sim) intrude(lb *LoadBalancer) {
+// makeLaterChanges makes the changes that wait for the work on a load balancer.
+func (s *Sim) makeLaterChanges(lb *LoadBalancer) {
 	s.after = slices.DeleteFunc(s.after, func(c laterChange) bool {
 		p := s.pools.ByID[c.pool]
 		if p == nil || p.LoadBalancers[0].ID != lb.ID {
 			return false
 		}
 		c.change(p)
-		s.begin(lb, PendingUpdate)
+		s.startWork(lb, PendingUpdate)
 		return true
 	})
 }
 
-// settle lets finished work take effect.
-func (s *Sim) settle() {
+// finishWork lets finished work take effect.
+func (s *Sim) finishWork() {
 	now := time.Now()
 	for _, lb := range s.loadBalancers.All() {
 		if !strings.HasPrefix(lb.ProvisioningStatus, "PENDING") || now.Before(lb.ready) {
@@ -368,14 +368,14 @@ func (s *Sim) settle() {
 		lb.ProvisioningStatus, lb.OperatingStatus = lb.outcome, "ONLINE"
 		lb.UpdatedAt = Stamp(lb.ready.UTC().Format(octaviaTime)) // Octavia's worker changes it, too, when it is done
 		if lb.outcome == Active {                                // the parts of one that failed stay as they were
-			s.settleParts(lb)
+			s.finishParts(lb)
 		}
-		s.intrude(lb)
+		s.makeLaterChanges(lb)
 	}
 }
 
-// settleParts ends the work on the parts of a load balancer: what was to go has gone, and what was worked on has a time of its own.
-func (s *Sim) settleParts(lb *LoadBalancer) {
+// finishParts ends the work on the parts of a load balancer: what was to go has gone, and what was worked on has a time of its own.
+func (s *Sim) finishParts(lb *LoadBalancer) {
 	done := func(r row) {
 		if strings.HasPrefix(*r.status, "PENDING") {
 			*r.status = Active
@@ -416,9 +416,9 @@ func (s *Sim) settleParts(lb *LoadBalancer) {
 	}
 }
 
-// begin has Octavia work on a load balancer, and on the rows that are given: those that a change is about, and those above them. One
-// that is made has no time of change yet. How long the work takes varies, in every run alike.
-func (s *Sim) begin(lb *LoadBalancer, status string, rows ...row) {
+// startWork has Octavia work on a load balancer and on the given rows: those that a change is about, and those above them. How long the
+// work takes varies, in every run alike.
+func (s *Sim) startWork(lb *LoadBalancer, status string, rows ...row) {
 	now := time.Now()
 	lb.ProvisioningStatus, lb.outcome = status, Active
 	lb.ready = now.Add(s.duration(status))
@@ -450,8 +450,8 @@ func (s *Sim) duration(status string) time.Duration {
 	return least + time.Duration(s.dice.Int64N(int64(most-least)+1))
 }
 
-// above are a pool and the listeners that lead to it.
-func (s *Sim) above(p *Pool) []row {
+// poolAndListeners are a pool and the listeners that lead to it.
+func (s *Sim) poolAndListeners(p *Pool) []row {
 	rows := []row{p.row()}
 	for _, l := range s.listeners.All() {
 		if deref(l.DefaultPoolID) == p.ID {
@@ -484,8 +484,8 @@ func (s *Sim) poolsOf(id string) []*Pool {
 	return slices.DeleteFunc(s.pools.All(), func(p *Pool) bool { return p.LoadBalancers[0].ID != id })
 }
 
-// show fills in the references that a load balancer carries.
-func (s *Sim) show(lb *LoadBalancer) *LoadBalancer {
+// withReferences fills in the references that a load balancer carries.
+func (s *Sim) withReferences(lb *LoadBalancer) *LoadBalancer {
 	shown := *lb
 	shown.Listeners, shown.Pools = []Ref{}, []Ref{}
 	for _, l := range s.listenersOf(lb.ID) {
@@ -512,8 +512,8 @@ func (s *Sim) showPool(p *Pool) *Pool {
 	return &shown
 }
 
-// mutable refuses changes while Octavia works on the load balancer, and of broken ones.
-func mutable(lb *LoadBalancer) error {
+// checkMutable refuses changes while Octavia works on the load balancer, and of broken ones.
+func checkMutable(lb *LoadBalancer) error {
 	if lb.ProvisioningStatus != Active {
 		return failure(http.StatusConflict, "", "Load Balancer %s is immutable and cannot be updated.", lb.ID)
 	}

@@ -11,8 +11,8 @@ import (
 
 var _ simkit.Pager = (*Sim)(nil)
 
-// paged are the last segments of the paths of listings.
-func paged() []string {
+// pagedPaths are the last segments of the paths of listings.
+func pagedPaths() []string {
 	return []string{
 		"detail", "ports", "networks", "subnets", "routers", "floatingips", "security-groups",
 		"loadbalancers", "listeners", "pools", "healthmonitors", "members",
@@ -22,7 +22,7 @@ func paged() []string {
 // FirstPage implements simkit.Pager. A marker says nothing about the number of its page, and need not: the page that repeats
 // always has the same one.
 func (*Sim) FirstPage(r *http.Request) bool {
-	if r.Method != http.MethodGet || !slices.Contains(paged(), path.Base(r.URL.Path)) {
+	if r.Method != http.MethodGet || !slices.Contains(pagedPaths(), path.Base(r.URL.Path)) {
 		return false
 	}
 	q := r.URL.Query()

@@ -45,8 +45,8 @@ type createMonitor struct {
 	ExpectedCodes  string `json:"expected_codes"`
 }
 
-// checkPair refuses a protocol of a pool that does not go with that of its listener.
-func checkPair(listener, pool string) error {
+// checkProtocols refuses a protocol of a pool that does not go with that of its listener.
+func checkProtocols(listener, pool string) error {
 	if slices.Contains(poolProtocols(listener), pool) {
 		return nil
 	}
@@ -263,21 +263,21 @@ func (s *Sim) servePools(w http.ResponseWriter, r *http.Request, id string) erro
 	}
 	lb := s.loadBalancers.ByID[p.LoadBalancers[0].ID]
 	if r.Method != http.MethodGet {
-		if err := mutable(lb); err != nil {
+		if err := checkMutable(lb); err != nil {
 			return err
 		}
 	}
 	switch r.Method {
 	case http.MethodDelete:
 		p.ProvisioningStatus = PendingDelete
-		s.begin(lb, PendingUpdate, s.above(p)...)
+		s.startWork(lb, PendingUpdate, s.poolAndListeners(p)...)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	case http.MethodPut:
 		if err := updatePool(r, lb, p); err != nil {
 			return err
 		}
-		s.begin(lb, PendingUpdate, s.above(p)...)
+		s.startWork(lb, PendingUpdate, s.poolAndListeners(p)...)
 	}
 	write(w, http.StatusOK, map[string]any{"pool": s.showPool(p)})
 	return nil
@@ -299,14 +299,14 @@ func (s *Sim) createPool(w http.ResponseWriter, r *http.Request) error {
 	case lb == nil:
 		return octaviaNotFound("Load Balancer", in.LoadBalancerID)
 	}
-	if err := mutable(lb); err != nil {
+	if err := checkMutable(lb); err != nil {
 		return err
 	}
 	if l != nil && l.DefaultPoolID != nil {
 		return failure(http.StatusConflict, "", "Listener %s already has a default pool", l.ID)
 	}
 	if l != nil {
-		if err := checkPair(l.Protocol, in.Protocol); err != nil {
+		if err := checkProtocols(l.Protocol, in.Protocol); err != nil {
 			return err
 		}
 	}
@@ -321,7 +321,7 @@ func (s *Sim) createPool(w http.ResponseWriter, r *http.Request) error {
 	if l != nil {
 		l.DefaultPoolID, rows = &p.ID, []row{l.row()}
 	}
-	s.begin(lb, PendingUpdate, rows...)
+	s.startWork(lb, PendingUpdate, rows...)
 	write(w, http.StatusCreated, map[string]any{"pool": s.showPool(p)})
 	return nil
 }
@@ -379,7 +379,7 @@ func (s *Sim) serveMembers(w http.ResponseWriter, r *http.Request, pool string, 
 	if r.Method == http.MethodGet {
 		return s.listing(w, r, "members", anys(s.shownMembers(p)), octaviaFilter)
 	}
-	if err := mutable(lb); err != nil {
+	if err := checkMutable(lb); err != nil {
 		return err
 	}
 	var err error
@@ -405,7 +405,7 @@ func (s *Sim) serveMembers(w http.ResponseWriter, r *http.Request, pool string, 
 	if err != nil {
 		return err
 	}
-	s.begin(lb, PendingUpdate, s.above(p)...)
+	s.startWork(lb, PendingUpdate, s.poolAndListeners(p)...)
 	if body == nil {
 		w.WriteHeader(status)
 		return nil
@@ -459,21 +459,21 @@ func (s *Sim) serveMonitors(w http.ResponseWriter, r *http.Request, id string) e
 	p := s.pools.ByID[m.Pools[0].ID]
 	lb := s.loadBalancers.ByID[p.LoadBalancers[0].ID]
 	if r.Method != http.MethodGet {
-		if err := mutable(lb); err != nil {
+		if err := checkMutable(lb); err != nil {
 			return err
 		}
 	}
 	switch r.Method {
 	case http.MethodDelete:
 		m.ProvisioningStatus = PendingDelete
-		s.begin(lb, PendingUpdate, append(s.above(p), m.row())...)
+		s.startWork(lb, PendingUpdate, append(s.poolAndListeners(p), m.row())...)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	case http.MethodPut:
 		if err := updateMonitor(r, m); err != nil {
 			return err
 		}
-		s.begin(lb, PendingUpdate, append(s.above(p), m.row())...)
+		s.startWork(lb, PendingUpdate, append(s.poolAndListeners(p), m.row())...)
 	}
 	write(w, http.StatusOK, map[string]any{"healthmonitor": m})
 	return nil
@@ -489,13 +489,13 @@ func (s *Sim) createMonitor(w http.ResponseWriter, r *http.Request) error {
 		return octaviaNotFound("Pool", in.PoolID)
 	}
 	lb := s.loadBalancers.ByID[p.LoadBalancers[0].ID]
-	if err := mutable(lb); err != nil {
+	if err := checkMutable(lb); err != nil {
 		return err
 	}
 	if err := s.addMonitor(lb, p, in); err != nil {
 		return err
 	}
-	s.begin(lb, PendingUpdate, s.above(p)...)
+	s.startWork(lb, PendingUpdate, s.poolAndListeners(p)...)
 	write(w, http.StatusCreated, map[string]any{"healthmonitor": s.monitors.ByID[p.MonitorID]})
 	return nil
 }

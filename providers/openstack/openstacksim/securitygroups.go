@@ -31,7 +31,7 @@ type SecurityRule struct {
 }
 
 // SecurityGroups returns all security groups.
-func (s *Sim) SecurityGroups() []SecurityGroup { return copies(s, &s.groups) }
+func (s *Sim) SecurityGroups() []SecurityGroup { return copiesOf(s, &s.groups) }
 
 // DropSecurityGroup takes a security group off all ports and deletes it.
 func (s *Sim) DropSecurityGroup(id string) {
@@ -126,7 +126,7 @@ func (s *Sim) serveRules(w http.ResponseWriter, r *http.Request, id, _ string) e
 		if g == nil {
 			return notFound("SecurityGroupNotFound", "Security group", in.GroupID)
 		}
-		if err := in.check(); err != nil {
+		if err := in.checkRule(); err != nil {
 			return err
 		}
 		for _, have := range g.Rules {
@@ -159,8 +159,8 @@ func (s *Sim) serveRules(w http.ResponseWriter, r *http.Request, id, _ string) e
 var protocolForm = regexp.MustCompile(`^(any|ah|dccp|egp|esp|gre|icmp|icmpv6|igmp|ipip|ipv6-(encap|frag|icmp|nonxt|opts|route)|ospf|pgm|rsvp|sctp|tcp|` +
 	`udp|udplite|vrrp)$`)
 
-// check refuses the values that Neutron refuses.
-func (r *SecurityRule) check() error {
+// checkRule refuses the values that Neutron refuses.
+func (r *SecurityRule) checkRule() error {
 	bad := func(port *int) bool { return port != nil && (*port < 1 || *port > 65535) }
 	number, err := strconv.Atoi(deref(r.Protocol))
 	switch {

@@ -13,7 +13,7 @@ import (
 func (s *Sim) Serves() map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settle()
+	s.finishWork()
 	ports := simkit.Ports{}
 	for _, lb := range s.loadBalancers.All() {
 		words := ""

@@ -240,7 +240,7 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			writeUnauthorized(w)
 			return
 		}
-		s.settle()
+		s.finishWork()
 		if err = simkit.CheckLimits(s, openstacklimits.Table, r); err == nil {
 			err = s.serve(w, r, at, rest)
 		}
@@ -522,7 +522,7 @@ func (s *Sim) Holdings() []string {
 func (s *Sim) State() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settle()
+	s.finishWork()
 	return simkit.Snapshot(map[string]any{
 		"servers": s.VMs.All(), "ports": s.ports.All(), "networks": s.networks.All(), "subnets": s.subnets.All(), "floatingips": s.floating.All(),
 		"security_groups": s.groups.All(), "routers": s.routers.All(), "loadbalancers": s.loadBalancers.All(), "listeners": s.listeners.All(),
