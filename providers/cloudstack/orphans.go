@@ -61,8 +61,8 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 	return orphans, nil
 }
 
-// DeleteOrphan implements contract.OrphanFinder. Rules and Services are read again, because the list may be outdated. An address that the
-// rules mark as acquired is released too.
+// DeleteOrphan implements contract.OrphanFinder, and releases an address that the rules mark as acquired. Rules and Services are read
+// again, because the list may be outdated.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	r := c.reconciler
 	list, err := r.cluster.Living(ctx)

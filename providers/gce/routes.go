@@ -142,7 +142,7 @@ func (h routeTargets) nodeOf(route *compute.Route) *v1.Node {
 }
 
 // ListRoutes implements cloudprovider.Routes. The framework deletes routes without a node, so those to an instance that was never a node
-// are omitted: a cluster of the same name may own them. Misdirected ones are omitted to be replaced.
+// are omitted, because a cluster of the same name may own them, and misdirected ones, so that they are replaced.
 func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {
 	at, all, nodes, err := r.read(ctx)
 	if err != nil {

@@ -2,12 +2,9 @@ package oci
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
@@ -52,22 +49,9 @@ func (r *common) recordPlace(ctx context.Context, req *services.Request, compart
 	if compartment != "" {
 		value = compartment
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": req.Service.UID, "annotations": map[string]any{annotationPlaced: value}}})
-	if err != nil {
+	if err := services.Annotate(ctx, r.kube, req, map[string]any{annotationPlaced: value}); err != nil {
 		return fmt.Errorf("recording the compartment of the load balancer on the Service: %w", err)
 	}
-	kube := r.kube.CoreV1().Services(req.Service.Namespace)
-	stored, err := kube.Patch(ctx, req.Service.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		return fmt.Errorf("recording the compartment of the load balancer on the Service: %w", err)
-	}
-	updated := req.Service.DeepCopy() // what is stored lacks what was translated from portable annotations
-	updated.ResourceVersion = stored.ResourceVersion
-	delete(updated.Annotations, annotationPlaced)
-	if compartment != "" {
-		metav1.SetMetaDataAnnotation(&updated.ObjectMeta, annotationPlaced, compartment)
-	}
-	req.Service = updated
 	return nil
 }
 
