@@ -412,10 +412,10 @@ func problemsAbout(err error, keys ...string) error {
 // sourceRanges makes an access list of spec.loadBalancerSourceRanges; nil where everybody may come in, by either family. A
 // family that is not named may not come in at all.
 func sourceRanges(ranges []string) (*acl, error) {
-	if len(ranges) > maxNetworks() {
-		return nil, &schema.Problem{Place: sources.Field, Reason: fmt.Sprintf("holds %d networks; a firewall has room for %d", len(ranges), maxNetworks())}
-	}
 	set, err := sources.Parse(sources.Field, ranges)
+	if n := len(set.Networks()); n > maxNetworks() {
+		return nil, &schema.Problem{Place: sources.Field, Reason: fmt.Sprintf("holds %d networks; a firewall has room for %d", n, maxNetworks())}
+	}
 	list := listOf(set.Networks())
 	list.IPv4, list.IPv6 = wholeFamily(list.IPv4, anyIPv4), wholeFamily(list.IPv6, anyIPv6)
 	open := slices.Contains(list.IPv4, anyIPv4) && slices.Contains(list.IPv6, anyIPv6)
@@ -468,6 +468,17 @@ func (s settings) contradictions(refused error) error {
 // hasFrontendVPC reports whether the NodeBalancer has its address in a VPC.
 func (s settings) hasFrontendVPC() bool { return s.FrontendSubnetID != 0 || s.FrontendSubnet != "" }
 
+// withoutRepeats are the texts of a list, each once.
+func withoutRepeats(list []string) (once []string) {
+	known := map[string]bool{}
+	for _, text := range list {
+		if !known[text] {
+			once, known[text] = append(once, text), true
+		}
+	}
+	return once
+}
+
 // aclMaxLength is room for the addresses of all rules that a firewall can have.
 const aclMaxLength = 131072
 
@@ -484,6 +495,7 @@ func parseACL(text string) (*acl, error) {
 	if list == nil {
 		list = a.Deny
 	}
+	list.IPv4, list.IPv6 = withoutRepeats(list.IPv4), withoutRepeats(list.IPv6)
 	switch n := len(list.IPv4) + len(list.IPv6); {
 	case n == 0:
 		return nil, errors.New("holds no network")

@@ -41,7 +41,7 @@ var checklistRows = map[string]conformance.Checked{
 	annotationFirewallID:         {Elsewhere: "TestFirewallTransitions", Illegal: []string{"x", "0"}},
 	annotationFirewallACL: {Elsewhere: "TestFirewallTransitions", Illegal: []string{
 		"x", "{}", `{"allowList": {"ipv4": ["192.0.2.0/24"]}, "denyList": {"ipv4": ["192.0.2.0/24"]}}`, `{"allowList": {}}`, `{"allowList": {"ipv4": ["192.0.2.1"]}}`,
-		`{"allowList": {"ipv4": ["192.0.2.0/24"` + strings.Repeat(`,"192.0.2.0/24"`, maxNetworks()) + `]}}`,
+		`{"allowList": {"ipv4": ["` + strings.Join(manyNetworks(maxNetworks()+1), `","`) + `"]}}`,
 	}},
 	annotationProtocol: {
 		Legal: []conformance.Legal{

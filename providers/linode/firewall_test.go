@@ -1,7 +1,9 @@
 package linode
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -344,6 +346,41 @@ func TestRangesBesideAnnotations(t *testing.T) {
 			continue
 		}
 		assert.ErrorContains(t, warnings, "spec.loadBalancerSourceRanges: has no effect beside the annotation "+key)
+	}
+}
+
+// manyNetworks are so many networks.
+func manyNetworks(n int) (list []string) {
+	for i := range n {
+		list = append(list, fmt.Sprintf("10.%d.%d.0/24", i/256, i%256))
+	}
+	return list
+}
+
+// TestRepeatedNetworksCountOnce: networks that are said again need no room in a firewall, in source ranges as in an access list.
+func TestRepeatedNetworksCountOnce(t *testing.T) {
+	t.Parallel()
+	most := manyNetworks(maxNetworks())
+	more := slices.Concat(most, most[:200])
+	text, err := json.Marshal(acl{Allow: &addressList{IPv4: more}})
+	require.NoError(t, err)
+	ranges := service("web", nil, port("http", 80, 30080))
+	ranges.Spec.LoadBalancerSourceRanges = more
+	for what, s := range map[string]*v1.Service{
+		"source ranges":  ranges,
+		"an access list": service("web", map[string]string{annotationFirewallACL: string(text)}, port("http", 80, 30080)),
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			w := lbWorld(t, 1)
+			w.Apply(s)
+			w.ensure(s)
+			var sent []string
+			for _, r := range w.sim.Firewalls()[0].Rules.Inbound {
+				sent = append(sent, *r.Addresses.IPv4...)
+			}
+			assert.ElementsMatch(t, most, sent)
+		})
 	}
 }
 
