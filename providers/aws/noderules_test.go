@@ -172,6 +172,30 @@ func TestFormerGroupsGetInNoMore(t *testing.T) {
 	}
 }
 
+// TestFormerGroupWithoutNodes: while no node is usable, nobody knows which groups are those of nodes, which let in the former group of a
+// classic load balancer until one is.
+func TestFormerGroupWithoutNodes(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t, "", awssim.Options{})
+	w.sim.AddGroup(awssim.Group{ID: mastersGroup, Name: "second"})
+	s := service("web", map[string]string{annotationGroups: extraGroup}, servicePort("http", 80, 30080))
+	w.Apply(s)
+	w.ensure(s)
+	nodes := w.nodes
+	s = w.change(s, func(s *v1.Service) { s.Annotations[annotationGroups] = mastersGroup })
+	for _, c := range []struct {
+		nodes []*v1.Node
+		want  string
+	}{{nil, extraGroup}, {nodes, mastersGroup}} {
+		w.nodes = c.nodes
+		w.ensure(s)
+		assert.Equal(t, []string{mastersGroup}, w.sim.Classics()[0].Groups)
+		rules := w.group("nodes").Rules
+		require.Len(t, rules, 1)
+		assert.Equal(t, c.want, rules[0].Group)
+	}
+}
+
 // TestNodesMoveToAnotherGroup: where nodes have other security groups than before, the former ones are closed, without the
 // cluster's tag as well.
 func TestNodesMoveToAnotherGroup(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 )
 
@@ -129,6 +130,38 @@ func TestRulesByHand(t *testing.T) {
 		w.deleted(s)
 		assert.Equal(w, fronts(everybody), w.sim.SecurityRules(ocisim.BalancerList))
 		assert.Empty(w, w.sim.SecurityRules(ocisim.DefaultList))
+	})
+}
+
+// TestRuleFullOfMarks: a rule whose description has no room for our mark stands for ours, until the other clusters need it no more and a
+// Service changes. It never goes with ours.
+func TestRuleFullOfMarks(t *testing.T) {
+	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		mark, err := w.cloud.loadBalancers.cluster.Mark(w.Context())
+		require.NoError(w, err)
+		var theirs []string
+		for n := range 5 {
+			theirs = append(theirs, fmt.Sprintf("anyccm:9999999%d-7a66-4b58-8b4b-0a61c1f9e0a1", n))
+		}
+		full := strings.Join(append(theirs, "anyccm:9999999a-7a66-4b58-8b4b"), " ")
+		require.Error(w, ocilimits.RuleDescription.CheckText(full+" "+mark))
+		w.sim.EditList(ocisim.BalancerList, func(in, out []any) ([]any, []any) {
+			return append(in, opening{false, numberTCP, 80, everybody}.rule(full)), out
+		})
+		s := conformance.Service("web", map[string]string{}, web())
+		w.serving(s)
+		w.requireServed(s, nodes)
+		require.Equal(w, []string{full}, w.marks(80))
+		w.deleted(s)
+		require.Equal(w, []string{full}, w.marks(80), "it is theirs")
+		s = s.DeepCopy()
+		w.requireServed(s, nodes)
+		w.sim.EditList(ocisim.BalancerList, func(in, out []any) ([]any, []any) {
+			return slices.DeleteFunc(in, func(r any) bool { return r.(document)["description"] == full }), out
+		})
+		time.Sleep(time.Hour)
+		w.requireServed(s, nodes)
+		require.Equal(w, []string{mark}, w.marks(80))
 	})
 }
 
