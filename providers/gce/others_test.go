@@ -44,6 +44,11 @@ func tryOthers(sim *gcesim.Sim, f *conformance.Fixture) *conformance.Fixture {
 			i["networkInterfaces"] = append(cards, second)
 		})
 	}
+	f.RemoveLoadBalancers = func() { // the forwarding rules, and none of what they lead to
+		for _, o := range sim.Objects("forwardingRules") {
+			sim.Edit("forwardingRules", fmt.Sprint(o["name"]), nil)
+		}
+	}
 	f.Lacks = map[string]string{
 		"Claims":        "names come from the UID of the Service",
 		"Share":         "backend services alone are shared, which Together tries",
