@@ -111,6 +111,7 @@ func newFixtureBehind(
 // lacks says what outsiders cannot try here.
 var lacks = map[string]string{
 	"Share":         "a load balancer serves one Service",
+	"Address6":      "an address that a Service asks for is of IPv4",
 	"Reserve":       "an address that a Service may ask for is of the user's own range, and no call releases it",
 	"OwnershipTags": "no annotation sets tags",
 	"Additions":     "a load balancer and all its parts are one object",

@@ -61,9 +61,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 				Change:  func(s *v1.Service) { families(s, v1.IPFamilyPolicySingleStack, v1.IPv6Protocol) },
 			},
 		},
-		ClusterInSettings: true,
-		DualStack:         conformance.FeatureCase{Shows: "2001:db8::"},
-		Portable:          map[string]conformance.PortableCase{portable.Address: {Value: "203.0.113.77"}},
+		ClusterInSettings: true, DualStack: conformance.FeatureCase{Shows: "2001:db8::"},
+		Outsiders: conformance.Outsiders{Address6: func() (string, map[string]string) { return "2001:db8::7", nil }},
+		Portable:  map[string]conformance.PortableCase{portable.Address: {Value: "203.0.113.77"}},
 		Strictness: conformance.Strictness{
 			Ordered:   map[string]string{"*": "a ConfigMap has no lists but what is in its texts"},
 			Free:      map[string]string{"*": "a ConfigMap takes any text"},

@@ -21,6 +21,7 @@ func tryOthers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) *conforman
 	f.Lacks = map[string]string{
 		"Claims":    "load balancers are found by the UID in their names",
 		"Share":     "a load balancer serves one Service",
+		"Address6":  "an address that a Service asks for is of IPv4",
 		"Additions": "security lists alone are shared, where Access tries it, and Oracle refuses to delete a group that has members",
 	}
 	f.AddInterface = func(providerID string) {

@@ -35,11 +35,11 @@ type Outsiders struct {
 	AddInterface func(providerID string)
 	// SharedByName is why clusters of one name share a load balancer that the cloud's own controller made; "" where they do not.
 	SharedByName string
+	// Address6 makes an address of IPv6 that Services may ask for, and returns it with what they need for that. It is for clouds that serve
+	// both families.
+	Address6 func() (address string, with map[string]string)
 	// Lacks are the hooks that are nil, by name, with the reason.
 	Lacks map[string]string
-
-	// Address6 makes an address of IPv6 that Services may ask for, and returns it with what they need for that; nil where none can.
-	Address6 func() (address string, with map[string]string)
 }
 
 // checkOutsiders returns the hooks that are neither there nor said to be missing for a reason, or both.
@@ -51,6 +51,9 @@ func (f *Fixture) checkOutsiders() error {
 	hooks := map[string]bool{
 		"Claims": f.Claims != nil, "Share": f.Share != nil, "Reserve": f.Reserve != nil, "OwnershipTags": f.OwnershipTags != nil,
 		"Additions": f.Additions != nil, "AddInterface": f.AddInterface != nil,
+	}
+	if f.hasFamilies() {
+		hooks["Address6"] = f.Address6 != nil
 	}
 	for _, name := range sortedKeys(hooks) {
 		if hooks[name] == (f.Lacks[name] != "") && (name != "AddInterface" || f.hasNodes()) {
