@@ -387,7 +387,7 @@ func (i *instances) findTarget(ctx context.Context, n *v1.Node, network bool, ex
 		n = n.DeepCopy()
 		n.Spec.ProviderID = ""
 	}
-	v, err := i.found.Find(ctx, n, inventory.Query{MaxAge: nodes.SweepMaxAge, Expected: expected})
+	v, err := i.found.Find(ctx, n, inventory.Query{MaxAge: nodes.SweepMaxAge, MaxMissAge: nodes.MissMaxAge, Expected: expected})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound) && identified:
 		return target{}, "", nil

@@ -314,6 +314,8 @@ var parts = []part{
 	{name: "AtOnce", applies: (*Fixture).hasLoadBalancers, run: runAtOnce},
 	// the time to an address grows with pages and batches alone
 	{name: "ManyNodes", applies: (*Fixture).hasLoadBalancers, run: runManyNodes},
+	// what says nothing new is not said again
+	{name: "Repeats", applies: (*Fixture).hasLoadBalancers, run: runRepeats},
 	{name: "Routes", applies: (*Fixture).hasRoutes, run: runRoutes},
 	// null, redirects, listings without end
 	{name: "HostileAnswers", applies: (*Fixture).outside, run: runHostileAnswers},
