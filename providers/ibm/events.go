@@ -22,7 +22,7 @@ const (
 	eventNormal    = "CloudVPCLoadBalancerNormalEvent"
 )
 
-// eventRows are the events of this provider alone.
+// eventRows are the events that only this provider writes.
 func eventRows() []events.Row {
 	row := func(reason, means, do string) events.Row {
 		return events.Row{On: "Service", Reason: reason, Type: "Warning", What: means, Do: do}

@@ -2,7 +2,7 @@ package ibm
 
 import "github.com/anyccm/cloud-controller-manager/registry/schema"
 
-// serviceFields declares how each field of a Service is handled. Application load balancers take TCP alone.
+// serviceFields declares how each field of a Service is handled. Application load balancers take only TCP.
 var serviceFields = append(append(
 	schema.ServedFields(schema.FieldLocal, schema.FieldSourceRanges),
 	schema.OnlyWith(map[string]string{annotationFeatures: featureNLB},

@@ -303,7 +303,7 @@ func (i *instances) addresses(node *v1.Node, internal string) []v1.NodeAddress {
 	return list
 }
 
-// attested leaves out the external address, which a label of the Node alone says.
+// attested leaves out the external address, which only a label of the Node shows.
 func (i instance) attested() contract.Attested {
 	return contract.Attested{Names: []string{i.Name}, Addresses: contract.AttestedAddresses(i.ip())}
 }

@@ -346,7 +346,7 @@ func isReady(lb *loadBalancer) bool {
 	return lb.Hostname != "" && (!lb.isNetwork() || (lb.Provisioning == stateActive && lb.ip() != ""))
 }
 
-// Status is that of the Service.
+// Status implements services.Reconciler.
 func (*reconciler) Status(_ services.Request, o observed, _ desired) (*v1.LoadBalancerStatus, error) {
 	if !isReady(o.lb) {
 		return nil, cloudproviderapi.NewRetryError("the load balancer "+o.lb.Name+" is being set up", lookAgain)

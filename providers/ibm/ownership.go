@@ -204,7 +204,7 @@ func (f *finder) targets(ctx context.Context, req services.Request, lb *loadBala
 	return t, nil
 }
 
-// poolForm is that of the names that controllers give to pools: protocol, port or ports, and node port.
+// poolForm matches the names that controllers give to pools: protocol, port or ports, and node port.
 var poolForm = regexp.MustCompile(`^(tcp|udp)-([0-9]+)(?:x[0-9]+)?-([0-9]+)$`)
 
 // isMadeFor reports whether a controller created the pools for a Service: each name has the node port of all its members, which no other

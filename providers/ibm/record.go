@@ -57,7 +57,7 @@ type records struct {
 	kube kubernetes.Interface
 }
 
-// name is that of a Service's load balancer.
+// name returns the name of a Service's load balancer.
 func (r *records) name(_ string, service *v1.Service) string {
 	return cmp.Or(r.chosenName(service), ownName(r.config.Cluster, service))
 }
@@ -126,7 +126,7 @@ func (o observed) adoptionEntry() []string {
 	return []string{recordAdopted + o.lb.ID}
 }
 
-// recordForm is that of a list of entries.
+// recordForm matches a list of entries.
 var recordForm = regexp.MustCompile(`^[a-z-]+(=[0-9A-Za-z_.~+%/-]+)?(,[a-z-]+(=[0-9A-Za-z_.~+%/-]+)?)*$`)
 
 // entriesOf returns the entries of a Service's record as it was last written.

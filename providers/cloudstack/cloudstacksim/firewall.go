@@ -124,7 +124,7 @@ func (c *call) createFirewallRule() (any, error) {
 	return jobResponse(j, f.ID), nil
 }
 
-// ports are those of a rule of a protocol.
+// ports returns the ports that a request gives a rule of a protocol.
 func (c *call) ports(protocol string) (start, end int, err error) {
 	if !slices.Contains([]string{"tcp", "udp", "icmp", "all"}, protocol) {
 		return 0, 0, refuse(codeParam, "Protocol %s is not supported", protocol)
@@ -145,7 +145,7 @@ func (c *call) ports(protocol string) (start, end int, err error) {
 	return c.portRange(hasStart)
 }
 
-// portRange is the one that a request gives.
+// portRange returns the range of ports in a request.
 func (c *call) portRange(hasStart bool) (start, end int, err error) {
 	start = c.p.number("startport", 0)
 	end = c.p.number("endport", start)

@@ -293,7 +293,7 @@ func (c *call) conflicts(a *Address, n *Network) error {
 	return nil
 }
 
-// rule is the one that a parameter names, which the caller may change.
+// rule returns the rule that a parameter names, if the caller may change it.
 func (c *call) rule(parameter string) (*Rule, error) {
 	r := c.s.rules.get(c.p[parameter])
 	if r == nil {

@@ -171,7 +171,7 @@ func (s *Sim) newID(kind string) string {
 	return id
 }
 
-// version is that of the management server, of which three parts count.
+// version is the management server's; its first three parts count.
 type version struct {
 	text                string
 	major, minor, patch int

@@ -193,7 +193,7 @@ func (s *Sim) showListener(r *http.Request, lb *LoadBalancer, l Listener) object
 	return o
 }
 
-// showPool is the document of a pool, which shows references of its members alone.
+// showPool returns the document of a pool, with references to its members.
 func (s *Sim) showPool(r *http.Request, lb *LoadBalancer, p Pool) object {
 	path := "/load_balancers/" + lb.ID + "/pools/" + p.ID
 	members := []object{}

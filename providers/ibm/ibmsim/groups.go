@@ -98,7 +98,7 @@ func (s *Sim) MadeGroups() []SecurityGroup {
 	return slices.DeleteFunc(s.SecurityGroups(), func(g SecurityGroup) bool { return g.isDefault || g.Name == WebGroup })
 }
 
-// groupsFor are those of a new load balancer: those that are asked for, or else the default group of the VPC.
+// groupsFor returns the groups of a new load balancer: the requested ones, or else the default group of the VPC.
 func (s *Sim) groupsFor(a creationRequest, vpc string) ([]string, *refusal) {
 	var ids []string
 	for _, one := range a.Groups {
@@ -298,7 +298,7 @@ func (s *Sim) serveTarget(r *http.Request, g SecurityGroup, id string) (int, any
 	return refuseMethod()
 }
 
-// defaultGroup is that of a VPC.
+// defaultGroup serves the default group of a VPC.
 func (s *Sim) defaultGroup(r *http.Request, rest []string) (int, any, *refusal) {
 	if len(rest) != 2 || rest[1] != "default_security_group" || r.Method != http.MethodGet {
 		return refuseMethod()

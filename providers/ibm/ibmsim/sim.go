@@ -128,7 +128,7 @@ func (s *Sim) EndTokens() { s.mu.Do(func() { s.tokens = map[string]time.Time{} }
 // Trust makes a trusted profile that takes one token of a service account.
 func (s *Sim) Trust(profile, token string) { s.mu.Do(func() { s.profiles[profile] = token }) }
 
-// Subnets are those of the region.
+// Subnets returns the subnets of the region.
 func (s *Sim) Subnets() []Subnet {
 	return simkit.Get(&s.mu, func() []Subnet { return slices.Clone(s.subnets) })
 }
@@ -439,7 +439,7 @@ func (*Sim) WriteError(w http.ResponseWriter, status int, message string) {
 	writeRefusal(w, &refusal{status: status, code: code, message: message})
 }
 
-// ProviderID is that of a node with an instance.
+// ProviderID returns the provider ID of an instance's node.
 func ProviderID(id string) string { return "ibm://" + Account + "///" + Cluster + "/" + id }
 
 // Environment implements simkit.Cloud.

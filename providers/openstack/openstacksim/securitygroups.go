@@ -104,7 +104,7 @@ func (s *Sim) serveGroups(w http.ResponseWriter, r *http.Request, id, _ string) 
 	return nil
 }
 
-// rules are those of all groups.
+// rules returns the rules of all groups.
 func (s *Sim) rules() []any {
 	all := []any{}
 	for _, g := range s.groups.All() {
@@ -155,7 +155,7 @@ func (s *Sim) serveRules(w http.ResponseWriter, r *http.Request, id, _ string) e
 	return notFound("SecurityGroupRuleNotFound", "Security group rule", id)
 }
 
-// protocolForm is that of the protocols that rules name; a number stands for any other.
+// protocolForm matches the protocols that rules name, or their numbers.
 var protocolForm = regexp.MustCompile(`^(any|ah|dccp|egp|esp|gre|icmp|icmpv6|igmp|ipip|ipv6-(encap|frag|icmp|nonxt|opts|route)|ospf|pgm|rsvp|sctp|tcp|` +
 	`udp|udplite|vrrp)$`)
 
