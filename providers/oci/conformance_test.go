@@ -52,12 +52,12 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	f.AddInstance = func(name string) string { return providerIDPrefix + sim.AddInstance(name) }
 	f.RemoveInstance = func(id string) { require.NoError(t, sim.Terminate(instanceOf(id))) }
 	f.Resize = func(id string) {
-		require.NoError(t, sim.Edit(instanceOf(id), func(i *ocisim.Instance) { i.Shape = "VM.Standard.E5.Flex" }))
+		sim.Edit(instanceOf(id), func(i *ocisim.Instance) { i.Shape = "VM.Standard.E5.Flex" })
 	}
 	f.Tag = func(id string, tags map[string]string) {
-		require.NoError(t, sim.Edit(instanceOf(id), func(i *ocisim.Instance) { i.Tags = tags }))
+		sim.Edit(instanceOf(id), func(i *ocisim.Instance) { i.Tags = tags })
 	}
-	f.PowerOff = func(id string) { require.NoError(t, sim.SetState(instanceOf(id), "STOPPED")) }
+	f.PowerOff = func(id string) { require.NoError(t, sim.SetStatus(instanceOf(id), "STOPPED")) }
 	f.InstanceListing = "GET /instances"
 	f.RefuseAccount = func() { sim.SetFingerprint("another") }
 	f.OtherAccount = func() { sim.SetBlind(true) }

@@ -87,13 +87,13 @@ func TestStates(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		n := w.join("worker", nil)
 		for _, state := range []string{"MOVING", "PROVISIONING", "RUNNING", "STARTING", "CREATING_IMAGE", "STOPPING", "STOPPED"} {
-			require.NoError(w, w.sim.SetState(idOf(w.T, n), state))
+			require.NoError(w, w.sim.SetStatus(idOf(w.T, n), state))
 			w.Later()
 			w.RequireExists(n)
 			assert.Equal(w, strings.HasPrefix(state, "STOP"), w.ShutDown(n), state)
 		}
 		for _, state := range []string{"TERMINATING", "TERMINATED"} {
-			require.NoError(w, w.sim.SetState(idOf(w.T, n), state))
+			require.NoError(w, w.sim.SetStatus(idOf(w.T, n), state))
 			w.Later()
 			w.RequireGone(n)
 		}
@@ -106,11 +106,11 @@ func TestNotFoundIsNoProof(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		n, other := w.join("worker", nil), w.join("other", nil)
 		w.start()
-		w.sim.Forget(idOf(w.T, n))
+		w.sim.Remove(idOf(w.T, n))
 		w.RequireGone(n)
 		w.RequireExists(other)
 
-		w.sim.Forget(idOf(w.T, other))
+		w.sim.Remove(idOf(w.T, other))
 		w.sim.AddInstance("of somebody else")
 		w.Later()
 		w.RequireDoubt(other, "cannot tell missing from forbidden")
@@ -224,7 +224,7 @@ func TestOtherCompartments(t *testing.T) {
 		w.sim.Add("of others", func(i *ocisim.Instance) { i.Compartment = other })
 		w.join("near", nil)
 		w.start()
-		w.sim.Forget(idOf(w.T, n))
+		w.sim.Remove(idOf(w.T, n))
 		w.RequireGone(n)
 		var asked []string
 		for _, c := range w.Server.Calls().Latest {
@@ -250,7 +250,7 @@ func TestWrongCompartment(t *testing.T) {
 		}
 		assert.NotZero(w, w.Calls("GET /privateIps"), "by listings")
 		w.RequireExists(wrong)
-		w.sim.Forget(idOf(w.T, n))
+		w.sim.Remove(idOf(w.T, n))
 		w.Later()
 		w.RequireDoubt(n, "aaaanone")
 		require.NoError(w, w.sim.Terminate(idOf(w.T, w.Nodes[5])))

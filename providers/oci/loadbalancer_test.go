@@ -417,7 +417,7 @@ func TestDeletionWithAVanishedNode(t *testing.T) {
 			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				s := conformance.Service("web", map[string]string{annotationType: kind, annotationRuleMode: "SL-All"}, web())
 				w.requireServed(s, nodes)
-				w.sim.Forget(strings.TrimPrefix(nodes[0].Spec.ProviderID, providerIDPrefix))
+				w.sim.Remove(strings.TrimPrefix(nodes[0].Spec.ProviderID, providerIDPrefix))
 				w.start()
 				w.serving(s)
 				w.deleted(s)

@@ -302,7 +302,7 @@ func TestNodeMadeAgain(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", ofNetwork(), web())
 		w.requireServed(s, nodes[:1])
-		w.sim.Forget(mustID(w, nodes[0]))
+		w.sim.Remove(mustID(w, nodes[0]))
 		again := w.joinAt("c", "10.0.1.1")
 		require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, []*v1.Node{again}))
 		b := follow(w.nlb().Doc, "backendSets", "TCP-80")["backends"].([]any)

@@ -27,7 +27,7 @@ func tryOthers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) *conforman
 	f.AddInterface = func(providerID string) {
 		id, err := parseProviderID(providerID)
 		require.NoError(t, err)
-		require.NoError(t, sim.Edit(id, func(i *ocisim.Instance) {
+		require.NoError(t, sim.Change(id, func(i *ocisim.Instance) {
 			i.Interfaces(func(cards []ocisim.VNIC) []ocisim.VNIC {
 				return append([]ocisim.VNIC{sim.SecondInterface(2)}, cards...)
 			})

@@ -105,7 +105,7 @@ func TestOddNodes(t *testing.T) {
 
 		foreign := conformance.InitializedNode("foreign", "aws:///us-east-1a/i-0123456789abcdef0")
 		foreign.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.250"}}
-		w.sim.Forget(mustID(w, nodes[2]))
+		w.sim.Remove(mustID(w, nodes[2]))
 		hidden := mustID(w, nodes[3])
 		w.Fail(simkit.Fault{Kind: simkit.FaultUnlisted, Names: hidden, Operation: "GET /instances$"})
 		w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: "GET /instances/{id}", Names: hidden})

@@ -300,7 +300,7 @@ func TestRulesWhereAddressesAreHidden(t *testing.T) {
 // subnetOf is the subnet of a node's first network interface.
 func (w *testWorld) subnetOf(n *v1.Node) (id string) {
 	w.Helper()
-	require.NoError(w, w.sim.Edit(mustID(w, n), func(i *ocisim.Instance) {
+	require.NoError(w, w.sim.Change(mustID(w, n), func(i *ocisim.Instance) {
 		i.Interfaces(func(all []ocisim.VNIC) []ocisim.VNIC { id = all[0].Subnet; return all })
 	}))
 	return id

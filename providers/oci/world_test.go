@@ -72,7 +72,7 @@ func (w *testWorld) joinAt(name, address string) *v1.Node {
 // giveIPv6 gives an instance an address of IPv6, which its Node tells.
 func (w *testWorld) giveIPv6(n *v1.Node, kind v1.NodeAddressType, address string) {
 	w.Helper()
-	require.NoError(w, w.sim.Edit(mustID(w, n), func(i *ocisim.Instance) {
+	require.NoError(w, w.sim.Change(mustID(w, n), func(i *ocisim.Instance) {
 		i.Interfaces(func(all []ocisim.VNIC) []ocisim.VNIC {
 			all[0].IPv6 = append(all[0].IPv6, address)
 			return all

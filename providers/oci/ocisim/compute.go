@@ -59,12 +59,6 @@ type VNIC struct {
 	Attachment string `json:"-"`
 }
 
-// cloud is the simulator's state.
-type cloud struct {
-	all       []*Instance
-	noSubnets []string
-}
-
 // domainName is the name of one of the availability domains, which are counted from 0.
 func domainName(n int) string { return fmt.Sprintf("Uocm:PHX-AD-%d", n+1) }
 
@@ -89,8 +83,7 @@ func (s *Sim) Add(name string, change func(*Instance)) string {
 	if change != nil {
 		change(i)
 	}
-	s.all = append(s.all, i)
-	return i.ID
+	return s.VMs.Put(i.ID, i).ID
 }
 
 func (*Sim) card(n int, primary bool) VNIC {
@@ -118,47 +111,18 @@ func (*Sim) SecondInterfaceOf(v VNIC) VNIC {
 	return v
 }
 
-// Edit changes an instance.
-func (s *Sim) Edit(id string, change func(*Instance)) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := s.instance(id)
-	if i == nil {
-		return errors.New("there is no instance " + id)
-	}
-	change(i)
-	return nil
-}
-
-// SetState changes the state of an instance.
-func (s *Sim) SetState(id, state string) error {
-	return s.Edit(id, func(i *Instance) { i.State = state })
-}
-
 // Terminate ends an instance, which the cloud goes on showing for a while.
 func (s *Sim) Terminate(id string) error {
-	return s.Edit(id, func(i *Instance) { i.State, i.vnics = "TERMINATED", nil })
-}
-
-// Forget removes an instance, as the cloud does some hours after its end.
-func (s *Sim) Forget(id string) {
-	s.mu.Do(func() { s.all = slices.DeleteFunc(s.all, func(i *Instance) bool { return i.ID == id }) })
-}
-
-func (s *Sim) instance(id string) *Instance {
-	at := slices.IndexFunc(s.all, func(i *Instance) bool { return i.ID == id })
-	if at < 0 {
-		return nil
-	}
-	return s.all[at]
+	return s.Change(id, func(i *Instance) { i.State, i.vnics = "TERMINATED", nil })
 }
 
 func (s *Sim) ofVNIC(id string) *Instance {
-	at := slices.IndexFunc(s.all, func(i *Instance) bool { return i.vnic(id) != nil })
-	if at < 0 {
-		return nil
+	for _, i := range s.VMs.ByID {
+		if i.vnic(id) != nil {
+			return i
+		}
 	}
-	return s.all[at]
+	return nil
 }
 
 func (i *Instance) vnic(id string) *VNIC {
@@ -210,7 +174,7 @@ func (s *Sim) subnet(id string) (map[string]any, bool) {
 }
 
 func (s *Sim) hasCompartment(id string) bool {
-	return id == Compartment || slices.ContainsFunc(s.all, func(i *Instance) bool { return i.Compartment == id })
+	return id == Compartment || slices.ContainsFunc(s.VMs.All(), func(i *Instance) bool { return i.Compartment == id })
 }
 
 // refusal is why the parameters of a listing do not fit together, or "".
@@ -242,7 +206,7 @@ func (s *Sim) items(kind string, query url.Values) (items []any) {
 		}
 		return items
 	}
-	for _, i := range s.all {
+	for _, i := range s.VMs.All() {
 		if !fits("compartmentId", i.Compartment) || !fits("availabilityDomain", i.AvailabilityDomain) {
 			continue
 		}
@@ -318,27 +282,14 @@ func (s *Sim) State() json.RawMessage {
 	balancers := slices.DeleteFunc(slices.Clone(s.balancers), func(lb *LoadBalancer) bool { return lb.State == stateDeleted })
 	nlbs := slices.DeleteFunc(slices.Clone(s.nlbs), func(lb *NetworkLoadBalancer) bool { return lb.State == stateDeleted })
 	return simkit.Snapshot(map[string]any{
-		"instances": s.all, "loadBalancers": balancers, "networkLoadBalancers": nlbs, "securityLists": guardedState(s.lists),
+		"instances": s.VMs.All(), "loadBalancers": balancers, "networkLoadBalancers": nlbs, "securityLists": guardedState(s.lists),
 		"networkSecurityGroups": guardedState(s.groups), "reservedAddresses": reservedState(s.reserved),
 	})
 }
 
-// Seed implements simkit.Cloud.
-func (s *Sim) Seed(n int) {
-	simkit.SeedNodes(n, s.Instances(), func(name string, _ int) { s.AddInstance(name) })
-}
-
 // Instances implements simkit.Cloud. Those that are terminated are shown by the API alone.
 func (s *Sim) Instances() []simkit.Instance {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := []simkit.Instance{}
-	for _, i := range s.all {
-		if i.State != "TERMINATED" {
-			list = append(list, simkit.Instance{Name: i.Name, ProviderID: prefix + i.ID, Status: i.State})
-		}
-	}
-	return list
+	return slices.DeleteFunc(s.Machines.Instances(), func(i simkit.Instance) bool { return i.Status == "TERMINATED" })
 }
 
 // RemoveInstance implements simkit.Cloud.
@@ -373,8 +324,8 @@ func holding(name string, doc document) string {
 // Actions implements simkit.Cloud.
 func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 	return map[string]func(json.RawMessage) error{
-		"power-off": simkit.SetStatus(s.SetState, "STOPPED"),
-		"power-on":  simkit.SetStatus(s.SetState, "RUNNING"),
+		"power-off": simkit.SetStatus(s.SetStatus, "STOPPED"),
+		"power-on":  simkit.SetStatus(s.SetStatus, "RUNNING"),
 		"reserve-address": simkit.Action(func(in struct{ Address netip.Addr }) error {
 			if !in.Address.Is4() {
 				return errors.New("address is to be one of IPv4")

@@ -99,7 +99,7 @@ func (s *Sim) judgeNetworkSet(whole document, name string, set document) string 
 			return "backend " + ip + " is not of " + versionOf(set)
 		case target != "" && versionOf(set) == versionIPv6:
 			return "a backend of IPv6 cannot be named by targetId"
-		case target != "" && s.instance(target) == nil:
+		case target != "" && s.VMs.ByID[target] == nil:
 			return "there is no target " + target
 		}
 		for _, key := range []string{ip, target} {

@@ -81,7 +81,7 @@ func (s *Sim) opensBackend(target, protocol string, port int) bool {
 	for i, g := range s.groups {
 		groups[i] = g.id
 	}
-	for _, i := range s.all {
+	for _, i := range s.VMs.All() {
 		for _, v := range i.vnics {
 			if i.ID == target || v.PrivateIP == target || slices.Contains(v.IPv6, target) {
 				return s.opens([]any{v.Subnet}, groups, protocol, port)

@@ -43,7 +43,8 @@ type Sim struct {
 	blind bool
 	// hidden are parts of paths and queries of which the policies of the user show nothing.
 	hidden []string
-	cloud
+	simkit.Machines[string, Instance]
+	noSubnets []string
 	balancing
 	networkBalancing
 	security
@@ -53,6 +54,12 @@ type Sim struct {
 // New returns a simulated cloud with nothing in it. Only calls that the key signs are accepted under the fingerprint.
 func New(fingerprint string) (*Sim, *simkit.Server) {
 	s := &Sim{fingerprint: fingerprint, pageSize: maxPage}
+	s.Machines = simkit.Machines[string, Instance]{
+		Lock: &s.mu, Status: func(i *Instance) *string { return &i.State }, Make: func(name string) { s.AddInstance(name) },
+		About: func(i *Instance) simkit.Instance {
+			return simkit.Instance{Name: i.Name, ProviderID: prefix + i.ID, Status: i.State}
+		},
+	}
 	return s, simkit.New(s)
 }
 
@@ -143,7 +150,7 @@ func (s *Sim) read(w http.ResponseWriter, r *http.Request, kind, id string) {
 	var found any
 	switch kind {
 	case "instances":
-		if i := s.instance(id); i != nil {
+		if i := s.VMs.ByID[id]; i != nil {
 			found = i
 		}
 	case "vnics":
@@ -333,9 +340,6 @@ func (*Sim) WriteError(w http.ResponseWriter, status int, message string) {
 	}
 	fail(w, status, code, message)
 }
-
-// RateHeaders implements simkit.Cloud: the cloud tells nothing.
-func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
 
 // Distort implements simkit.Cloud.
 func (*Sim) Distort() map[string]simkit.Distortion {
