@@ -20,13 +20,13 @@ func TestGone(t *testing.T) {
 		w.Nodes = []*v1.Node{conformance.InitializedNode("n1", providerIDPrefix+gone), conformance.InitializedNode("n2", providerIDPrefix+left)}
 		w.start()
 		w.RequireExists(w.Nodes[0])
-		w.sim.RemoveVM(gone)
+		w.sim.Remove(gone)
 		w.Later()
 		w.RequireGone(w.Nodes[0])
 		w.RequireGone(conformance.InitializedNode("n3", providerIDPrefix+"3a5c5b0e-0000-4a5b-8000-000000000001"))
 		w.RequireGone(conformance.InitializedNode("n3", providerIDPrefix+"3a5c5b0e-0000-4a5b-8000-000000000001"))
 
-		w.sim.RemoveVM(left)
+		w.sim.Remove(left)
 		w.sim.AddVM(cloudstacksim.Spec{Name: "another"})
 		w.Later()
 		w.RequireGone(w.Nodes[1]) // the network is shown that it was seen in
@@ -113,7 +113,7 @@ func TestEmptyListingBesideServices(t *testing.T) {
 					c.prepare(w, s)
 				}
 				if c.doubt != "is behind one of its load balancers" {
-					w.sim.RemoveVMs()
+					w.sim.RemoveAll()
 				}
 				w.restart()
 				exists, err := w.instances.InstanceExists(w.T.Context(), w.nodes[0])

@@ -95,7 +95,7 @@ func TestAddressThatOthersUseStays(t *testing.T) {
 		"port forwarding":    func(w *cluster, id string) { w.sim.AddForward(id, 22) },
 		"load balancer rule": func(w *cluster, id string) { w.ruleByHand(id, "theirs", "8443") },
 		"static NAT": func(w *cluster, _ string) {
-			vm := w.sim.VMs()[0].ID
+			vm := w.sim.List()[0].ID
 			w.sim.EditAddress(w.takenTexts()[0], func(a *cloudstacksim.Address) { a.StaticNAT = vm })
 		},
 	} {

@@ -83,12 +83,12 @@ func fixtureOf(kind string) func(t testing.TB) *conformance.Fixture {
 			Sim: server, Network: network, Provider: Description(), Everybody: []string{`{"cidrs":["0.0.0.0/0"`, `"Allow","cidrs":["0.0.0.0/0"`},
 			Inputs:          func() registry.Inputs { return configured },
 			AddInstance:     func(name string) string { return providerIDPrefix + sim.AddVM(cloudstacksim.Spec{Name: name}) },
-			RemoveInstance:  func(id string) { sim.RemoveVM(idOf(id)) },
-			PowerOff:        func(id string) { require.NoError(t, sim.SetState(idOf(id), "Stopped")) },
-			Resize:          func(id string) { require.NoError(t, sim.SetOffering(idOf(id), "Large Instance")) },
-			Tag:             func(id string, tags map[string]string) { sim.SetTags(idOf(id), tags) },
+			RemoveInstance:  func(id string) { sim.Remove(idOf(id)) },
+			PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(idOf(id), "Stopped")) },
+			Resize:          func(id string) { sim.Edit(idOf(id), func(v *cloudstacksim.VM) { v.Offering = "Large Instance" }) },
+			Tag:             func(id string, tags map[string]string) { sim.Edit(idOf(id), tagged(tags)) },
 			InstanceListing: "listVirtualMachines", RefuseAccount: func() { sim.SetSecret("another") },
-			OtherAccount: sim.RemoveVMs,
+			OtherAccount: sim.RemoveAll,
 			MalformedIDs: []string{
 				providerIDPrefix + "a/b", providerIDPrefix + "?", clusterAPIPrefix, clusterAPIPrefix + "region/7", providerIDPrefix + "00000000-0000-0000-0000-00000000000g",
 			},
@@ -184,7 +184,7 @@ func snapshot(t testing.TB, sim *cloudstacksim.Sim) string {
 	for _, a := range sim.Addresses() {
 		addresses[a.ID] = a.Address
 	}
-	for _, v := range sim.VMs() {
+	for _, v := range sim.List() {
 		names[v.ID] = v.Name
 	}
 	var lines []string
@@ -240,4 +240,8 @@ func joinFirewalls(all []cloudstacksim.Firewall) (joined []cloudstacksim.Firewal
 		joined[at].CIDRs = slices.Concat(joined[at].CIDRs, f.CIDRs)
 	}
 	return joined
+}
+
+func tagged(tags map[string]string) func(*cloudstacksim.VM) {
+	return func(v *cloudstacksim.VM) { v.Tags = tags }
 }

@@ -94,12 +94,12 @@ func TestMetadata(t *testing.T) {
 			Networks: []string{w.sim.Networks()[0].ID, second}, Default: 1,
 		})
 		var ips []string
-		for _, v := range w.sim.VMs() {
+		for _, v := range w.sim.List() {
 			if v.ID == id {
 				ips = []string{v.NICs[1].IP, v.NICs[0].IP}
 			}
 		}
-		w.sim.EditVM(id, func(v *cloudstacksim.VM) { v.PublicIP = "203.0.113.200" })
+		w.sim.Edit(id, func(v *cloudstacksim.VM) { v.PublicIP = "203.0.113.200" })
 		m := w.RequireMetadata(conformance.NewNode("n1", ""))
 		assert.Equal(t, []string{"SmallInstance", "zone-one", "r1"}, []string{m.InstanceType, m.Zone, m.Region})
 		assert.Equal(t, []v1.NodeAddress{
@@ -116,7 +116,7 @@ func TestMachineWithoutInterface(t *testing.T) {
 	inNodeWorld(t, "", func(w *nodeWorld) {
 		t := w.T
 		id := w.sim.AddVM(cloudstacksim.Spec{Name: "n1"})
-		w.sim.EditVM(id, func(v *cloudstacksim.VM) { v.NICs = nil })
+		w.sim.Edit(id, func(v *cloudstacksim.VM) { v.NICs = nil })
 		w.sim.AddVM(cloudstacksim.Spec{Name: "n2"})
 		_, err := w.Metadata(conformance.NewNode("n1", ""))
 		require.ErrorContains(t, err, "does not have an internal IP")
@@ -132,7 +132,7 @@ func TestStates(t *testing.T) {
 		for state, down := range map[string]bool{
 			"Running": false, "Starting": false, "Stopping": false, "Migrating": false, "Error": false, "Unknown": false, "Stopped": true, "Shutdown": true,
 		} {
-			require.NoError(t, w.sim.SetState(id, state))
+			require.NoError(t, w.sim.SetStatus(id, state))
 			w.Later()
 			w.RequireExists(n)
 			assert.Equal(t, down, w.ShutDown(n), state)

@@ -388,7 +388,7 @@ func TestMembers(t *testing.T) {
 		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(w.T.Context(), "", w.Current(s), w.nodes[:2]))
 		assert.Len(t, w.sim.Rules()[0].Members, 2)
 		w.addNode("node-4")
-		require.NoError(t, w.sim.SetState(broken, "Destroyed"))
+		require.NoError(t, w.sim.SetStatus(broken, "Destroyed"))
 		_ = w.loadBalancers.UpdateLoadBalancer(w.T.Context(), "", w.Current(s), w.nodes) // refused as a whole where the state is not known yet
 		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(w.T.Context(), "", w.Current(s), w.nodes))
 		assert.Len(t, w.sim.Rules()[0].Members, 3)
@@ -514,7 +514,7 @@ func TestAddressesThatCannotBeUsed(t *testing.T) {
 		t := w.T
 		_, err := w.sim.Reserve("203.0.113.77")
 		require.NoError(t, err)
-		machine := w.sim.VMs()[0].ID
+		machine := w.sim.List()[0].ID
 		w.sim.EditAddress("203.0.113.77", func(a *cloudstacksim.Address) { a.StaticNAT = machine })
 		for ip, words := range map[string]string{"198.51.100.1": "the account sees 0 addresses 198.51.100.1, and needs one", "203.0.113.77": "static NAT"} {
 			s := service("web", nil, port("http", 80, 30080))

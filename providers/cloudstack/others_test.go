@@ -41,7 +41,7 @@ func tryOthers(t testing.TB, sim *cloudstacksim.Sim, f *conformance.Fixture) *co
 		id, err := parseProviderID(providerID)
 		require.NoError(t, err)
 		second := cloudstacksim.NIC{ID: "00000000-0000-4000-8000-000000000002", Network: sim.AddNetwork(cloudstacksim.NetworkSpec{Name: "storage"}), IP: "10.9.0.5"}
-		sim.EditVM(id, func(v *cloudstacksim.VM) { v.NICs = append([]cloudstacksim.NIC{second}, v.NICs...) })
+		sim.Edit(id, func(v *cloudstacksim.VM) { v.NICs = append([]cloudstacksim.NIC{second}, v.NICs...) })
 	}
 	f.Additions = map[string]func(*v1.Service) func() bool{
 		"a port forwarding rule to an address": func(s *v1.Service) func() bool {

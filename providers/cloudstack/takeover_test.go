@@ -34,7 +34,7 @@ func createOriginal(w *world, s *v1.Service, suffix, cidrlist string) {
 		"protocol": "tcp", "openfirewall": "false", "cidrlist": cidrlist,
 	})
 	var ids []string
-	for _, v := range w.sim.VMs() {
+	for _, v := range w.sim.List() {
 		ids = append(ids, v.ID)
 	}
 	byHand(w, "assignToLoadBalancerRule", params{"id": w.sim.Rules()[0].ID, "virtualmachineids": strings.Join(ids, ",")})

@@ -44,7 +44,7 @@ func (s *Sim) addGlobalLists() {
 
 func (s *Sim) addACLList(name, vpc string) *ACLList {
 	id := s.newID("acl")
-	return s.aclLists.put(id, &ACLList{ID: id, Name: name, VPC: vpc})
+	return s.aclLists.Put(id, &ACLList{ID: id, Name: name, VPC: vpc})
 }
 
 // AddACLList adds a list, which is global without a VPC, and returns its ID.
@@ -60,12 +60,12 @@ func (s *Sim) UseList(name string) {
 	if l == nil {
 		l = s.addACLList(name, "")
 	}
-	s.networks.get(s.seedNet).ACL = l.ID
+	s.networks.ByID[s.seedNet].ACL = l.ID
 }
 
 // UsedList is the ID of the list of the tier of the nodes.
 func (s *Sim) UsedList() string {
-	return simkit.Get(&s.mu, func() string { return s.networks.get(s.seedNet).ACL })
+	return simkit.Get(&s.mu, func() string { return s.networks.ByID[s.seedNet].ACL })
 }
 
 // AddACLItem adds an item as somebody does by hand, and returns its ID.
@@ -76,26 +76,26 @@ func (s *Sim) AddACLItem(item ACLItem) string {
 	if item.Number == 0 {
 		item.Number = s.nextNumber(item.List)
 	}
-	s.aclItems.put(item.ID, &item)
+	s.aclItems.Put(item.ID, &item)
 	return item.ID
 }
 
 // EditACLItem changes an item of a list as somebody does by hand.
 func (s *Sim) EditACLItem(id string, change func(*ACLItem)) {
-	s.mu.Do(func() { change(s.aclItems.get(id)) })
+	s.mu.Do(func() { change(s.aclItems.ByID[id]) })
 }
 
 // RemoveACLItems deletes all items of lists as somebody does by hand.
 func (s *Sim) RemoveACLItems() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, i := range s.aclItems.all() {
-		s.aclItems.remove(i.ID)
+	for _, i := range s.aclItems.All() {
+		s.aclItems.Remove(i.ID)
 	}
 }
 
 func (s *Sim) nextNumber(list string) (number int) {
-	for _, i := range s.aclItems.all() {
+	for _, i := range s.aclItems.All() {
 		if i.List == list {
 			number = max(number, i.Number)
 		}
@@ -104,7 +104,7 @@ func (s *Sim) nextNumber(list string) (number int) {
 }
 
 func (s *Sim) aclListNamed(name string) *ACLList {
-	for _, l := range s.aclLists.all() {
+	for _, l := range s.aclLists.All() {
 		if l.Name == name && l.VPC == "" {
 			return l
 		}
@@ -114,7 +114,7 @@ func (s *Sim) aclListNamed(name string) *ACLList {
 
 // ownerOfList returns the owner of a list; a global one belongs to root admins.
 func (s *Sim) ownerOfList(l *ACLList) string {
-	if v := s.vpcs.get(l.VPC); v != nil {
+	if v := s.vpcs.ByID[l.VPC]; v != nil {
 		return v.Owner
 	}
 	return s.accountNamed(Admin).id
@@ -127,17 +127,17 @@ func (c *call) listNetworkACLLists() (any, error) {
 		return nil, err
 	}
 	used := ""
-	if n := s.networks.get(c.p["networkid"]); n != nil {
+	if n := s.networks.ByID[c.p["networkid"]]; n != nil {
 		used = n.ACL
 	}
 	var list []map[string]any
-	for _, l := range s.aclLists.all() {
+	for _, l := range s.aclLists.All() {
 		if (l.VPC != "" && !visible(s.ownerOfList(l))) || (c.p["networkid"] != "" && l.ID != used) || !c.matches("id", l.ID) ||
 			(c.p["vpcid"] != "" && l.VPC != "" && l.VPC != c.p["vpcid"]) || !c.matches("name", l.Name) || !c.keyword(l.Name) {
 			continue
 		}
 		m := map[string]any{"id": l.ID, "name": l.Name, "description": l.Name, "fordisplay": true}
-		if v := s.vpcs.get(l.VPC); v != nil {
+		if v := s.vpcs.ByID[l.VPC]; v != nil {
 			m["vpcid"], m["vpcname"] = v.ID, v.Name
 		}
 		list = append(list, m)
@@ -152,14 +152,14 @@ func (c *call) listNetworkACLs() (any, error) {
 		return nil, err
 	}
 	aclID := c.p["aclid"]
-	if n := s.networks.get(c.p["networkid"]); n != nil && aclID == "" {
+	if n := s.networks.ByID[c.p["networkid"]]; n != nil && aclID == "" {
 		if aclID = n.ACL; aclID == "" {
 			return c.page("networkacl", nil)
 		}
 	}
 	var list []map[string]any
-	for _, i := range simkit.Scattered(&s.order, s.aclItems.all(), func(i *ACLItem) string { return i.ID }) {
-		l := s.aclLists.get(i.List)
+	for _, i := range simkit.Scattered(&s.order, s.aclItems.All(), func(i *ACLItem) string { return i.ID }) {
+		l := s.aclLists.ByID[i.List]
 		fits := func(parameter, value string) bool {
 			return c.p[parameter] == "" || strings.EqualFold(c.p[parameter], value)
 		}
@@ -172,7 +172,7 @@ func (c *call) listNetworkACLs() (any, error) {
 }
 
 func (s *Sim) shownItem(i *ACLItem) map[string]any {
-	l := s.aclLists.get(i.List)
+	l := s.aclLists.ByID[i.List]
 	m := map[string]any{
 		"id": i.ID, "aclid": l.ID, "aclname": l.Name, "protocol": i.Protocol, "cidrlist": strings.Join(i.CIDRs, ","), "action": i.Action,
 		"traffictype": i.Traffic, "number": i.Number, "state": i.State, "fordisplay": true, "tags": []any{},
@@ -259,7 +259,7 @@ func (c *call) setNumber(i *ACLItem) error {
 	if number < 1 {
 		return refuse(codeParam, "Invalid number %d: it has to be positive", number)
 	}
-	for _, other := range c.s.aclItems.all() {
+	for _, other := range c.s.aclItems.All() {
 		if other.List == i.List && other.Number == number && other.ID != i.ID {
 			return refuse(codeParam, "ACL item with number %d already exists in ACL: %s", number, i.List)
 		}
@@ -272,7 +272,7 @@ func (c *call) createNetworkACL() (any, error) {
 	s := c.s
 	id := c.p["aclid"]
 	if id == "" {
-		n := s.networks.get(c.p["networkid"])
+		n := s.networks.ByID[c.p["networkid"]]
 		switch {
 		case n == nil:
 			return nil, refuse(codeParam, "Cannot create Network ACL Item. ACL Id or network Id is required")
@@ -281,7 +281,7 @@ func (c *call) createNetworkACL() (any, error) {
 		}
 		id = n.ACL
 	}
-	l := s.aclLists.get(id)
+	l := s.aclLists.ByID[id]
 	if l == nil {
 		return nil, refuse(codeParam, "Unable to find specified ACL.")
 	}
@@ -293,9 +293,9 @@ func (c *call) createNetworkACL() (any, error) {
 		return nil, err
 	}
 	i.ID = s.newID("aclitem")
-	s.aclItems.put(i.ID, i)
+	s.aclItems.Put(i.ID, i)
 	return jobResponse(c.submit("", job{
-		kind: "NetworkAcl", object: i.ID, undo: func() { s.aclItems.remove(i.ID) },
+		kind: "NetworkAcl", object: i.ID, undo: func() { s.aclItems.Remove(i.ID) },
 		effect: func() (any, error) {
 			i.State = ruleActive
 			return map[string]any{"networkacl": s.shownItem(i)}, s.checkRoom("network ACL item")
@@ -304,11 +304,11 @@ func (c *call) createNetworkACL() (any, error) {
 }
 
 func (c *call) item() (*ACLItem, *ACLList, error) {
-	i := c.s.aclItems.get(c.p["id"])
+	i := c.s.aclItems.ByID[c.p["id"]]
 	if i == nil {
 		return nil, nil, refuse(codeParam, "Unable to find network ACL Item with ID [%s].", c.p["id"])
 	}
-	return i, c.s.aclLists.get(i.List), nil
+	return i, c.s.aclLists.ByID[i.List], nil
 }
 
 func (c *call) deleteNetworkACL() (any, error) {
@@ -323,10 +323,10 @@ func (c *call) deleteNetworkACL() (any, error) {
 	return jobResponse(c.submit("", job{
 		kind: "NetworkAcl", object: i.ID,
 		effect: func() (any, error) {
-			if s.aclItems.get(i.ID) == nil {
+			if s.aclItems.ByID[i.ID] == nil {
 				return nil, refuse(codeParam, "Unable to find network ACL Item with ID [%s].", i.ID)
 			}
-			s.aclItems.remove(i.ID)
+			s.aclItems.Remove(i.ID)
 			return success(), nil
 		},
 	}), ""), nil

@@ -44,12 +44,12 @@ type Address struct {
 
 func (s *Sim) addAddress(text string) *Address {
 	id := s.newID("ip")
-	return s.addresses.put(id, &Address{ID: id, Address: text, State: stateFree})
+	return s.addresses.Put(id, &Address{ID: id, Address: text, State: stateFree})
 }
 
 // freeAddress returns an address that nobody has, or the wanted one where it is free; nil where there is none.
 func (s *Sim) freeAddress(wanted string) *Address {
-	for _, a := range s.addresses.all() {
+	for _, a := range s.addresses.All() {
 		if a.State == stateFree && (wanted == "" || a.Address == wanted) && (!a.Quarantined || wanted != "") {
 			return a
 		}
@@ -71,7 +71,7 @@ func (s *Sim) release(a *Address) {
 func (s *Sim) EditAddress(text string, change func(*Address)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, a := range s.addresses.all() {
+	for _, a := range s.addresses.All() {
 		if a.Address == text {
 			change(a)
 		}
@@ -86,7 +86,7 @@ func (s *Sim) Reserve(text string) (string, error) {
 	if a == nil {
 		return "", fmt.Errorf("%s is not free", text)
 	}
-	n := s.networks.get(s.seedNet)
+	n := s.networks.ByID[s.seedNet]
 	s.assignTo(a, stateAllocated, n.Owner)
 	if a.VPC = n.VPC; n.VPC == "" {
 		a.Network = n.ID
@@ -98,7 +98,7 @@ func (s *Sim) Reserve(text string) (string, error) {
 func (s *Sim) TakeAddresses() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, a := range s.addresses.all() {
+	for _, a := range s.addresses.All() {
 		if a.State == stateFree {
 			s.assignTo(a, stateAllocated, s.accountNamed(Other).id)
 		}
@@ -117,7 +117,7 @@ func (c *call) listPublicIPAddresses() (any, error) {
 		return nil, refuse(codeParam, "Invalid state: %s", state)
 	}
 	var list []map[string]any
-	for _, a := range simkit.Scattered(&s.order, s.addresses.all(), func(a *Address) string { return a.ID }) {
+	for _, a := range simkit.Scattered(&s.order, s.addresses.All(), func(a *Address) string { return a.ID }) {
 		if c.matchesAddress(a, visible) && (state == "" || strings.EqualFold(state, a.State)) {
 			list = append(list, s.shownAddress(a))
 		}
@@ -163,13 +163,13 @@ func (s *Sim) shownAddress(a *Address) map[string]any {
 	}
 	s.withOwner(m, a.Owner)
 	m["allocated"] = a.Allocated
-	if n := s.networks.get(a.Network); n != nil {
+	if n := s.networks.ByID[a.Network]; n != nil {
 		m["associatednetworkid"], m["associatednetworkname"] = n.ID, n.Name
 	}
-	if v := s.vpcs.get(a.VPC); v != nil {
+	if v := s.vpcs.ByID[a.VPC]; v != nil {
 		m["vpcid"], m["vpcname"] = v.ID, v.Name
 	}
-	if v := s.vms.get(a.StaticNAT); v != nil {
+	if v := s.VMs.ByID[a.StaticNAT]; v != nil {
 		m["virtualmachineid"], m["virtualmachinename"] = v.ID, v.Name
 	}
 	return s.withJob(m, a.ID)
@@ -184,9 +184,9 @@ func (s *Sim) stateOf(a *Address) string {
 
 func (s *Sim) hasRules(address string) bool {
 	on := func(of string) bool { return of == address }
-	return slices.ContainsFunc(s.rules.all(), func(r *Rule) bool { return on(r.Address) }) ||
-		slices.ContainsFunc(s.forwards.all(), func(f *Forward) bool { return on(f.Address) }) ||
-		slices.ContainsFunc(s.firewalls.all(), func(f *Firewall) bool { return on(f.Address) })
+	return slices.ContainsFunc(s.rules.All(), func(r *Rule) bool { return on(r.Address) }) ||
+		slices.ContainsFunc(s.forwards.All(), func(f *Forward) bool { return on(f.Address) }) ||
+		slices.ContainsFunc(s.firewalls.All(), func(f *Firewall) bool { return on(f.Address) })
 }
 
 func (c *call) associateIPAddress() (any, error) {
@@ -204,7 +204,7 @@ func (c *call) associateIPAddress() (any, error) {
 	}
 	if limit, limited := s.quota[owner]; limited {
 		have := 0
-		for _, a := range s.addresses.all() {
+		for _, a := range s.addresses.All() {
 			if a.Owner == owner {
 				have++
 			}
@@ -245,14 +245,14 @@ func (c *call) associateIPAddress() (any, error) {
 // networkOrVPC is the network or VPC that an address is wanted for, and who owns it.
 func (c *call) networkOrVPC() (*Network, *VPC, string, error) {
 	s := c.s
-	if v := s.vpcs.get(c.p["vpcid"]); v != nil {
+	if v := s.vpcs.ByID[c.p["vpcid"]]; v != nil {
 		return nil, v, v.Owner, nil
 	}
-	if n := s.networks.get(c.p["networkid"]); n != nil {
+	if n := s.networks.ByID[c.p["networkid"]]; n != nil {
 		if n.Type != "Isolated" {
 			return nil, nil, "", refuse(codeParam, "IP address can't be associated with the network %s", n.Name)
 		}
-		return n, s.vpcs.get(n.VPC), n.Owner, nil
+		return n, s.vpcs.ByID[n.VPC], n.Owner, nil
 	}
 	if c.p["vpcid"] != "" || c.p["networkid"] != "" {
 		return nil, nil, "", refuse(codeParam, "Unable to find the network or VPC that is specified")
@@ -265,7 +265,7 @@ func (c *call) networkOrVPC() (*Network, *VPC, string, error) {
 		owner = c.p["projectid"]
 	}
 	var own []*Network
-	for _, n := range s.networks.all() {
+	for _, n := range s.networks.All() {
 		if n.Owner == owner && n.Type == "Isolated" && n.VPC == "" {
 			own = append(own, n)
 		}
@@ -281,12 +281,12 @@ func (c *call) networkOrVPC() (*Network, *VPC, string, error) {
 
 func (c *call) disassociateIPAddress() (any, error) {
 	s := c.s
-	a := s.addresses.get(c.p["id"])
+	a := s.addresses.ByID[c.p["id"]]
 	if text := c.p["ipaddress"]; a == nil && text != "" {
 		if _, err := netip.ParseAddr(text); err != nil {
 			return nil, refuse(codeParam, "Invalid ip address: %s", text)
 		}
-		for _, other := range s.addresses.all() {
+		for _, other := range s.addresses.All() {
 			if other.Address == text {
 				a = other
 			}
@@ -322,19 +322,19 @@ func (c *call) disassociateIPAddress() (any, error) {
 
 // removeRulesAt takes every rule of an address away, whoever made it.
 func (s *Sim) removeRulesAt(address string) {
-	for _, r := range s.rules.all() {
+	for _, r := range s.rules.All() {
 		if r.Address == address {
 			s.removeRule(r)
 		}
 	}
-	for _, f := range s.forwards.all() {
+	for _, f := range s.forwards.All() {
 		if f.Address == address {
-			s.forwards.remove(f.ID)
+			s.forwards.Remove(f.ID)
 		}
 	}
-	for _, f := range s.firewalls.all() {
+	for _, f := range s.firewalls.All() {
 		if f.Address == address {
-			s.firewalls.remove(f.ID)
+			s.firewalls.Remove(f.ID)
 		}
 	}
 }

@@ -26,14 +26,14 @@ type Firewall struct {
 func (s *Sim) RemoveFirewalls() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range s.firewalls.all() {
-		s.firewalls.remove(f.ID)
+	for _, f := range s.firewalls.All() {
+		s.firewalls.Remove(f.ID)
 	}
 }
 
 // EditFirewall changes a firewall rule as somebody does who deletes it and makes another one.
 func (s *Sim) EditFirewall(id string, change func(*Firewall)) {
-	s.mu.Do(func() { change(s.firewalls.get(id)) })
+	s.mu.Do(func() { change(s.firewalls.ByID[id]) })
 }
 
 // LimitRules has the router take no more firewall rules and items of lists than these; 0 ends that.
@@ -41,7 +41,7 @@ func (s *Sim) LimitRules(most int) { s.mu.Do(func() { s.mostRules = most }) }
 
 // checkRoom refuses what was added last where the router takes no more.
 func (s *Sim) checkRoom(kind string) error {
-	if all := len(s.firewalls.all()) + len(s.aclItems.all()); s.mostRules > 0 && all > s.mostRules {
+	if all := len(s.firewalls.All()) + len(s.aclItems.All()); s.mostRules > 0 && all > s.mostRules {
 		return refuse(codeInternal, "Failed to create %s: the router has no room for it", kind)
 	}
 	return nil
@@ -54,9 +54,9 @@ func (c *call) listFirewallRules() (any, error) {
 		return nil, err
 	}
 	var list []map[string]any
-	for _, f := range simkit.Scattered(&s.order, s.firewalls.all(), func(f *Firewall) string { return f.ID }) {
+	for _, f := range simkit.Scattered(&s.order, s.firewalls.All(), func(f *Firewall) string { return f.ID }) {
 		if visible(f.Owner) && c.matches("id", f.ID) && c.matches("ipaddressid", f.Address) &&
-			c.matches("networkid", s.addresses.get(f.Address).Network) {
+			c.matches("networkid", s.addresses.ByID[f.Address].Network) {
 			list = append(list, s.shownFirewall(f))
 		}
 	}
@@ -65,7 +65,7 @@ func (c *call) listFirewallRules() (any, error) {
 
 // shownFirewall has neither an account nor a project: the API does not show them here.
 func (s *Sim) shownFirewall(f *Firewall) map[string]any {
-	a := s.addresses.get(f.Address)
+	a := s.addresses.ByID[f.Address]
 	m := map[string]any{
 		"id": f.ID, "protocol": f.Protocol, "ipaddressid": a.ID, "ipaddress": a.Address, "networkid": a.Network,
 		"cidrlist": strings.Join(f.CIDRs, ","), "state": f.State, "fordisplay": true, "tags": []any{},
@@ -81,7 +81,7 @@ func (s *Sim) shownFirewall(f *Firewall) map[string]any {
 
 func (c *call) createFirewallRule() (any, error) {
 	s := c.s
-	a := s.addresses.get(c.p["ipaddressid"])
+	a := s.addresses.ByID[c.p["ipaddressid"]]
 	list := c.p.list("cidrlist")
 	if err := cidrs(list, false, "Source CIDRs formatting error %s"); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (c *call) createFirewallRule() (any, error) {
 	if t := c.p["type"]; t != "" && !strings.EqualFold(t, "user") {
 		return nil, refuse(codeParam, "Only firewall rules of the type user can be made, not %s", t)
 	}
-	n := s.networks.get(a.Network)
+	n := s.networks.ByID[a.Network]
 	if n == nil {
 		return nil, refuse(codeParam, "Unable to create firewall rule ; ip with specified id is not associated with any network")
 	}
@@ -113,9 +113,9 @@ func (c *call) createFirewallRule() (any, error) {
 	f := &Firewall{
 		ID: s.newID("firewall"), Address: a.ID, Owner: a.Owner, Protocol: protocol, Start: start, End: end, CIDRs: list, State: ruleAdd,
 	}
-	s.firewalls.put(f.ID, f)
+	s.firewalls.Put(f.ID, f)
 	j := c.submit(n.ID, job{
-		kind: "FirewallRule", object: f.ID, undo: func() { s.firewalls.remove(f.ID) },
+		kind: "FirewallRule", object: f.ID, undo: func() { s.firewalls.Remove(f.ID) },
 		effect: func() (any, error) {
 			f.State = ruleActive
 			return map[string]any{"firewallrule": s.shownFirewall(f)}, s.checkRoom("firewall rule")
@@ -159,7 +159,7 @@ func (c *call) portRange(hasStart bool) (start, end int, err error) {
 }
 
 func (s *Sim) firewallConflict(address, protocol string, start, end int, list []string) error {
-	for _, f := range s.firewalls.all() {
+	for _, f := range s.firewalls.All() {
 		same := slices.ContainsFunc(list, func(cidr string) bool { return slices.Contains(f.CIDRs, cidr) })
 		if f.Address == address && f.Protocol == protocol && same && f.Start <= end && start <= f.End {
 			return refuse(codeConflict, "The range specified, %d-%d, conflicts with rule %s which has %d-%d", start, end, f.ID, f.Start, f.End)
@@ -169,7 +169,7 @@ func (s *Sim) firewallConflict(address, protocol string, start, end int, list []
 }
 
 func (c *call) firewall() (*Firewall, error) {
-	f := c.s.firewalls.get(c.p["id"])
+	f := c.s.firewalls.ByID[c.p["id"]]
 	if f == nil {
 		return nil, refuse(codeParam, "Unable to find firewall rule by id %s", c.p["id"])
 	}
@@ -181,13 +181,13 @@ func (c *call) deleteFirewallRule() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return jobResponse(c.submit(c.s.addresses.get(f.Address).Network, job{
+	return jobResponse(c.submit(c.s.addresses.ByID[f.Address].Network, job{
 		kind: "FirewallRule", object: f.ID,
 		effect: func() (any, error) {
-			if c.s.firewalls.get(f.ID) == nil {
+			if c.s.firewalls.ByID[f.ID] == nil {
 				return nil, refuse(codeParam, "Unable to find firewall rule by id %s", f.ID)
 			}
-			c.s.firewalls.remove(f.ID)
+			c.s.firewalls.Remove(f.ID)
 			return success(), nil
 		},
 	}), ""), nil

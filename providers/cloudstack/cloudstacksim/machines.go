@@ -68,7 +68,7 @@ func (s *Sim) AddVM(spec Spec) string {
 		spec.Networks = []string{s.seedNet}
 	}
 	for i, id := range spec.Networks {
-		n := s.networks.get(id)
+		n := s.networks.ByID[id]
 		v.Owner = cmp.Or(v.Owner, n.Owner)
 		n.hosts++
 		nic := NIC{
@@ -76,56 +76,13 @@ func (s *Sim) AddVM(spec Spec) string {
 			Secondary: []string{},
 		}
 		if spec.IP6 {
-			nic.IP6 = fmt.Sprintf("2001:db8:%x::%x", len(s.networks.order), n.hosts+16)
+			nic.IP6 = fmt.Sprintf("2001:db8:%x::%x", len(s.networks.Order), n.hosts+16)
 		}
 		v.NICs = append(v.NICs, nic)
 	}
 	v.Owner = cmp.Or(spec.Owner, v.Owner, s.accountNamed(User).id)
-	s.vms.put(v.ID, v)
+	s.VMs.Put(v.ID, v)
 	return v.ID
-}
-
-// EditVM changes a virtual machine behind the API's back.
-func (s *Sim) EditVM(id string, change func(*VM)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if v := s.vms.get(id); v != nil {
-		change(v)
-	}
-}
-
-// SetState gives a virtual machine a state.
-func (s *Sim) SetState(id, state string) error {
-	if !slices.Contains(vmStates(), state) {
-		return fmt.Errorf("%q is no state of a virtual machine", state)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v := s.vms.get(strings.TrimPrefix(id, ProviderIDPrefix))
-	if v == nil {
-		return fmt.Errorf("there is no virtual machine %s", id)
-	}
-	v.State = state
-	return nil
-}
-
-// SetOffering changes the service offering of a virtual machine.
-func (s *Sim) SetOffering(id, offering string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v := s.vms.get(strings.TrimPrefix(id, ProviderIDPrefix))
-	if v == nil {
-		return fmt.Errorf("there is no virtual machine %s", id)
-	}
-	v.Offering = offering
-	return nil
-}
-
-// SetTags replaces the tags of a virtual machine.
-func (s *Sim) SetTags(id string, tags map[string]string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.vms.get(id).Tags = tags
 }
 
 func (v *VM) shownTags() []any {
@@ -142,25 +99,15 @@ func vmStates() []string {
 	}
 }
 
-// RemoveVM expunges a virtual machine, which takes it out of all rules.
-func (s *Sim) RemoveVM(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.vms.remove(id)
-	for _, r := range s.rules.all() {
-		r.Members = slices.DeleteFunc(r.Members, func(m Member) bool { return m.VM == id })
+// machineRemoved takes a virtual machine that is gone out of all rules.
+func (s *Sim) machineRemoved(v *VM) {
+	for _, r := range s.rules.All() {
+		r.Members = slices.DeleteFunc(r.Members, func(m Member) bool { return m.VM == v.ID })
 	}
-	for _, a := range s.addresses.all() {
-		if a.StaticNAT == id {
+	for _, a := range s.addresses.All() {
+		if a.StaticNAT == v.ID {
 			a.StaticNAT = ""
 		}
-	}
-}
-
-// RemoveVMs expunges all virtual machines.
-func (s *Sim) RemoveVMs() {
-	for _, v := range s.VMs() {
-		s.RemoveVM(v.ID)
 	}
 }
 
@@ -189,7 +136,7 @@ func (c *call) listVirtualMachines() (any, error) {
 		return nil, err
 	}
 	var list []map[string]any
-	for _, v := range simkit.Scattered(&s.order, s.vms.all(), func(v *VM) string { return v.ID }) {
+	for _, v := range simkit.Scattered(&s.order, s.VMs.All(), func(v *VM) string { return v.ID }) {
 		if visible(v.Owner) && c.matchesVM(v) {
 			list = append(list, s.shownVM(v, c.p.list("details"), c.caller.admin))
 		}
@@ -213,7 +160,7 @@ func (c *call) matchesVM(v *VM) bool {
 		(c.p["name"] == "" || strings.EqualFold(c.p["name"], v.Name)) &&
 		c.keyword(v.Name, v.DisplayName, v.InstanceName, v.State) &&
 		on("networkid", func(n NIC) string { return n.Network }) &&
-		on("vpcid", func(n NIC) string { return c.s.networks.get(n.Network).VPC })
+		on("vpcid", func(n NIC) string { return c.s.networks.ByID[n.Network].VPC })
 }
 
 // showsState reports whether virtual machines of a state are shown.
@@ -275,7 +222,7 @@ func (s *Sim) shownVM(v *VM, details []string, admin bool) map[string]any {
 }
 
 func (s *Sim) shownNIC(n NIC) map[string]any {
-	network := s.networks.get(n.Network)
+	network := s.networks.ByID[n.Network]
 	m := map[string]any{
 		"id": n.ID, "networkid": network.ID, "networkname": network.Name, "ipaddress": n.IP, "netmask": "255.255.0.0",
 		"gateway": network.gateway(), "isdefault": n.Default, "traffictype": "Guest", "type": network.Type,
@@ -295,7 +242,7 @@ func (s *Sim) shownNIC(n NIC) map[string]any {
 		m["secondaryip"] = more
 	}
 	if network.VPC != "" {
-		m["vpcid"], m["vpcname"] = network.VPC, s.vpcs.get(network.VPC).Name
+		m["vpcid"], m["vpcname"] = network.VPC, s.vpcs.ByID[network.VPC].Name
 	}
 	return m
 }

@@ -59,7 +59,7 @@ func (c *call) assignToLoadBalancerRule() (any, error) {
 // assignable are the members that a job adds; one that cannot be added fails all.
 func (c *call) assignable(r *Rule, list []Member) ([]Member, error) {
 	s := c.s
-	if s.rules.get(r.ID) == nil {
+	if s.rules.ByID[r.ID] == nil {
 		return nil, refuse(codeParam, "Failed to assign to load balancer %s, the load balancer was not found.", r.ID)
 	}
 	if len(list) == 0 {
@@ -67,7 +67,7 @@ func (c *call) assignable(r *Rule, list []Member) ([]Member, error) {
 	}
 	var checked []Member
 	for _, m := range list {
-		v := s.vms.get(m.VM)
+		v := s.VMs.ByID[m.VM]
 		if v == nil || v.State == "Destroyed" || v.State == "Expunging" {
 			return nil, refuse(codeParam, "Invalid instance id specified")
 		}
@@ -108,7 +108,7 @@ func (c *call) removeFromLoadBalancerRule() (any, error) {
 	return jobResponse(c.submit(r.Network, job{
 		kind: "FirewallRule", object: r.ID,
 		effect: func() (any, error) {
-			if s.rules.get(r.ID) == nil {
+			if s.rules.ByID[r.ID] == nil {
 				return nil, refuse(codeParam, "Invalid load balancer value: %s", r.ID)
 			}
 			r.Members = slices.DeleteFunc(slices.Clone(r.Members), func(m Member) bool {
@@ -122,7 +122,7 @@ func (c *call) removeFromLoadBalancerRule() (any, error) {
 
 func (c *call) listLoadBalancerRuleInstances() (any, error) {
 	s := c.s
-	r := s.rules.get(c.p["id"])
+	r := s.rules.ByID[c.p["id"]]
 	if r == nil {
 		return nil, refuse(codeInternal, "Unable to find lb rule by id=%s", c.p["id"])
 	}
@@ -132,7 +132,7 @@ func (c *call) listLoadBalancerRuleInstances() (any, error) {
 	var vms, pairs []map[string]any
 	seen := map[string]int{}
 	for _, m := range r.Members {
-		v := s.vms.get(m.VM)
+		v := s.VMs.ByID[m.VM]
 		if v == nil || slices.Contains([]string{"Destroyed", "Expunging", "Error", "Unknown"}, v.State) || !c.p.boolean("applied", true) {
 			continue
 		}

@@ -59,12 +59,12 @@ func (s *Sim) AddNetwork(spec NetworkSpec) string {
 		ID: s.newID("network"), Name: spec.Name, Type: cmp.Or(spec.Type, "Isolated"), Owner: cmp.Or(spec.Owner, s.accountNamed(User).id),
 		VPC: spec.VPC, ACL: spec.ACL, State: "Implemented", Services: spec.Services, Provider: cmp.Or(spec.Provider, "VirtualRouter"),
 		Stickiness: []string{"LbCookie", "AppCookie", "SourceBased"},
-		prefix:     fmt.Sprintf("10.%d", len(s.networks.order)+10),
+		prefix:     fmt.Sprintf("10.%d", len(s.networks.Order)+10),
 	}
 	if n.Services == nil {
 		n.Services = []string{"Dhcp", "Dns", "Firewall", "Lb", "PortForwarding", "SourceNat", "StaticNat", "UserData", "Vpn"}
 	}
-	s.networks.put(n.ID, n)
+	s.networks.Put(n.ID, n)
 	if n.VPC != "" {
 		s.makeTier(n, n.VPC, spec.Services)
 		return n.ID
@@ -79,7 +79,7 @@ func (s *Sim) AddNetwork(spec NetworkSpec) string {
 
 // makeTier makes a network a tier of a VPC.
 func (s *Sim) makeTier(n *Network, vpc string, services []string) {
-	n.VPC, n.Owner, n.Provider = vpc, s.vpcs.get(vpc).Owner, "VpcVirtualRouter"
+	n.VPC, n.Owner, n.Provider = vpc, s.vpcs.ByID[vpc].Owner, "VpcVirtualRouter"
 	n.ACL = cmp.Or(n.ACL, s.aclListNamed(listAllow).ID)
 	if n.Services = services; services == nil {
 		n.Services = []string{"Dhcp", "Dns", "Lb", "NetworkACL", "PortForwarding", "SourceNat", "StaticNat", "UserData"}
@@ -87,8 +87,8 @@ func (s *Sim) makeTier(n *Network, vpc string, services []string) {
 }
 
 func (s *Sim) addVPC(name, owner string) *VPC {
-	v := s.vpcs.put(s.newID("vpc"), &VPC{Name: name, Owner: owner})
-	v.ID = s.vpcs.order[len(s.vpcs.order)-1]
+	v := s.vpcs.Put(s.newID("vpc"), &VPC{Name: name, Owner: owner})
+	v.ID = s.vpcs.Order[len(s.vpcs.Order)-1]
 	a := s.freeAddress("")
 	s.assignTo(a, stateAllocated, owner)
 	a.VPC, a.SourceNAT = v.ID, true
@@ -99,9 +99,9 @@ func (s *Sim) addVPC(name, owner string) *VPC {
 func (s *Sim) MakeTier() (vpc, list string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.networks.get(s.seedNet)
+	n := s.networks.ByID[s.seedNet]
 	v := s.addVPC("vpc", n.Owner)
-	for _, a := range s.addresses.all() {
+	for _, a := range s.addresses.All() {
 		if a.Network == n.ID && a.SourceNAT {
 			s.release(a)
 		}
@@ -117,17 +117,17 @@ func (s *Sim) MoveToProject() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	owner := s.projects[0].ID
-	n := s.networks.get(s.seedNet)
+	n := s.networks.ByID[s.seedNet]
 	n.Owner = owner
-	if v := s.vpcs.get(n.VPC); v != nil {
+	if v := s.vpcs.ByID[n.VPC]; v != nil {
 		v.Owner = owner
 	}
-	for _, v := range s.vms.all() {
+	for _, v := range s.VMs.All() {
 		if len(v.NICs) > 0 && v.NICs[0].Network == n.ID {
 			v.Owner = owner
 		}
 	}
-	for _, a := range s.addresses.all() {
+	for _, a := range s.addresses.All() {
 		if a.State != stateFree && (a.Network == n.ID || (a.VPC != "" && a.VPC == n.VPC)) {
 			a.Owner = owner
 		}
@@ -140,7 +140,7 @@ func (s *Sim) SeedNetwork() string { return simkit.Get(&s.mu, func() string { re
 
 // EditNetwork changes a network behind the API's back.
 func (s *Sim) EditNetwork(id string, change func(*Network)) {
-	s.mu.Do(func() { change(s.networks.get(id)) })
+	s.mu.Do(func() { change(s.networks.ByID[id]) })
 }
 
 func (c *call) listNetworks() (any, error) {
@@ -153,7 +153,7 @@ func (c *call) listNetworks() (any, error) {
 		return nil, refuse(codeParam, "Invalid networkfilter %s", f)
 	}
 	var list []map[string]any
-	for _, n := range simkit.Scattered(&s.order, s.networks.all(), func(n *Network) string { return n.ID }) {
+	for _, n := range simkit.Scattered(&s.order, s.networks.All(), func(n *Network) string { return n.ID }) {
 		hasAll := !slices.ContainsFunc(c.p.list("supportedservices"), func(service string) bool { return !n.offers(service) })
 		inVPC := c.p["forvpc"] == "" || c.p.boolean("forvpc", false) == (n.VPC != "")
 		if visible(n.Owner) && hasAll && inVPC && c.matches("id", n.ID) && c.matches("vpcid", n.VPC) && c.matches("zoneid", s.zone.ID) &&
@@ -183,8 +183,8 @@ func (s *Sim) shownNetwork(n *Network) map[string]any {
 	}
 	m["service"] = services
 	if n.VPC != "" {
-		m["vpcid"], m["vpcname"] = n.VPC, s.vpcs.get(n.VPC).Name
-		list := s.aclLists.get(n.ACL)
+		m["vpcid"], m["vpcname"] = n.VPC, s.vpcs.ByID[n.VPC].Name
+		list := s.aclLists.ByID[n.ACL]
 		m["aclid"], m["aclname"] = list.ID, list.Name
 	}
 	return m

@@ -40,10 +40,10 @@ var (
 func (c *call) listLBStickinessPolicies() (any, error) {
 	s := c.s
 	ruleID := c.p["lbruleid"]
-	if p := s.policies.get(c.p["id"]); p != nil && ruleID == "" {
+	if p := s.policies.ByID[c.p["id"]]; p != nil && ruleID == "" {
 		ruleID = p.Rule
 	}
-	r := s.rules.get(ruleID)
+	r := s.rules.ByID[ruleID]
 	if r == nil {
 		if c.p["lbruleid"] == "" && c.p["id"] == "" {
 			return nil, refuse(codeParam, "load balancer rule Id or stickiness policy Id is required")
@@ -54,7 +54,7 @@ func (c *call) listLBStickinessPolicies() (any, error) {
 		return nil, err
 	}
 	var policies []any
-	for _, p := range simkit.Shuffled(&s.order, s.policies.all()) {
+	for _, p := range simkit.Shuffled(&s.order, s.policies.All()) {
 		if p.Rule == r.ID && c.matches("id", p.ID) {
 			policies = append(policies, shownPolicy(p))
 		}
@@ -98,11 +98,11 @@ func (c *call) createLBStickinessPolicy() (any, error) {
 		return nil, err
 	}
 	p.ID = s.newID("policy")
-	s.policies.put(p.ID, p)
+	s.policies.Put(p.ID, p)
 	return jobResponse(c.submit(r.Network, job{
-		kind: "LoadBalancerRule", object: p.ID, undo: func() { s.policies.remove(p.ID) },
+		kind: "LoadBalancerRule", object: p.ID, undo: func() { s.policies.Remove(p.ID) },
 		effect: func() (any, error) {
-			if s.rules.get(r.ID) == nil {
+			if s.rules.ByID[r.ID] == nil {
 				return nil, refuse(codeParam, "Unable to find lb rule by id=%s", r.ID)
 			}
 			return map[string]any{"stickinesspolicies": s.shownPolicies(r, []any{shownPolicy(p)})}, nil
@@ -111,11 +111,11 @@ func (c *call) createLBStickinessPolicy() (any, error) {
 }
 
 func (s *Sim) checkPolicy(r *Rule, p *Policy) error {
-	i := slices.IndexFunc(s.networks.get(r.Network).Stickiness, func(name string) bool { return strings.EqualFold(name, p.Method) })
+	i := slices.IndexFunc(s.networks.ByID[r.Network].Stickiness, func(name string) bool { return strings.EqualFold(name, p.Method) })
 	if i < 0 {
 		return refuse(codeParam, "Failed to match Stickiness method name for LB rule:%s", r.ID)
 	}
-	p.Method = s.networks.get(r.Network).Stickiness[i]
+	p.Method = s.networks.ByID[r.Network].Stickiness[i]
 	for name := range p.Params {
 		if _, known := methodParams()[p.Method][name]; !known {
 			return refuse(codeParam, "Failed : Stickiness policy does not support param name :%s", name)
@@ -128,7 +128,7 @@ func (s *Sim) checkPolicy(r *Rule, p *Policy) error {
 		return refuse(codeParam, "Failed LB in validation rule id: %s Cause: expire is not in timeformat: %s", r.ID, expire)
 	}
 	attached := 0
-	for _, other := range s.policies.all() {
+	for _, other := range s.policies.All() {
 		if other.Rule == r.ID {
 			attached++
 		}
@@ -141,18 +141,18 @@ func (s *Sim) checkPolicy(r *Rule, p *Policy) error {
 
 func (c *call) deleteLBStickinessPolicy() (any, error) {
 	s := c.s
-	p := s.policies.get(c.p["id"])
+	p := s.policies.ByID[c.p["id"]]
 	if p == nil {
 		return nil, refuse(codeParam, "Unable to find the stickiness policy %s", c.p["id"])
 	}
-	r := s.rules.get(p.Rule)
+	r := s.rules.ByID[p.Rule]
 	if err := s.checkOperate(c.caller, r.Owner); err != nil {
 		return nil, err
 	}
 	return jobResponse(c.submit(r.Network, job{
 		kind: "LoadBalancerRule", object: p.ID,
 		effect: func() (any, error) {
-			s.policies.remove(p.ID)
+			s.policies.Remove(p.ID)
 			return success(), nil
 		},
 	}), ""), nil

@@ -60,7 +60,7 @@ const (
 func (s *Sim) EditRule(id string, change func(*Rule)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.rules.get(id); r != nil {
+	if r := s.rules.ByID[id]; r != nil {
 		change(r)
 	}
 }
@@ -70,7 +70,7 @@ func (s *Sim) RemoveRules() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.finishJobs()
-	for _, r := range s.rules.all() {
+	for _, r := range s.rules.All() {
 		s.removeRule(r)
 	}
 }
@@ -80,7 +80,7 @@ func (s *Sim) AddForward(address string, port int) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := s.newID("forward")
-	s.forwards.put(id, &Forward{ID: id, Address: address, Port: port})
+	s.forwards.Put(id, &Forward{ID: id, Address: address, Port: port})
 	return id
 }
 
@@ -94,8 +94,8 @@ func (c *call) listPortForwardingRules() (any, error) {
 		return nil, err
 	}
 	var list []map[string]any
-	for _, f := range s.forwards.all() {
-		a := s.addresses.get(f.Address)
+	for _, f := range s.forwards.All() {
+		a := s.addresses.ByID[f.Address]
 		if !visible(a.Owner) || !c.matches("id", f.ID) || !c.matches("ipaddressid", a.ID) || !c.matches("networkid", a.Network) {
 			continue
 		}
@@ -110,18 +110,18 @@ func (c *call) listPortForwardingRules() (any, error) {
 }
 
 func (s *Sim) removeRule(r *Rule) {
-	s.rules.remove(r.ID)
-	for _, p := range s.policies.all() {
+	s.rules.Remove(r.ID)
+	for _, p := range s.policies.All() {
 		if p.Rule == r.ID {
-			s.policies.remove(p.ID)
+			s.policies.Remove(p.ID)
 		}
 	}
-	if f := s.firewalls.get(r.Opened); f != nil {
-		s.firewalls.remove(f.ID)
+	if f := s.firewalls.ByID[r.Opened]; f != nil {
+		s.firewalls.Remove(f.ID)
 	}
 	// An address of a VPC goes back to it after its last rule.
-	a := s.addresses.get(r.Address)
-	left := slices.ContainsFunc(s.rules.all(), func(other *Rule) bool { return other.Address == r.Address })
+	a := s.addresses.ByID[r.Address]
+	left := slices.ContainsFunc(s.rules.All(), func(other *Rule) bool { return other.Address == r.Address })
 	if a != nil && a.VPC != "" && !left {
 		a.Network = ""
 	}
@@ -134,7 +134,7 @@ func (c *call) listLoadBalancerRules() (any, error) {
 		return nil, err
 	}
 	var list []map[string]any
-	for _, r := range simkit.Scattered(&s.order, s.rules.all(), func(r *Rule) string { return r.ID }) {
+	for _, r := range simkit.Scattered(&s.order, s.rules.All(), func(r *Rule) string { return r.ID }) {
 		on := c.p["virtualmachineid"]
 		leads := on == "" || slices.ContainsFunc(r.Members, func(m Member) bool { return m.VM == on })
 		if visible(r.Owner) && leads && c.matches("id", r.ID) && c.matches("name", r.Name) && c.matches("publicipid", r.Address) &&
@@ -147,7 +147,7 @@ func (c *call) listLoadBalancerRules() (any, error) {
 
 func (s *Sim) shownRule(r *Rule) map[string]any {
 	m := s.withOwner(map[string]any{
-		"id": r.ID, "name": r.Name, "publicipid": r.Address, "publicip": s.addresses.get(r.Address).Address, "networkid": r.Network,
+		"id": r.ID, "name": r.Name, "publicipid": r.Address, "publicip": s.addresses.ByID[r.Address].Address, "networkid": r.Network,
 		"publicport": strconv.Itoa(r.PublicPort), "privateport": strconv.Itoa(r.PrivatePort), "algorithm": r.Algorithm, "protocol": r.Protocol,
 		"cidrlist": r.CIDRs, "state": r.State, "zoneid": s.zone.ID, "zonename": s.zone.Name, "fordisplay": true,
 		"tags": []any{},
@@ -190,7 +190,7 @@ func (c *call) createLoadBalancerRule() (any, error) {
 	if err := cidrs(c.p.list("cidrlist"), true, "CIDR [%s] is invalid."); err != nil {
 		return nil, err
 	}
-	a := s.addresses.get(c.p["publicipid"])
+	a := s.addresses.ByID[c.p["publicipid"]]
 	if a == nil {
 		return nil, refuse(codeParam, "Unable to create load balance rule; can't find/allocate source IP")
 	}
@@ -210,7 +210,7 @@ func (c *call) createLoadBalancerRule() (any, error) {
 		Protocol: strings.ToLower(cmp.Or(c.p["protocol"], "tcp")), CIDRs: strings.Join(c.p.list("cidrlist"), " "), State: ruleAdd,
 		Members: []Member{},
 	}
-	s.rules.put(r.ID, r)
+	s.rules.Put(r.ID, r)
 	a.Network = n.ID
 	opens := n.VPC == "" && c.p.boolean("openfirewall", true) && n.offers("Firewall")
 	if opens {
@@ -218,7 +218,7 @@ func (c *call) createLoadBalancerRule() (any, error) {
 			ID: s.newID("firewall"), Address: a.ID, Owner: a.Owner, Protocol: "tcp", Start: r.PublicPort, End: r.PublicPort,
 			CIDRs: []string{allNetworks}, State: ruleActive,
 		}
-		s.firewalls.put(f.ID, f)
+		s.firewalls.Put(f.ID, f)
 		r.Opened = f.ID
 	}
 	j := c.submit(n.ID, job{
@@ -231,8 +231,8 @@ func (c *call) createLoadBalancerRule() (any, error) {
 // networkOfRule is the network that a rule on an address is for.
 func (c *call) networkOfRule(a *Address) (*Network, error) {
 	s := c.s
-	n := s.networks.get(a.Network)
-	wanted := s.networks.get(c.p["networkid"])
+	n := s.networks.ByID[a.Network]
+	wanted := s.networks.ByID[c.p["networkid"]]
 	switch {
 	case a.StaticNAT != "":
 		return nil, refuse(codeConflict, "Can't do load balance on ip address: %s", a.Address)
@@ -276,7 +276,7 @@ func (c *call) checkFits(a *Address, n *Network) error {
 func (c *call) conflicts(a *Address, n *Network) error {
 	port := c.p.number("publicport", 0)
 	const text = "The range specified, %d-%d, conflicts with rule %s which has %d-%d"
-	for _, r := range c.s.rules.all() {
+	for _, r := range c.s.rules.All() {
 		switch {
 		case r.Address != a.ID:
 		case r.Network != n.ID:
@@ -285,7 +285,7 @@ func (c *call) conflicts(a *Address, n *Network) error {
 			return refuse(codeConflict, text, port, port, r.ID, port, port)
 		}
 	}
-	for _, f := range c.s.forwards.all() {
+	for _, f := range c.s.forwards.All() {
 		if f.Address == a.ID && f.Port == port {
 			return refuse(codeConflict, text, port, port, f.ID, port, port)
 		}
@@ -295,7 +295,7 @@ func (c *call) conflicts(a *Address, n *Network) error {
 
 // rule returns the rule that a parameter names, if the caller may change it.
 func (c *call) rule(parameter string) (*Rule, error) {
-	r := c.s.rules.get(c.p[parameter])
+	r := c.s.rules.ByID[c.p[parameter]]
 	if r == nil {
 		return nil, refuse(codeParam, "Unable to find lb rule by id=%s", c.p[parameter])
 	}
@@ -328,14 +328,14 @@ func (c *call) updateLoadBalancerRule() (any, error) {
 	if _, given := c.p["cidrlist"]; given && s.version.atLeast(22, 0) {
 		changed.CIDRs = strings.Join(list, ",")
 	}
-	router := s.networks.get(r.Network).Provider
+	router := s.networks.ByID[r.Network].Provider
 	if strings.HasSuffix(router, "VirtualRouter") && changed.Protocol == "udp" {
 		return nil, refuse(codeParam, "Modifications in lb rule %s are not supported.", r.ID)
 	}
 	return jobResponse(c.submit(r.Network, job{
 		kind: "FirewallRule", object: r.ID,
 		effect: func() (any, error) {
-			if s.rules.get(r.ID) == nil {
+			if s.rules.ByID[r.ID] == nil {
 				return nil, refuse(codeParam, "Unable to find lb rule by id=%s", r.ID)
 			}
 			r.Algorithm, r.Protocol, r.CIDRs = changed.Algorithm, changed.Protocol, changed.CIDRs
@@ -358,7 +358,7 @@ func (c *call) deleteLoadBalancerRule() (any, error) {
 	return jobResponse(c.submit(r.Network, job{
 		kind: "FirewallRule", object: r.ID,
 		effect: func() (any, error) {
-			if c.s.rules.get(r.ID) == nil {
+			if c.s.rules.ByID[r.ID] == nil {
 				return nil, refuse(codeParam, "Unable to find lb rule by id=%s", r.ID)
 			}
 			c.s.removeRule(r)

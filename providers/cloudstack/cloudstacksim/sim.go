@@ -50,7 +50,6 @@ type Options struct {
 type Sim struct {
 	mu     simkit.Mutex
 	serial int
-	seeded int
 	nonce  string
 
 	version    version
@@ -71,16 +70,16 @@ type Sim struct {
 	// kinds tells of which kind an ID is, also of things that are gone: the server keeps their rows.
 	kinds map[string]string
 
-	vms       table[VM]
-	networks  table[Network]
-	vpcs      table[VPC]
-	addresses table[Address]
-	rules     table[Rule]
-	firewalls table[Firewall]
-	forwards  table[Forward]
-	aclLists  table[ACLList]
-	aclItems  table[ACLItem]
-	policies  table[Policy]
+	simkit.Machines[string, VM]
+	networks  simkit.Table[string, Network]
+	vpcs      simkit.Table[string, VPC]
+	addresses simkit.Table[string, Address]
+	rules     simkit.Table[string, Rule]
+	firewalls simkit.Table[string, Firewall]
+	forwards  simkit.Table[string, Forward]
+	aclLists  simkit.Table[string, ACLList]
+	aclItems  simkit.Table[string, ACLItem]
+	policies  simkit.Table[string, Policy]
 
 	jobs     []*job
 	busy     map[string]time.Time // by the object on which jobs wait for each other
@@ -106,6 +105,13 @@ func New(o Options) (*Sim, *simkit.Server) {
 	for name := range s.commands {
 		s.names[strings.ToLower(name)] = name
 	}
+	s.Machines = simkit.Machines[string, VM]{
+		Lock: &s.mu, Status: func(v *VM) *string { return &v.State }, Removed: s.machineRemoved,
+		Make: func(name string) { s.AddVM(Spec{Name: name}) },
+		About: func(v *VM) simkit.Instance {
+			return simkit.Instance{Name: v.Name, ProviderID: ProviderIDPrefix + v.ID, Status: v.State}
+		},
+	}
 	s.order.Seed(o.Seed)
 	s.zone = zone{ID: s.newID("zone"), Name: ZoneName}
 	s.source = s.newID("network")
@@ -128,38 +134,6 @@ func NewServer(token string, activation time.Duration, publishedLimits bool) *si
 		s.SetLimit(PublishedCalls, PublishedInterval)
 	}
 	return server
-}
-
-// table holds objects of one kind in the order of their creation.
-type table[T any] struct {
-	order []string
-	byID  map[string]*T
-}
-
-func (t *table[T]) put(id string, v *T) *T {
-	if t.byID == nil {
-		t.byID = map[string]*T{}
-	}
-	if _, known := t.byID[id]; !known {
-		t.order = append(t.order, id)
-	}
-	t.byID[id] = v
-	return v
-}
-
-func (t *table[T]) get(id string) *T { return t.byID[id] }
-
-func (t *table[T]) remove(id string) {
-	delete(t.byID, id)
-	t.order = slices.DeleteFunc(t.order, func(o string) bool { return o == id })
-}
-
-func (t *table[T]) all() []*T {
-	list := make([]*T, 0, len(t.order))
-	for _, id := range t.order {
-		list = append(list, t.byID[id])
-	}
-	return list
 }
 
 // newID returns a UUID; they count up, so that runs are alike.
@@ -202,19 +176,16 @@ func (v version) atLeast(minor, patch int) bool {
 }
 
 // clone is a copy of what a table holds, for callers outside.
-func clone[T any](s *Sim, t *table[T]) []T {
+func clone[T any](s *Sim, t *simkit.Table[string, T]) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.finishJobs()
-	list := make([]T, 0, len(t.order))
-	for _, v := range t.all() {
+	list := make([]T, 0, len(t.Order))
+	for _, v := range t.All() {
 		list = append(list, *v)
 	}
 	return list
 }
-
-// VMs returns the virtual machines that are there.
-func (s *Sim) VMs() []VM { return clone(s, &s.vms) }
 
 // Networks returns the networks.
 func (s *Sim) Networks() []Network { return clone(s, &s.networks) }
@@ -257,48 +228,11 @@ func (s *Sim) SetQuota(owner string, n int) {
 	s.quota[owner] = n
 }
 
-// RateHeaders implements simkit.Cloud: nothing is told.
-func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
-
-// Environment implements simkit.Cloud: controllers read a file instead, which CloudConfig returns.
-func (*Sim) Environment(string) map[string]string { return map[string]string{} }
-
 // CloudConfig implements simkit.CloudConfigurer.
 func (s *Sim) CloudConfig(url string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return fmt.Sprintf("[Global]\napi-url = %s\napi-key = %s\nsecret-key = %s\n", url+APIPath, APIKey, s.accountNamed(User).secret)
-}
-
-// Seed implements simkit.Cloud.
-func (s *Sim) Seed(n int) {
-	for range n {
-		s.mu.Lock()
-		s.seeded++
-		name := "node-" + strconv.Itoa(s.seeded)
-		s.mu.Unlock()
-		s.AddVM(Spec{Name: name})
-	}
-}
-
-// Instances implements simkit.Cloud.
-func (s *Sim) Instances() []simkit.Instance {
-	list := []simkit.Instance{}
-	for _, v := range s.VMs() {
-		list = append(list, simkit.Instance{Name: v.Name, ProviderID: ProviderIDPrefix + v.ID, Status: v.State})
-	}
-	return list
-}
-
-// RemoveInstance implements simkit.Cloud.
-func (s *Sim) RemoveInstance(name string) error {
-	for _, v := range s.VMs() {
-		if v.Name == name {
-			s.RemoveVM(v.ID)
-			return nil
-		}
-	}
-	return fmt.Errorf("there is no virtual machine %s", name)
 }
 
 // portOfRule ends the name of a load balancer rule that belongs to a load balancer of several.
@@ -311,7 +245,7 @@ func (s *Sim) Holdings() []string {
 	s.finishJobs()
 	var order []string
 	rules := map[string][]*Rule{}
-	for _, r := range s.rules.all() {
+	for _, r := range s.rules.All() {
 		key := portOfRule.ReplaceAllString(r.Name, "") + " at " + r.Address
 		if rules[key] == nil {
 			order = append(order, key)
@@ -322,7 +256,7 @@ func (s *Sim) Holdings() []string {
 	for _, key := range order {
 		list := rules[key]
 		address, state, nodes := "", "Active", len(list[0].Members)
-		if a := s.addresses.get(list[0].Address); a != nil {
+		if a := s.addresses.ByID[list[0].Address]; a != nil {
 			address = a.Address
 		}
 		var ports []string
@@ -345,15 +279,15 @@ func (s *Sim) State() json.RawMessage {
 	defer s.mu.Unlock()
 	s.finishJobs()
 	allocated := []*Address{}
-	for _, a := range s.addresses.all() {
+	for _, a := range s.addresses.All() {
 		if a.State != stateFree {
 			allocated = append(allocated, a)
 		}
 	}
 	return simkit.Snapshot(map[string]any{
-		"virtualmachines": s.vms.all(), "networks": s.networks.all(), "vpcs": s.vpcs.all(), "addresses": allocated,
-		"rules": s.rules.all(), "firewallrules": s.firewalls.all(), "portforwards": s.forwards.all(), "acllists": s.aclLists.all(),
-		"aclitems": s.aclItems.all(), "policies": s.policies.all(),
+		"virtualmachines": s.VMs.All(), "networks": s.networks.All(), "vpcs": s.vpcs.All(), "addresses": allocated,
+		"rules": s.rules.All(), "firewallrules": s.firewalls.All(), "portforwards": s.forwards.All(), "acllists": s.aclLists.All(),
+		"aclitems": s.aclItems.All(), "policies": s.policies.All(),
 		"zone": s.zone, "publicnetwork": s.source, "seednetwork": s.seedNet, "version": s.version.text,
 	})
 }
@@ -361,8 +295,8 @@ func (s *Sim) State() json.RawMessage {
 // Actions implements simkit.Cloud.
 func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 	return map[string]func(json.RawMessage) error{
-		"power-off": simkit.SetStatus(s.SetState, "Stopped"),
-		"power-on":  simkit.SetStatus(s.SetState, "Running"),
+		"power-off": simkit.SetStatus(s.SetStatus, "Stopped"),
+		"power-on":  simkit.SetStatus(s.SetStatus, "Running"),
 		// token changes the secret key.
 		"token": simkit.SetToken(s.SetSecret),
 		// activation sets how long jobs take from now on.
