@@ -37,7 +37,7 @@ func TestTargetsStayWhileNoInstanceIsShown(t *testing.T) {
 				w.sim.Blind()
 			} else {
 				for _, n := range w.nodes {
-					w.sim.Change(instanceOf(n), func(i *awssim.Instance) { i.Tags = awssim.Tags{} })
+					w.sim.Edit(instanceOf(n), func(i *awssim.Instance) { i.Tags = awssim.Tags{} })
 				}
 			}
 			w.restart()

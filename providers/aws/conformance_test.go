@@ -72,9 +72,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			return ""
 		},
 		RemoveInstance:  func(id string) { sim.Remove(instanceID(t, id)) },
-		PowerOff:        func(id string) { require.NoError(t, sim.SetState(instanceID(t, id), "stopped")) },
-		Resize:          func(id string) { require.NoError(t, sim.SetType(instanceID(t, id), "m7g.2xlarge")) },
-		Tag:             func(id string, tags map[string]string) { sim.Change(instanceID(t, id), tagged(tags)) },
+		PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(instanceID(t, id), "stopped")) },
+		Resize:          func(id string) { sim.Edit(instanceID(t, id), func(i *awssim.Instance) { i.Type = "m7g.2xlarge" }) },
+		Tag:             func(id string, tags map[string]string) { sim.Edit(instanceID(t, id), tagged(tags)) },
 		InstanceListing: "EC2 DescribeInstances", RefuseAccount: func() { sim.SetKey("AKIAANOTHER") }, OtherAccount: sim.Blind,
 
 		RemoveLoadBalancers: sim.RemoveLoadBalancers,

@@ -138,7 +138,7 @@ func TestMetadata(t *testing.T) {
 	assert.Equal(t, map[string]int{"EC2 DescribeInstances": 1}, w.server.Calls().ByOperation)
 
 	gone := w.sim.AddInstance(awssim.Spec{Name: "nowhere"})
-	w.sim.Change(gone, func(i *awssim.Instance) { i.NoPlacement = true })
+	w.sim.Edit(gone, func(i *awssim.Instance) { i.NoPlacement = true })
 	_, err = w.instances.InstanceMetadata(t.Context(), bare("nowhere"))
 	require.ErrorContains(t, err, "does not tell where")
 	w.sim.AddInstance(awssim.Spec{Name: "unknown-zone", Zone: "us-east-9z"})
@@ -206,7 +206,7 @@ func TestStates(t *testing.T) {
 	}
 	w := newTestWorld(t, "", awssim.Options{})
 	id := w.sim.AddInstance(awssim.Spec{Name: "n"})
-	w.sim.Change(id, func(i *awssim.Instance) { i.State = "" })
+	w.sim.Edit(id, func(i *awssim.Instance) { i.State = "" })
 	_, err := w.instances.InstanceExists(t.Context(), withID("n", "aws:///us-east-1a/"+id))
 	require.ErrorContains(t, err, "state", "without a state nothing is certain")
 
@@ -506,7 +506,7 @@ func TestInstanceOfAnotherVPC(t *testing.T) {
 	w := startWorld(t, "", awssim.Options{})
 	name := "ip-10-0-1-5.ec2.internal"
 	theirs := w.sim.AddInstance(awssim.Spec{Name: name})
-	w.sim.Change(theirs, func(i *awssim.Instance) { i.VPC = "vpc-of-another" })
+	w.sim.Edit(theirs, func(i *awssim.Instance) { i.VPC = "vpc-of-another" })
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	_, err := w.instances.InstanceMetadata(t.Context(), node)
 	require.ErrorContains(t, err, "no instance with the tag")

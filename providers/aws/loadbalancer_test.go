@@ -355,14 +355,14 @@ func TestTargets(t *testing.T) {
 			assert.Equal(t, 3, count())
 
 			// One that stopped stays, one that never ran is not registered, one without the tag is left out.
-			require.NoError(t, w.sim.SetState(instanceOf(all[0]), "stopped"))
+			require.NoError(t, w.sim.SetStatus(instanceOf(all[0]), "stopped"))
 			w.restart()
 			late := w.addNode(awssim.Spec{Name: "late", State: "stopped"})
 			untagged := w.sim.AddInstance(awssim.Spec{Name: "untagged", Untagged: true})
 			w.nodes = append(w.nodes, withID("untagged", "aws:///us-east-1a/"+untagged), withID("foreign", "other://1"), bare("new"))
 			w.update(s)
 			assert.Equal(t, 3, count())
-			require.NoError(t, w.sim.SetState(instanceOf(late), "running"))
+			require.NoError(t, w.sim.SetStatus(instanceOf(late), "running"))
 			w.restart()
 			w.update(s)
 			assert.Equal(t, 4, count())

@@ -616,7 +616,7 @@ func TestAnotherGroupOnTheNodes(t *testing.T) {
 			require.NotEmpty(t, before)
 			monitoring := w.sim.AddGroup(awssim.Group{Name: "monitoring"})
 			for _, i := range w.sim.List() {
-				w.sim.Change(i.ID, func(i *awssim.Instance) { i.Interfaces[0].Groups = append(i.Interfaces[0].Groups, monitoring) })
+				w.sim.Edit(i.ID, func(i *awssim.Instance) { i.Interfaces[0].Groups = append(i.Interfaces[0].Groups, monitoring) })
 			}
 			w.restart()
 			w.addNode(awssim.Spec{Name: "n2", Groups: []string{awssim.NodeGroup, monitoring}})

@@ -29,7 +29,7 @@ func tryOthers(t testing.TB, sim *awssim.Sim, f *conformance.Fixture) *conforman
 	f.AddInterface = func(providerID string) {
 		id, err := parseProviderID(providerID)
 		require.NoError(t, err)
-		sim.Change(id, func(i *awssim.Instance) {
+		sim.Edit(id, func(i *awssim.Instance) {
 			second := *i.Interfaces[0]
 			second.ID, second.Index, second.PrivateIPs = "eni-0000000000000second", 1, []string{"10.0.3.77"}
 			second.PrivateDNS, second.Subnet = "", "subnet-00000000000000a3"

@@ -185,7 +185,7 @@ func TestRoutesOfStoppedInstances(t *testing.T) {
 		table.Routes = append(table.Routes, &awssim.Route{CIDR: "10.244.9.0/24", Instance: vpn})
 	})
 	for _, id := range []string{instanceOf(one), instanceOf(gone), vpn} {
-		require.NoError(t, w.sim.SetState(id, "stopped"))
+		require.NoError(t, w.sim.SetStatus(id, "stopped"))
 	}
 	w.Unregister(gone)
 	w.restart()

@@ -48,7 +48,7 @@ func TestStartingInstances(t *testing.T) {
 						done <- err
 					}()
 					require.Eventually(t, func() bool { return serving(w) > 0 }, 20*time.Second, 10*time.Millisecond, "the others serve meanwhile")
-					require.NoError(t, w.sim.SetState(instanceOf(late), "running"))
+					require.NoError(t, w.sim.SetStatus(instanceOf(late), "running"))
 					require.NoError(t, <-done)
 					assert.Equal(t, 2, serving(w))
 					assert.Empty(t, w.server.Calls().Refused)
@@ -65,7 +65,7 @@ func TestRecordsOfStartsAreReadAgain(t *testing.T) {
 		w := startVirtual(t, "", awssim.Options{})
 		late := w.addNode(awssim.Spec{Name: "late", State: "stopped"})
 		_, _ = w.instances.InstanceExists(t.Context(), late)
-		require.NoError(t, w.sim.SetState(instanceOf(late), "running"))
+		require.NoError(t, w.sim.SetStatus(instanceOf(late), "running"))
 		s := nlb("web", nil, servicePort("http", 80, 30080))
 		w.Apply(s)
 		require.Eventually(t, func() bool {

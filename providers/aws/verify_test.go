@@ -16,7 +16,7 @@ func TestVerifyInstance(t *testing.T) {
 	id := w.sim.AddInstance(awssim.Spec{Name: "ip-10-0-0-1.ec2.internal", Tags: awssim.Tags{"Name": "worker-1"}})
 	foreign := w.sim.AddInstance(awssim.Spec{Name: "foreign", Untagged: true})
 	other := w.sim.AddInstance(awssim.Spec{Name: "other"})
-	w.sim.Change(other, func(i *awssim.Instance) { i.VPC = "vpc-other" })
+	w.sim.Edit(other, func(i *awssim.Instance) { i.VPC = "vpc-other" })
 	for _, c := range []struct{ node, instance, why string }{
 		{"ip-10-0-0-1.ec2.internal", id, ""},
 		{"ip-10-0-0-1", id, ""},

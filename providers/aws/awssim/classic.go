@@ -65,13 +65,13 @@ func (s *Sim) Classics() []ClassicLB { return copies(s, &s.classics, ClassicLB.c
 func (s *Sim) AddClassic(lb ClassicLB) {
 	defer s.lock()()
 	lb.DNSName, lb.Created = lb.Name+"-1."+Region+".elb.amazonaws.com", time.Now()
-	s.classics.put(lb.Name, &lb)
+	s.classics.Put(lb.Name, &lb)
 }
 
 // ChangeClassic alters a classic load balancer behind the API's back.
 func (s *Sim) ChangeClassic(name string, change func(*ClassicLB)) {
 	defer s.lock()()
-	change(s.classics.byID[name])
+	change(s.classics.ByID[name])
 }
 
 func classicOperations() map[string]handler {
@@ -90,7 +90,7 @@ func classicOperations() map[string]handler {
 
 func (s *Sim) classic(p *params) (*ClassicLB, error) {
 	name := p.required("LoadBalancerName")
-	lb := s.classics.byID[name]
+	lb := s.classics.ByID[name]
 	if lb == nil {
 		return nil, noClassic(name)
 	}
@@ -103,11 +103,11 @@ func noClassic(name string) error {
 
 func (s *Sim) describeClassics(p *params) (answer, error) {
 	names := p.list("LoadBalancerNames")
-	list := slices.DeleteFunc(s.classics.all(), func(lb *ClassicLB) bool { return s.lagging(lb.Created) })
+	list := slices.DeleteFunc(s.classics.All(), func(lb *ClassicLB) bool { return s.lagging(lb.Created) })
 	if len(names) > 0 {
 		list = nil
 		for _, n := range names {
-			lb := s.classics.byID[n]
+			lb := s.classics.ByID[n]
 			if lb == nil || s.lagging(lb.Created) {
 				return nil, noClassic(n)
 			}
@@ -158,7 +158,7 @@ func (s *Sim) showClassic(lb *ClassicLB) []elem {
 func (s *Sim) zonesOf(subnets []string) []string {
 	var zones []string
 	for _, id := range subnets {
-		if n := s.subnets.byID[id]; n != nil {
+		if n := s.subnets.ByID[id]; n != nil {
 			zones = append(zones, n.Zone)
 		}
 	}
@@ -205,7 +205,7 @@ func orZero(n *int) *int {
 func (s *Sim) checkPlaces(subnets, groups []string) error {
 	zones := map[string]bool{}
 	for _, id := range subnets {
-		n := s.subnets.byID[id]
+		n := s.subnets.ByID[id]
 		if n == nil {
 			return refuse("SubnetNotFound", "The subnet ID '%s' does not exist", id)
 		}
@@ -218,7 +218,7 @@ func (s *Sim) checkPlaces(subnets, groups []string) error {
 		return err
 	}
 	for _, id := range groups {
-		if g := s.groups.byID[id]; g == nil || s.lagging(g.Created) {
+		if g := s.groups.ByID[id]; g == nil || s.lagging(g.Created) {
 			return refuse("InvalidSecurityGroup", "One or more security groups are invalid: %s", id)
 		}
 	}
@@ -243,7 +243,7 @@ func (s *Sim) createClassic(p *params) (answer, error) {
 	switch {
 	case !balancerNameForm.MatchString(name):
 		return nil, refuse("ValidationError", "LoadBalancer name %q is not valid", name)
-	case s.classics.byID[name] != nil:
+	case s.classics.ByID[name] != nil:
 		return nil, refuse("DuplicateLoadBalancerName", "The specified load balancer name already exists for this account: %s", name)
 	case len(listeners) == 0 || len(lb.Subnets) == 0:
 		return nil, refuse("ValidationError", "Listeners and Subnets must not be empty")
@@ -261,7 +261,7 @@ func (s *Sim) createClassic(p *params) (answer, error) {
 	s.serial++
 	lb.DNSName = fmt.Sprintf("%s%s-%d.%s.elb.amazonaws.com", prefix, name, 1000000000+s.serial, Region)
 	lb.Check = &HealthCheck{fmt.Sprintf("TCP:%d", listeners[0].InstancePort), 30, 5, 10, 2}
-	s.classics.put(name, lb)
+	s.classics.Put(name, lb)
 	return answer{tx("DNSName", lb.DNSName)}, nil
 }
 
@@ -270,9 +270,9 @@ func (s *Sim) deleteClassic(p *params) (answer, error) {
 	if err := p.finish(); err != nil {
 		return nil, err
 	}
-	if lb := s.classics.byID[name]; lb != nil { // "If the load balancer does not exist, the call succeeds"
+	if lb := s.classics.ByID[name]; lb != nil { // "If the load balancer does not exist, the call succeeds"
 		s.hold(lb.Groups)
-		s.classics.remove(name)
+		s.classics.Remove(name)
 	}
 	return nil, nil
 }
@@ -373,12 +373,12 @@ func (s *Sim) describeClassicTags(p *params) (answer, error) {
 		return nil, refuse("ValidationError", "1 to %d names", maxTagged)
 	}
 	for _, n := range names {
-		if s.classics.byID[n] == nil {
+		if s.classics.ByID[n] == nil {
 			return nil, noClassic(n)
 		}
 	}
 	return answer{listOf("TagDescriptions", "member", anyOrder(s, names), func(n string) []elem {
-		return []elem{tx("LoadBalancerName", n), s.showELBTags(s.classics.byID[n].Tags)}
+		return []elem{tx("LoadBalancerName", n), s.showELBTags(s.classics.ByID[n].Tags)}
 	})}, nil
 }
 
@@ -388,12 +388,12 @@ func (s *Sim) addClassicTags(p *params) (answer, error) {
 		return nil, err
 	}
 	for _, n := range names {
-		if s.classics.byID[n] == nil {
+		if s.classics.ByID[n] == nil {
 			return nil, noClassic(n)
 		}
 	}
 	for _, n := range names {
-		if err := addTags(s.classics.byID[n].Tags, tags); err != nil {
+		if err := addTags(s.classics.ByID[n].Tags, tags); err != nil {
 			return nil, err
 		}
 	}
@@ -422,7 +422,7 @@ func (s *Sim) registerInstances(p *params) (answer, error) {
 		return nil, err
 	}
 	for _, id := range ids {
-		if i := s.instances.byID[id]; i == nil || i.State == "terminated" {
+		if i := s.VMs.ByID[id]; i == nil || i.State == "terminated" {
 			return nil, refuse("InvalidInstance", "Could not find EC2 instance %s.", id)
 		} else if i.VPC != VPC {
 			return nil, refuse("InvalidInstance", "EC2 instance %s is not in the same VPC as ELB.", id)
@@ -446,7 +446,7 @@ func (s *Sim) deregisterInstances(p *params) (answer, error) {
 		return nil, err
 	}
 	for _, id := range ids {
-		if s.instances.byID[id] == nil {
+		if s.VMs.ByID[id] == nil {
 			return nil, refuse("InvalidInstance", "Could not find EC2 instance %s.", id)
 		}
 	}
@@ -640,7 +640,7 @@ func (s *Sim) detachSubnets(p *params) (answer, error) {
 		return nil, err
 	}
 	for _, id := range gone {
-		if s.subnets.byID[id] == nil {
+		if s.subnets.ByID[id] == nil {
 			return nil, refuse("InvalidConfigurationRequest", "The subnet ID '%s' does not exist", id)
 		}
 	}

@@ -3,13 +3,15 @@ package awssim
 import (
 	"maps"
 	"slices"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // copies returns the objects of a collection as they are now; nothing of them is shared with the simulator.
-func copies[T any](s *Sim, c *collection[*T], clone func(T) *T) []T {
+func copies[T any](s *Sim, c *simkit.Table[string, T], clone func(T) *T) []T {
 	defer s.lock()()
-	list := make([]T, len(c.order))
-	for i, one := range c.all() {
+	list := make([]T, len(c.Order))
+	for i, one := range c.All() {
 		list[i] = *clone(*one)
 	}
 	return list
@@ -24,8 +26,10 @@ func each[T any](list []*T, clone func(T) *T) []*T {
 }
 
 func (r *region) clone() region {
+	machines := r.Machines
+	machines.VMs = cloned(r.VMs, Instance.clone)
 	return region{
-		instances: cloned(r.instances, Instance.clone), interfaces: cloned(r.interfaces, Interface.clone),
+		Machines: machines, interfaces: cloned(r.interfaces, Interface.clone),
 		subnets: cloned(r.subnets, Subnet.clone),
 		tables:  cloned(r.tables, RouteTable.clone), groups: cloned(r.groups, Group.clone), classics: cloned(r.classics, ClassicLB.clone),
 		networks: cloned(r.networks, LoadBalancer.clone), listeners: cloned(r.listeners, Listener.clone),
@@ -33,10 +37,10 @@ func (r *region) clone() region {
 	}
 }
 
-func cloned[T any](c collection[*T], clone func(T) *T) collection[*T] {
-	out := collection[*T]{byID: make(map[string]*T, len(c.byID)), order: slices.Clone(c.order)}
-	for id, one := range c.byID {
-		out.byID[id] = clone(*one)
+func cloned[T any](c simkit.Table[string, T], clone func(T) *T) simkit.Table[string, T] {
+	out := simkit.Table[string, T]{ByID: make(map[string]*T, len(c.ByID)), Order: slices.Clone(c.Order)}
+	for id, one := range c.ByID {
+		out.ByID[id] = clone(*one)
 	}
 	return out
 }

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // Instance is a machine.
@@ -64,14 +62,10 @@ type Spec struct {
 // AddInstance starts an instance and returns its ID.
 func (s *Sim) AddInstance(spec Spec) string {
 	defer s.lock()()
-	return s.addInstance(spec)
-}
-
-func (s *Sim) addInstance(spec Spec) string {
 	id := s.newID("i")
-	zone := cmp.Or(spec.Zone, s.zones[len(s.instances.order)%3].Name)
-	subnet := s.subnets.byID[s.subnets.order[0]]
-	for _, n := range s.subnets.all() {
+	zone := cmp.Or(spec.Zone, s.zones[len(s.VMs.Order)%3].Name)
+	subnet := s.subnets.ByID[s.subnets.Order[0]]
+	for _, n := range s.subnets.All() {
 		if n.Zone == zone && strings.HasPrefix(n.Tags["Name"], "private") {
 			subnet = n
 		}
@@ -81,7 +75,7 @@ func (s *Sim) addInstance(spec Spec) string {
 	if !spec.Untagged {
 		tags[clusterTag+ClusterID] = "owned"
 	}
-	n := len(s.instances.order) + 1
+	n := len(s.VMs.Order) + 1
 	ip := fmt.Sprintf("10.1.%d.%d", n/250, n%250+1)
 	if spec.Groups == nil {
 		spec.Groups = []string{NodeGroup}
@@ -103,7 +97,7 @@ func (s *Sim) addInstance(spec Spec) string {
 			e.Groups = spec.Groups
 		}
 	}
-	s.instances.put(id, &Instance{
+	s.VMs.Put(id, &Instance{
 		ID: id, Type: cmp.Or(spec.Type, "m5.large"), State: cmp.Or(spec.State, "running"), Zone: zone, VPC: VPC, Subnet: subnet.ID,
 		PrivateDNS: cmp.Or(spec.Name, "ip-"+strings.ReplaceAll(ip, ".", "-")+".ec2.internal"), PublicIP: spec.PublicIP, PublicDNS: spec.PublicDNS,
 		Tags: tags, Interfaces: interfaces, SourceDest: true, Launched: time.Now(),
@@ -115,95 +109,38 @@ func (s *Sim) addInstance(spec Spec) string {
 func (s *Sim) AddInterface(e Interface) string {
 	defer s.lock()()
 	e.ID, e.Status, e.Attachment, e.VPC = s.newID("eni"), "in-use", cmp.Or(e.Attachment, "attached"), VPC
-	s.interfaces.put(e.ID, &e)
+	s.interfaces.Put(e.ID, &e)
 	return e.ID
 }
 
 // RemoveInterface takes it away.
 func (s *Sim) RemoveInterface(id string) {
 	defer s.lock()()
-	s.interfaces.remove(id)
+	s.interfaces.Remove(id)
 }
 
-// Change alters an instance.
-func (s *Sim) Change(id string, change func(*Instance)) {
-	defer s.lock()()
-	change(s.instances.byID[id])
-}
-
-// SetState changes the state of an instance, such as to stopped.
-func (s *Sim) SetState(id, state string) error {
-	defer s.lock()()
-	i := s.instances.byID[id]
-	if i == nil {
-		return fmt.Errorf("there is no instance %q", id)
-	}
-	i.State = state
-	if state == "terminated" {
-		s.dropTargets(id)
-	}
-	return nil
-}
-
-// SetType changes the type of an instance.
-func (s *Sim) SetType(id, kind string) error {
-	defer s.lock()()
-	i := s.instances.byID[id]
-	if i == nil {
-		return fmt.Errorf("there is no instance %q", id)
-	}
-	i.Type = kind
-	return nil
-}
-
-// Remove lets an instance vanish, as it does some time after it was terminated.
-func (s *Sim) Remove(id string) {
-	defer s.lock()()
-	s.instances.remove(id)
-	s.dropTargets(id)
+// SetStatus changes the state of an instance, such as to stopped.
+func (s *Sim) SetStatus(id, state string) error {
+	return s.Change(id, func(i *Instance) {
+		i.State = state
+		if state == "terminated" {
+			s.dropTargets(i)
+		}
+	})
 }
 
 // dropTargets takes an instance that is gone out of load balancers, as AWS does.
-func (s *Sim) dropTargets(id string) {
-	for _, lb := range s.classics.all() {
-		lb.Instances = slices.DeleteFunc(lb.Instances, func(i string) bool { return i == id })
+func (s *Sim) dropTargets(gone *Instance) {
+	for _, lb := range s.classics.All() {
+		lb.Instances = slices.DeleteFunc(lb.Instances, func(i string) bool { return i == gone.ID })
 	}
-	for _, tg := range s.targets.all() {
-		tg.Targets = slices.DeleteFunc(tg.Targets, func(t *Target) bool { return t.ID == id })
+	for _, tg := range s.targets.All() {
+		tg.Targets = slices.DeleteFunc(tg.Targets, func(t *Target) bool { return t.ID == gone.ID })
 	}
-}
-
-// RemoveInstance implements simkit.Cloud.
-func (s *Sim) RemoveInstance(name string) error {
-	for _, i := range s.List() {
-		if i.PrivateDNS == name {
-			s.Remove(i.ID)
-			return nil
-		}
-	}
-	return fmt.Errorf("there is no instance named %q", name)
 }
 
 // List returns all instances.
-func (s *Sim) List() []Instance { return copies(s, &s.instances, Instance.clone) }
-
-// Seed implements simkit.Cloud.
-func (s *Sim) Seed(n int) {
-	defer s.lock()()
-	for range n {
-		s.seeded++
-		s.addInstance(Spec{Name: fmt.Sprintf("node-%d", s.seeded)})
-	}
-}
-
-// Instances implements simkit.Cloud.
-func (s *Sim) Instances() []simkit.Instance {
-	list := []simkit.Instance{}
-	for _, i := range s.List() {
-		list = append(list, simkit.Instance{Name: i.PrivateDNS, ProviderID: "aws:///" + i.Zone + "/" + i.ID, Status: i.State})
-	}
-	return list
-}
+func (s *Sim) List() []Instance { return copies(s, &s.VMs, Instance.clone) }
 
 // SetTopology makes instances of a type tell where they are in the network.
 func (s *Sim) SetTopology(instanceType string, supported bool) {
@@ -301,7 +238,7 @@ func (s *Sim) describeInstances(p *params) (answer, error) {
 	if err := s.checkIDs(ids); err != nil {
 		return nil, err
 	}
-	for _, i := range s.instances.all() {
+	for _, i := range s.VMs.All() {
 		if (len(ids) > 0 && !slices.Contains(ids, i.ID)) || s.blind || s.lagging(i.Launched) {
 			continue
 		}
@@ -327,7 +264,7 @@ func (s *Sim) checkIDs(ids []string) error {
 		if !strings.HasPrefix(id, "i-") || strings.Trim(id[2:], "0123456789abcdef") != "" || (len(id) != 10 && len(id) != 19) {
 			return refuse("InvalidInstanceID.Malformed", "Invalid id: \"%s\"", id)
 		}
-		if i := s.instances.byID[id]; i == nil || s.blind || s.lagging(i.Launched) {
+		if i := s.VMs.ByID[id]; i == nil || s.blind || s.lagging(i.Launched) {
 			missing = append(missing, id)
 		}
 	}
@@ -409,11 +346,11 @@ func (s *Sim) describeTopology(p *params) (answer, error) {
 	}
 	var list []*Instance
 	for _, id := range ids {
-		if s.instances.byID[id] == nil {
+		if s.VMs.ByID[id] == nil {
 			return nil, refuse("InvalidInstanceID.NotFound", "The instance ID '%s' does not exist", id)
 		}
 	}
-	for _, i := range s.instances.all() {
+	for _, i := range s.VMs.All() {
 		if slices.Contains(ids, i.ID) && s.topologies[i.Type] {
 			list = append(list, i)
 		}
@@ -431,14 +368,14 @@ func (s *Sim) describeInterfaces(p *params) (answer, error) {
 	p.within("MaxResults", 5, 1000)
 	p.text("NextToken")
 	var list, known []*Interface
-	for _, i := range s.instances.all() {
+	for _, i := range s.VMs.All() {
 		for _, e := range i.Interfaces {
 			one := *e
 			one.Attachment = "attached"
 			known = append(known, &one)
 		}
 	}
-	for _, e := range append(known, s.interfaces.all()...) {
+	for _, e := range append(known, s.interfaces.All()...) {
 		if p.pass(filters, nil, map[string][]string{"attachment.status": {e.Attachment}, "vpc-id": {e.VPC}, "private-ip-address": e.PrivateIPs}) {
 			list = append(list, e)
 		}
@@ -463,16 +400,16 @@ func (s *Sim) describeInterfaces(p *params) (answer, error) {
 func (s *Sim) taggable(id string) (tags Tags, kind string) {
 	switch {
 	case strings.HasPrefix(id, "i-"):
-		if i := s.instances.byID[id]; i != nil && !s.blind {
+		if i := s.VMs.ByID[id]; i != nil && !s.blind {
 			return i.Tags, "Instance"
 		}
 		return nil, "Instance"
 	case strings.HasPrefix(id, "sg-"):
-		if g := s.groups.byID[id]; g != nil {
+		if g := s.groups.ByID[id]; g != nil {
 			return g.Tags, "Group"
 		}
 	case strings.HasPrefix(id, "subnet-"):
-		if n := s.subnets.byID[id]; n != nil {
+		if n := s.subnets.ByID[id]; n != nil {
 			return n.Tags, "Subnet"
 		}
 	}
@@ -536,7 +473,7 @@ func (s *Sim) modifyInstance(p *params) (answer, error) {
 	if err := p.finish(); err != nil {
 		return nil, err
 	}
-	i := s.instances.byID[id]
+	i := s.VMs.ByID[id]
 	switch {
 	case i == nil:
 		return nil, refuse("InvalidInstanceID.NotFound", "The instance ID '%s' does not exist", id)
@@ -554,7 +491,7 @@ func (s *Sim) modifyInterface(p *params) (answer, error) {
 	if err := p.finish(); err != nil {
 		return nil, err
 	}
-	for _, i := range s.instances.all() {
+	for _, i := range s.VMs.All() {
 		for _, e := range i.Interfaces {
 			if e.ID == id {
 				e.SourceDest = value == "true"

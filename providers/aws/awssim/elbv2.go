@@ -35,7 +35,7 @@ func (s *Sim) Networks() []LoadBalancer { return copies(s, &s.networks, LoadBala
 // ChangeNetwork alters a load balancer behind the API's back.
 func (s *Sim) ChangeNetwork(name string, change func(*LoadBalancer)) {
 	defer s.lock()()
-	for _, lb := range s.networks.all() {
+	for _, lb := range s.networks.All() {
 		if lb.Name == name {
 			change(lb)
 		}
@@ -59,9 +59,9 @@ func (s *Sim) ImportNetwork(name string, lb LoadBalancer, targets []TargetGroup,
 	for i := range targets {
 		t, l := targets[i], listeners[i]
 		t.ARN, t.Targets = s.arn("targetgroup/"+t.Name), []*Target{{ID: instance, Port: t.Port, State: "healthy"}}
-		s.targets.put(t.ARN, &t)
+		s.targets.Put(t.ARN, &t)
 		l.ARN, l.LoadBalancer, l.TargetGroup = s.arn("listener/net/"+name), lb.ARN, t.ARN
-		s.listeners.put(l.ARN, &l)
+		s.listeners.Put(l.ARN, &l)
 	}
 }
 
@@ -69,9 +69,9 @@ func (s *Sim) ImportNetwork(name string, lb LoadBalancer, targets []TargetGroup,
 func (s *Sim) DeleteNetwork(arn string) {
 	defer s.lock()()
 	for _, l := range s.listenersOf(arn) {
-		s.listeners.remove(l.ARN)
+		s.listeners.Remove(l.ARN)
 	}
-	s.networks.remove(arn)
+	s.networks.Remove(arn)
 }
 
 // AddElasticIP adds an elastic address and returns its allocation ID.
@@ -91,8 +91,8 @@ func (s *Sim) ElasticIPs() map[string]string {
 // AttachTargetGroup makes the listener of a port forward to another target group, as people do by hand.
 func (s *Sim) AttachTargetGroup(name string, port int, targetGroup string) {
 	defer s.lock()()
-	for _, l := range s.listeners.all() {
-		if lb := s.networks.byID[l.LoadBalancer]; lb.Name == name && l.Port == port {
+	for _, l := range s.listeners.All() {
+		if lb := s.networks.ByID[l.LoadBalancer]; lb.Name == name && l.Port == port {
 			l.TargetGroup = targetGroup
 		}
 	}
@@ -129,7 +129,7 @@ func networkOperations() map[string]handler {
 
 func (s *Sim) network(p *params) (*LoadBalancer, error) {
 	arn := p.required("LoadBalancerArn")
-	lb := s.networks.byID[arn]
+	lb := s.networks.ByID[arn]
 	if lb == nil {
 		return nil, refuse("LoadBalancerNotFound", "Load balancer '%s' not found", arn)
 	}
@@ -138,7 +138,7 @@ func (s *Sim) network(p *params) (*LoadBalancer, error) {
 
 func (s *Sim) describeNetworks(p *params) (answer, error) {
 	names, arns := p.list("Names"), p.list("LoadBalancerArns")
-	list := slices.DeleteFunc(s.networks.all(), func(lb *LoadBalancer) bool { return s.lagging(lb.Created) })
+	list := slices.DeleteFunc(s.networks.All(), func(lb *LoadBalancer) bool { return s.lagging(lb.Created) })
 	if len(names)+len(arns) > 0 {
 		if len(names) > maxTagged || len(arns) > maxTagged || len(names)*len(arns) > 0 {
 			return nil, refuse("ValidationError", "at most %d names or ARNs", maxTagged)
@@ -167,7 +167,7 @@ func (s *Sim) showNetwork(lb *LoadBalancer) []elem {
 		el("State", tx("Code", s.stateOf(lb))), groups,
 		listOf("AvailabilityZones", "member", anyOrder(s, lb.Mappings), func(m Mapping) []elem {
 			zone := ""
-			if n := s.subnets.byID[m.Subnet]; n != nil {
+			if n := s.subnets.ByID[m.Subnet]; n != nil {
 				zone = n.Zone
 			}
 			addresses := elem{}
@@ -192,7 +192,7 @@ func (s *Sim) putNetwork(lb *LoadBalancer) {
 		"load_balancing.cross_zone.enabled": "false", "access_logs.s3.enabled": "false", "access_logs.s3.bucket": "", "access_logs.s3.prefix": "",
 		"deletion_protection.enabled": "false",
 	}
-	s.networks.put(lb.ARN, lb)
+	s.networks.Put(lb.ARN, lb)
 }
 
 func (s *Sim) createNetwork(p *params) (answer, error) {
@@ -213,7 +213,7 @@ func (s *Sim) createNetwork(p *params) (answer, error) {
 	if !balancerNameForm.MatchString(lb.Name) || strings.HasPrefix(lb.Name, "internal-") || lb.Type != "network" {
 		return nil, refuse("ValidationError", "the name %q or type %q is not valid", lb.Name, lb.Type)
 	}
-	for _, have := range s.networks.all() {
+	for _, have := range s.networks.All() {
 		if have.Name != lb.Name {
 			continue
 		}
@@ -222,7 +222,7 @@ func (s *Sim) createNetwork(p *params) (answer, error) {
 		}
 		return answer{listOf("LoadBalancers", "member", []*LoadBalancer{have}, s.showNetwork)}, nil
 	}
-	if len(s.networks.all()) >= awslimits.NetworkLoadBalancers.Max {
+	if len(s.networks.All()) >= awslimits.NetworkLoadBalancers.Max {
 		return nil, refuse("TooManyLoadBalancers", "The maximum number of load balancers has been reached")
 	}
 	if err := s.checkMappings(lb); err != nil {
@@ -258,7 +258,7 @@ func (s *Sim) checkMappings(lb *LoadBalancer) error {
 		case m.PrivateIP != "" && lb.Scheme != "internal":
 			return refuse("InvalidConfigurationRequest", "Private addresses are for internal load balancers")
 		}
-		if n := s.subnets.byID[m.Subnet]; n != nil && lb.AddressType == "dualstack" && n.CIDRv6 == "" {
+		if n := s.subnets.ByID[m.Subnet]; n != nil && lb.AddressType == "dualstack" && n.CIDRv6 == "" {
 			return refuse("InvalidConfigurationRequest", "Subnet %s has no IPv6 CIDR block", m.Subnet)
 		}
 	}
@@ -276,7 +276,7 @@ func (s *Sim) deleteNetwork(p *params) (answer, error) {
 	if err := checkARN(arn, "loadbalancer/"); err != nil {
 		return nil, err
 	}
-	lb := s.networks.byID[arn]
+	lb := s.networks.ByID[arn]
 	if lb == nil { // "If the load balancer does not exist or has already been deleted, the call succeeds."
 		return nil, nil
 	}
@@ -305,7 +305,7 @@ var (
 func (s *Sim) removeNetworkLocked(lb *LoadBalancer) {
 	for _, l := range s.listenersOf(lb.ARN) {
 		s.haunt(l.TargetGroup, lb.ARN)
-		s.listeners.remove(l.ARN)
+		s.listeners.Remove(l.ARN)
 	}
 	for _, m := range lb.Mappings {
 		if m.Allocation != "" {
@@ -313,18 +313,18 @@ func (s *Sim) removeNetworkLocked(lb *LoadBalancer) {
 		}
 	}
 	s.hold(lb.Groups)
-	s.networks.remove(lb.ARN)
+	s.networks.Remove(lb.ARN)
 }
 
 // RemoveLoadBalancers deletes all load balancers of both kinds, as somebody does by hand. Their target groups and security groups stay.
 func (s *Sim) RemoveLoadBalancers() {
 	defer s.lock()()
-	for _, lb := range slices.Clone(s.networks.all()) {
+	for _, lb := range slices.Clone(s.networks.All()) {
 		s.removeNetworkLocked(lb)
 	}
-	for _, lb := range slices.Clone(s.classics.all()) {
+	for _, lb := range slices.Clone(s.classics.All()) {
 		s.hold(lb.Groups)
-		s.classics.remove(lb.Name)
+		s.classics.Remove(lb.Name)
 	}
 }
 
@@ -438,13 +438,13 @@ func (s *Sim) setSubnets(p *params) (answer, error) {
 
 // tagged finds the tags of what has an ARN; nil if there is no such thing.
 func (s *Sim) tagged(arn string) (Tags, error) {
-	if lb := s.networks.byID[arn]; lb != nil {
+	if lb := s.networks.ByID[arn]; lb != nil {
 		return lb.Tags, nil
 	}
-	if t := s.targets.byID[arn]; t != nil {
+	if t := s.targets.ByID[arn]; t != nil {
 		return t.Tags, nil
 	}
-	if l := s.listeners.byID[arn]; l != nil {
+	if l := s.listeners.ByID[arn]; l != nil {
 		return l.Tags, nil
 	}
 	code := "LoadBalancerNotFound"

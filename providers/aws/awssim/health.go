@@ -13,7 +13,7 @@ func (s *Sim) CutOff(name string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	cut := []string{}
-	if lb := s.classics.byID[name]; lb != nil && lb.Check != nil {
+	if lb := s.classics.ByID[name]; lb != nil && lb.Check != nil {
 		_, target, _ := strings.Cut(lb.Check.Target, ":")
 		text, _, _ := strings.Cut(target, "/")
 		port, _ := strconv.Atoi(text)
@@ -23,7 +23,7 @@ func (s *Sim) CutOff(name string) []string {
 			}
 		}
 	}
-	for _, t := range s.targets.all() {
+	for _, t := range s.targets.All() {
 		if s.usedBy(t) != nil && s.usedBy(t).Name == name {
 			for _, one := range t.Targets {
 				if !s.checked(t, one) {
@@ -37,7 +37,7 @@ func (s *Sim) CutOff(name string) []string {
 
 // usedBy is the load balancer that sends to a target group.
 func (s *Sim) usedBy(t *TargetGroup) *LoadBalancer {
-	for _, lb := range s.networks.all() {
+	for _, lb := range s.networks.All() {
 		if slices.ContainsFunc(s.listenersOf(lb.ARN), func(l *Listener) bool { return l.TargetGroup == t.ARN }) {
 			return lb
 		}
@@ -65,7 +65,7 @@ func (s *Sim) checked(t *TargetGroup, one *Target) bool {
 func (s *Sim) cidrs(subnets []string, v6 bool) []string {
 	var list []string
 	for _, id := range subnets {
-		switch n := s.subnets.byID[id]; {
+		switch n := s.subnets.ByID[id]; {
 		case n == nil:
 		case v6:
 			list = append(list, n.CIDRv6)
@@ -78,13 +78,13 @@ func (s *Sim) cidrs(subnets []string, v6 bool) []string {
 
 // admits reports whether an instance lets TCP in to a port, from one of some groups or from all of some networks.
 func (s *Sim) admits(instance string, port int, groups, networks []string) bool {
-	i := s.instances.byID[instance]
+	i := s.VMs.ByID[instance]
 	if i == nil || len(i.Interfaces) == 0 {
 		return false
 	}
 	var rules []Rule
 	for _, id := range i.Interfaces[0].Groups {
-		if g := s.groups.byID[id]; g != nil {
+		if g := s.groups.ByID[id]; g != nil {
 			rules = append(rules, g.Rules...)
 		}
 	}

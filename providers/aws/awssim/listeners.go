@@ -19,12 +19,12 @@ type Listener struct {
 func (s *Sim) Listeners() []Listener { return copies(s, &s.listeners, Listener.clone) }
 
 func (s *Sim) listenersOf(arn string) []*Listener {
-	return slices.DeleteFunc(s.listeners.all(), func(l *Listener) bool { return l.LoadBalancer != arn })
+	return slices.DeleteFunc(s.listeners.All(), func(l *Listener) bool { return l.LoadBalancer != arn })
 }
 
 func (s *Sim) describeListeners(p *params) (answer, error) {
 	of := p.text("LoadBalancerArn")
-	if s.networks.byID[of] == nil {
+	if s.networks.ByID[of] == nil {
 		return nil, refuse("LoadBalancerNotFound", "Load balancer '%s' not found", of)
 	}
 	list, next := page(s, p, s.listenersOf(of), "PageSize", "Marker", 400, 400)
@@ -72,7 +72,7 @@ func (s *Sim) readListener(p *params, l *Listener) {
 }
 
 func (s *Sim) checkListener(l *Listener) error {
-	t := s.targets.byID[l.TargetGroup]
+	t := s.targets.ByID[l.TargetGroup]
 	if t == nil {
 		return refuse("TargetGroupNotFound", "Target groups '%s' not found", l.TargetGroup)
 	}
@@ -92,7 +92,7 @@ func (s *Sim) checkListener(l *Listener) error {
 // checkProtocols refuses what does not go together of a listener, its target group and its load balancer.
 func (s *Sim) checkProtocols(l *Listener, t *TargetGroup) error {
 	fits := map[string][]string{"TCP": {"TCP"}, "UDP": {"UDP"}, "TLS": {"TCP", "TLS"}, "TCP_UDP": {"TCP_UDP"}}
-	lb := s.networks.byID[l.LoadBalancer]
+	lb := s.networks.ByID[l.LoadBalancer]
 	switch {
 	case !slices.Contains(fits[l.Protocol], t.Protocol):
 		return refuse("IncompatibleProtocols", "The listener protocol %s does not go with the target group protocol %s", l.Protocol, t.Protocol)
@@ -128,12 +128,12 @@ func (s *Sim) createListener(p *params) (answer, error) {
 	}
 	l.ARN = s.arn(strings.TrimPrefix(strings.SplitN(lb.ARN, ":", 6)[5], "loadbalancer/"))
 	l.ARN = strings.Replace(l.ARN, ":net/", ":listener/net/", 1)
-	s.listeners.put(l.ARN, l)
+	s.listeners.Put(l.ARN, l)
 	return answer{listOf("Listeners", "member", []*Listener{l}, showListener)}, nil
 }
 
 func (s *Sim) modifyListener(p *params) (answer, error) {
-	l := s.listeners.byID[p.required("ListenerArn")]
+	l := s.listeners.ByID[p.required("ListenerArn")]
 	if l == nil {
 		return nil, refuse("ListenerNotFound", "One or more listeners not found")
 	}
@@ -158,9 +158,9 @@ func (s *Sim) deleteListener(p *params) (answer, error) {
 	if err := p.finish(); err != nil {
 		return nil, err
 	}
-	if s.listeners.byID[arn] == nil {
+	if s.listeners.ByID[arn] == nil {
 		return nil, refuse("ListenerNotFound", "One or more listeners not found")
 	}
-	s.listeners.remove(arn)
+	s.listeners.Remove(arn)
 	return nil, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awslimits"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // Subnet of the VPC.
@@ -57,8 +58,8 @@ func (s *Sim) AddSubnet(n Subnet, table string) string {
 	if n.Tags == nil {
 		n.Tags = Tags{}
 	}
-	s.subnets.put(n.ID, &n)
-	if t := s.tables.byID[table]; t != nil {
+	s.subnets.Put(n.ID, &n)
+	if t := s.tables.ByID[table]; t != nil {
 		t.Subnets = append(t.Subnets, n.ID)
 	}
 	return n.ID
@@ -70,8 +71,8 @@ func (s *Sim) Subnets() []Subnet { return copies(s, &s.subnets, Subnet.clone) }
 // RemoveSubnets takes all subnets away.
 func (s *Sim) RemoveSubnets() {
 	defer s.lock()()
-	s.subnets = collection[*Subnet]{}
-	for _, t := range s.tables.all() {
+	s.subnets = simkit.Table[string, Subnet]{}
+	for _, t := range s.tables.All() {
 		t.Subnets = nil
 	}
 }
@@ -82,10 +83,10 @@ const PublicTable = "rtb-0000000000000000a"
 // ChangeTable alters a route table.
 func (s *Sim) ChangeTable(id string, change func(*RouteTable)) {
 	defer s.lock()()
-	t := s.tables.byID[id]
+	t := s.tables.ByID[id]
 	if t == nil {
 		t = &RouteTable{ID: id, VPC: VPC, Tags: Tags{}}
-		s.tables.put(id, t)
+		s.tables.Put(id, t)
 	}
 	change(t)
 }
@@ -94,7 +95,7 @@ func (s *Sim) ChangeTable(id string, change func(*RouteTable)) {
 func (s *Sim) Routes() []Route {
 	defer s.lock()()
 	var list []Route
-	for _, t := range s.tables.all() {
+	for _, t := range s.tables.All() {
 		for _, r := range t.Routes {
 			if r.Gateway == "" {
 				list = append(list, *r)
@@ -111,7 +112,7 @@ func (s *Sim) AddGroup(g Group) string {
 	if g.Tags == nil {
 		g.Tags = Tags{}
 	}
-	s.groups.put(g.ID, &g)
+	s.groups.Put(g.ID, &g)
 	return g.ID
 }
 
@@ -121,18 +122,18 @@ func (s *Sim) Groups() []Group { return copies(s, &s.groups, Group.clone) }
 // ChangeGroup alters a security group.
 func (s *Sim) ChangeGroup(id string, change func(*Group)) {
 	defer s.lock()()
-	change(s.groups.byID[id])
+	change(s.groups.ByID[id])
 }
 
 func (s *Sim) describeSubnets(p *params) (answer, error) {
 	ids, filters := p.list("SubnetId"), p.filters()
 	var list []*Subnet
 	for _, id := range ids {
-		if s.subnets.byID[id] == nil {
+		if s.subnets.ByID[id] == nil {
 			return nil, refuse("InvalidSubnetID.NotFound", "The subnet ID '%s' does not exist", id)
 		}
 	}
-	for _, n := range s.subnets.all() {
+	for _, n := range s.subnets.All() {
 		if (len(ids) == 0 || slices.Contains(ids, n.ID)) && p.pass(filters, n.Tags, map[string][]string{"vpc-id": {n.VPC}, "subnet-id": {n.ID}}) {
 			list = append(list, n)
 		}
@@ -158,7 +159,7 @@ func (s *Sim) describeSubnets(p *params) (answer, error) {
 func (s *Sim) describeRouteTables(p *params) (answer, error) {
 	filters := p.filters()
 	var list []*RouteTable
-	for _, t := range s.tables.all() {
+	for _, t := range s.tables.All() {
 		if p.pass(filters, t.Tags, map[string][]string{"vpc-id": {t.VPC}, "route-table-id": {t.ID}}) {
 			list = append(list, t)
 		}
@@ -191,7 +192,7 @@ func (s *Sim) routeState(r *Route) string {
 	if r.Gateway != "" {
 		return "active"
 	}
-	if i := s.instances.byID[r.Instance]; i != nil && i.State == "running" {
+	if i := s.VMs.ByID[r.Instance]; i != nil && i.State == "running" {
 		return "active"
 	}
 	return "blackhole"
@@ -205,7 +206,7 @@ func (s *Sim) readRoute(p *params) (*RouteTable, *Route, error) {
 	if err := p.finish(); err != nil {
 		return nil, nil, err
 	}
-	t := s.tables.byID[table]
+	t := s.tables.ByID[table]
 	if t == nil {
 		return nil, nil, refuse("InvalidRouteTableID.NotFound", "The routeTable ID '%s' does not exist", table)
 	}
@@ -251,7 +252,7 @@ func (s *Sim) createRoute(p *params) (answer, error) {
 
 // resolveTarget finds the instance of an interface, and the interface of an instance, that a route leads to.
 func (s *Sim) resolveTarget(r *Route) error {
-	for _, i := range s.instances.all() {
+	for _, i := range s.VMs.All() {
 		for _, e := range i.Interfaces {
 			if e.ID == r.Interface {
 				r.Instance = i.ID
@@ -264,7 +265,7 @@ func (s *Sim) resolveTarget(r *Route) error {
 			r.Interface = i.Interfaces[0].ID
 		}
 	}
-	if s.instances.byID[r.Instance] == nil {
+	if s.VMs.ByID[r.Instance] == nil {
 		return refuse("InvalidInstanceID.NotFound", "The instance ID '%s' does not exist", r.Instance)
 	}
 	return nil
@@ -275,7 +276,7 @@ func (s *Sim) deleteRoute(p *params) (answer, error) {
 	if err := p.finish(); err != nil {
 		return nil, err
 	}
-	t := s.tables.byID[table]
+	t := s.tables.ByID[table]
 	if t == nil {
 		return nil, refuse("InvalidRouteTableID.NotFound", "The routeTable ID '%s' does not exist", table)
 	}
@@ -290,12 +291,12 @@ func (s *Sim) deleteRoute(p *params) (answer, error) {
 func (s *Sim) describeGroups(p *params) (answer, error) {
 	ids, filters := p.list("GroupId"), p.filters()
 	for _, id := range ids {
-		if g := s.groups.byID[id]; g == nil || s.lagging(g.Created) {
+		if g := s.groups.ByID[id]; g == nil || s.lagging(g.Created) {
 			return nil, refuse("InvalidGroup.NotFound", "The security group '%s' does not exist", id)
 		}
 	}
 	var list []*Group
-	for _, g := range s.groups.all() {
+	for _, g := range s.groups.All() {
 		if (len(ids) > 0 && !slices.Contains(ids, g.ID)) || s.lagging(g.Created) {
 			continue
 		}
@@ -371,38 +372,38 @@ func (s *Sim) createGroup(p *params) (answer, error) {
 	if !groupNameForm.MatchString(name) || !groupNameForm.MatchString(about) || strings.HasPrefix(name, "sg-") {
 		return nil, refuse("InvalidParameterValue", "Invalid security group name or description %q, %q", name, about)
 	}
-	for _, g := range s.groups.all() {
+	for _, g := range s.groups.All() {
 		if g.Name == name && g.VPC == vpc {
 			return nil, refuse("InvalidGroup.Duplicate", "The security group '%s' already exists for VPC '%s'", name, vpc)
 		}
 	}
-	if len(s.groups.all()) >= awslimits.Groups.Max {
+	if len(s.groups.All()) >= awslimits.Groups.Max {
 		return nil, refuse("SecurityGroupLimitExceeded", "The maximum number of security groups has been reached.")
 	}
 	g := &Group{ID: s.newID("sg"), Name: name, Description: about, VPC: vpc, Tags: tags, Created: time.Now()}
-	s.groups.put(g.ID, g)
+	s.groups.Put(g.ID, g)
 	return answer{tx("return", true), tx("groupId", g.ID), s.showTags(tags)}, nil
 }
 
 func (s *Sim) groupUse(id string) string {
-	for _, i := range s.instances.all() {
+	for _, i := range s.VMs.All() {
 		for _, e := range i.Interfaces {
 			if slices.Contains(e.Groups, id) && i.State != "terminated" {
 				return "instance " + i.ID
 			}
 		}
 	}
-	for _, lb := range s.classics.all() {
+	for _, lb := range s.classics.All() {
 		if slices.Contains(lb.Groups, id) {
 			return "load balancer " + lb.Name
 		}
 	}
-	for _, lb := range s.networks.all() {
+	for _, lb := range s.networks.All() {
 		if slices.Contains(lb.Groups, id) {
 			return "load balancer " + lb.Name
 		}
 	}
-	for _, g := range s.groups.all() {
+	for _, g := range s.groups.All() {
 		if g.ID != id && slices.ContainsFunc(g.Rules, func(r Rule) bool { return r.Group == id }) {
 			return "security group " + g.ID
 		}
@@ -418,13 +419,13 @@ func (s *Sim) deleteGroup(p *params) (answer, error) {
 	if err := p.finish(); err != nil {
 		return nil, err
 	}
-	if s.groups.byID[id] == nil {
+	if s.groups.ByID[id] == nil {
 		return nil, refuse("InvalidGroup.NotFound", "The security group '%s' does not exist", id)
 	}
 	if use := s.groupUse(id); use != "" {
 		return nil, refuse("DependencyViolation", "resource %s has a dependent object: %s", id, use)
 	}
-	s.groups.remove(id)
+	s.groups.Remove(id)
 	return answer{tx("return", true)}, nil
 }
 
@@ -490,7 +491,7 @@ func (s *Sim) permissions(p *params) (string, []Rule, error) {
 	if err := p.finish(); err != nil {
 		return "", nil, err
 	}
-	g := s.groups.byID[id]
+	g := s.groups.ByID[id]
 	if g == nil || s.lagging(g.Created) {
 		return "", nil, refuse("InvalidGroup.NotFound", "The security group '%s' does not exist", id)
 	}
@@ -532,12 +533,12 @@ func (s *Sim) authorize(p *params) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := s.groups.byID[id]
+	g := s.groups.ByID[id]
 	for i, r := range rules {
 		if slices.ContainsFunc(append(slices.Clone(g.Rules), rules[:i]...), r.equals) {
 			return nil, refuse("InvalidPermission.Duplicate", "the specified rule \"%v\" already exists", r)
 		}
-		if r.Group != "" && s.groups.byID[r.Group] == nil {
+		if r.Group != "" && s.groups.ByID[r.Group] == nil {
 			return nil, refuse("InvalidGroup.NotFound", "The security group '%s' does not exist", r.Group)
 		}
 	}
@@ -556,7 +557,7 @@ func (s *Sim) revoke(p *params) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := s.groups.byID[id]
+	g := s.groups.ByID[id]
 	for _, r := range rules {
 		if !slices.ContainsFunc(g.Rules, r.equals) {
 			return nil, refuse("InvalidPermission.NotFound", "The specified rule does not exist in this security group: %v", r)

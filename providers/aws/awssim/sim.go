@@ -79,7 +79,6 @@ type Sim struct {
 	options Options
 	key     string
 	serial  int
-	seeded  int
 	self    string
 	roles   []string
 
@@ -105,15 +104,15 @@ type Sim struct {
 
 // region is everything that reads show.
 type region struct {
-	instances  collection[*Instance]
-	interfaces collection[*Interface]
-	subnets    collection[*Subnet]
-	tables     collection[*RouteTable]
-	groups     collection[*Group]
-	classics   collection[*ClassicLB]
-	networks   collection[*LoadBalancer]
-	listeners  collection[*Listener]
-	targets    collection[*TargetGroup]
+	simkit.Machines[string, Instance]
+	interfaces simkit.Table[string, Interface]
+	subnets    simkit.Table[string, Subnet]
+	tables     simkit.Table[string, RouteTable]
+	groups     simkit.Table[string, Group]
+	classics   simkit.Table[string, ClassicLB]
+	networks   simkit.Table[string, LoadBalancer]
+	listeners  simkit.Table[string, Listener]
+	targets    simkit.Table[string, TargetGroup]
 }
 
 // lock begins a change, or a look, from outside; the function that it returns ends it.
@@ -172,6 +171,13 @@ func New(o Options) (*Sim, *simkit.Server) {
 			{Region + "-bos-1a", "use1-bos1-az1", "local-zone"},
 		},
 	}
+	s.Machines = simkit.Machines[string, Instance]{
+		Lock: &s.mu, Status: func(i *Instance) *string { return &i.State }, Removed: s.dropTargets, Changed: s.wrote,
+		Make: func(name string) { s.AddInstance(Spec{Name: name}) },
+		About: func(i *Instance) simkit.Instance {
+			return simkit.Instance{Name: i.PrivateDNS, ProviderID: "aws:///" + i.Zone + "/" + i.ID, Status: i.State}
+		},
+	}
 	public := &RouteTable{
 		ID: "rtb-0000000000000000a", VPC: VPC, Tags: Tags{"Name": "public"},
 		Routes: []*Route{{CIDR: "10.0.0.0/16", Gateway: "local"}, {CIDR: "0.0.0.0/0", Gateway: "igw-0123456789abcdef0"}},
@@ -192,12 +198,12 @@ func New(o Options) (*Sim, *simkit.Server) {
 			} else {
 				n.Tags["kubernetes.io/role/internal-elb"] = "1"
 			}
-			s.subnets.put(n.ID, n)
+			s.subnets.Put(n.ID, n)
 		}
 	}
-	s.tables.put(public.ID, public)
-	s.tables.put(private.ID, private)
-	s.groups.put(NodeGroup, &Group{ID: NodeGroup, Name: "nodes", Description: "nodes", VPC: VPC, Tags: Tags{clusterTag + ClusterID: "owned"}})
+	s.tables.Put(public.ID, public)
+	s.tables.Put(private.ID, private)
+	s.groups.Put(NodeGroup, &Group{ID: NodeGroup, Name: "nodes", Description: "nodes", VPC: VPC, Tags: Tags{clusterTag + ClusterID: "owned"}})
 	s.past.SetLag(o.Lag, s.clone())
 	return s, simkit.New(s)
 }
@@ -224,37 +230,6 @@ const NodeGroup = "sg-00000000000000001"
 
 // Tags of an object.
 type Tags map[string]string
-
-// collection keeps objects in the order of their creation.
-type collection[V any] struct {
-	byID  map[string]V
-	order []string
-}
-
-func (c *collection[V]) put(id string, v V) {
-	if c.byID == nil {
-		c.byID = map[string]V{}
-	}
-	if _, known := c.byID[id]; !known {
-		c.order = append(c.order, id)
-	}
-	c.byID[id] = v
-}
-
-func (c *collection[V]) remove(id string) {
-	if _, known := c.byID[id]; known {
-		delete(c.byID, id)
-		c.order = slices.Delete(c.order, slices.Index(c.order, id), slices.Index(c.order, id)+1)
-	}
-}
-
-func (c *collection[V]) all() []V {
-	list := make([]V, len(c.order))
-	for i, id := range c.order {
-		list[i] = c.byID[id]
-	}
-	return list
-}
 
 // newID returns an identifier as EC2 makes them; it grows, so that the order of creation shows.
 func (s *Sim) newID(prefix string) string {
@@ -405,9 +380,6 @@ func (*Sim) InOrder(status int, body []byte) bool {
 		slices.Contains([]string{"DependencyViolation", "InvalidTarget", "InvalidInstance", "UnsupportedOperation"}, code)
 }
 
-// RateHeaders implements simkit.Cloud: AWS tells nothing.
-func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
-
 // page cuts a page out of a list; the token is where the next one begins. What is on a page stays, its order does not.
 func page[T any](s *Sim, p *params, list []T, sizeName, tokenName string, usual, highest int) ([]T, string) {
 	size := usual
@@ -461,9 +433,9 @@ func (*Sim) Distort() map[string]simkit.Distortion {
 // Actions implements simkit.Cloud.
 func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 	return map[string]func(json.RawMessage) error{
-		"power-off": simkit.SetStatus(s.SetState, "stopped"),
-		"power-on":  simkit.SetStatus(s.SetState, "running"),
-		"terminate": simkit.SetStatus(s.SetState, "terminated"),
+		"power-off": simkit.SetStatus(s.SetStatus, "stopped"),
+		"power-on":  simkit.SetStatus(s.SetStatus, "running"),
+		"terminate": simkit.SetStatus(s.SetStatus, "terminated"),
 		// token changes the access key.
 		"token": simkit.SetToken(s.SetKey),
 		// deny refuses an action for lack of a permission, or allows it again.
@@ -514,18 +486,18 @@ func (s *Sim) CloudConfig(string) string {
 func (s *Sim) Holdings() []string {
 	defer s.lock()()
 	lines := []string{}
-	for _, lb := range s.classics.all() {
+	for _, lb := range s.classics.All() {
 		ports := []string{}
 		for _, l := range lb.Listeners {
 			ports = append(ports, fmt.Sprintf("%s/%d", l.Protocol, l.Port))
 		}
 		lines = append(lines, fmt.Sprintf("classic load balancer %s, address %s, %s, %d nodes", lb.Name, lb.DNSName, strings.Join(ports, ", "), len(lb.Instances)))
 	}
-	for _, lb := range s.networks.all() {
+	for _, lb := range s.networks.All() {
 		ports, targets := []string{}, map[string]bool{}
 		for _, l := range s.listenersOf(lb.ARN) {
 			ports = append(ports, fmt.Sprintf("%s/%d", l.Protocol, l.Port))
-			if tg := s.targets.byID[l.TargetGroup]; tg != nil {
+			if tg := s.targets.ByID[l.TargetGroup]; tg != nil {
 				for _, t := range tg.Targets {
 					targets[t.ID] = true
 				}
@@ -540,8 +512,8 @@ func (s *Sim) Holdings() []string {
 func (s *Sim) State() json.RawMessage {
 	defer s.lock()()
 	return simkit.Snapshot(map[string]any{
-		"instances": s.instances.all(), "subnets": s.subnets.all(), "routeTables": s.tables.all(), "securityGroups": s.groups.all(),
-		"classicLoadBalancers": s.classics.all(), "loadBalancers": s.networks.all(), "listeners": s.listeners.all(), "targetGroups": s.targets.all(),
+		"instances": s.VMs.All(), "subnets": s.subnets.All(), "routeTables": s.tables.All(), "securityGroups": s.groups.All(),
+		"classicLoadBalancers": s.classics.All(), "loadBalancers": s.networks.All(), "listeners": s.listeners.All(), "targetGroups": s.targets.All(),
 	})
 }
 
@@ -552,7 +524,7 @@ func (s *Sim) metadata(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "simulated-token")
 		return
 	}
-	self := s.instances.byID[s.self]
+	self := s.VMs.ByID[s.self]
 	if r.Header.Get("X-Aws-Ec2-Metadata-Token") == "" || self == nil {
 		http.Error(w, "", map[bool]int{true: http.StatusNotFound, false: http.StatusUnauthorized}[self == nil])
 		return

@@ -59,7 +59,7 @@ const stateDraining = "draining"
 func (s *Sim) Draining() []string {
 	defer s.lock()()
 	var list []string
-	for _, t := range s.targets.all() {
+	for _, t := range s.targets.All() {
 		for _, one := range t.shown()[len(t.Targets):] {
 			list = append(list, one.ID)
 		}
@@ -81,7 +81,7 @@ func (s *Sim) TargetGroups() []TargetGroup { return copies(s, &s.targets, Target
 func (s *Sim) AddTargetGroup(t TargetGroup) {
 	defer s.lock()()
 	t.ARN = s.arn("targetgroup/" + t.Name)
-	s.targets.put(t.ARN, &t)
+	s.targets.Put(t.ARN, &t)
 }
 
 // ghost is a deleted load balancer that a target group still shows, and until when.
@@ -104,7 +104,7 @@ func (s *Sim) attached(arn string) []string {
 	if g, haunted := s.ghosts[arn]; haunted && time.Now().Before(g.until) {
 		list = append(list, g.loadBalancer)
 	}
-	for _, l := range s.listeners.all() {
+	for _, l := range s.listeners.All() {
 		if l.TargetGroup == arn && !slices.Contains(list, l.LoadBalancer) {
 			list = append(list, l.LoadBalancer)
 		}
@@ -114,7 +114,7 @@ func (s *Sim) attached(arn string) []string {
 
 func (s *Sim) describeTargetGroups(p *params) (answer, error) {
 	arns, names, of := p.list("TargetGroupArns"), p.list("Names"), p.text("LoadBalancerArn")
-	list := slices.DeleteFunc(s.targets.all(), func(t *TargetGroup) bool { return s.lagging(t.Created) })
+	list := slices.DeleteFunc(s.targets.All(), func(t *TargetGroup) bool { return s.lagging(t.Created) })
 	if len(arns)+len(names) > 0 {
 		list = slices.DeleteFunc(list, func(t *TargetGroup) bool { return !slices.Contains(arns, t.ARN) && !slices.Contains(names, t.Name) })
 		if len(list) < len(arns)+len(names) {
@@ -122,7 +122,7 @@ func (s *Sim) describeTargetGroups(p *params) (answer, error) {
 		}
 	}
 	if of != "" {
-		if s.networks.byID[of] == nil {
+		if s.networks.ByID[of] == nil {
 			return nil, refuse("LoadBalancerNotFound", "Load balancer '%s' not found", of)
 		}
 		list = slices.DeleteFunc(list, func(t *TargetGroup) bool { return !slices.Contains(s.attached(t.ARN), of) })
@@ -214,7 +214,7 @@ func (s *Sim) createTargetGroup(p *params) (answer, error) {
 	if !balancerNameForm.MatchString(t.Name) || vpc != VPC || t.Protocol == "" {
 		return nil, refuse("ValidationError", "the name %q, the VPC %s or the protocol %q is not valid", t.Name, vpc, t.Protocol)
 	}
-	for _, have := range s.targets.all() {
+	for _, have := range s.targets.All() {
 		if have.Name != t.Name {
 			continue
 		}
@@ -223,11 +223,11 @@ func (s *Sim) createTargetGroup(p *params) (answer, error) {
 		}
 		return answer{listOf("TargetGroups", "member", []*TargetGroup{have}, s.showTargetGroup)}, nil
 	}
-	if len(s.targets.all()) >= awslimits.TargetGroups.Max {
+	if len(s.targets.All()) >= awslimits.TargetGroups.Max {
 		return nil, refuse("TooManyTargetGroups", "You've reached the limit on the number of target groups for your account")
 	}
 	t.ARN, t.Created = s.arn("targetgroup/"+t.Name), time.Now()
-	s.targets.put(t.ARN, t)
+	s.targets.Put(t.ARN, t)
 	return answer{listOf("TargetGroups", "member", []*TargetGroup{t}, s.showTargetGroup)}, nil
 }
 
@@ -246,7 +246,7 @@ func (t *TargetGroup) settings() string {
 
 func (s *Sim) targetGroup(p *params) (*TargetGroup, error) {
 	arn := p.required("TargetGroupArn")
-	t := s.targets.byID[arn]
+	t := s.targets.ByID[arn]
 	if t == nil {
 		return nil, refuse("TargetGroupNotFound", "Target groups '%s' not found", arn)
 	}
@@ -281,13 +281,13 @@ func (s *Sim) deleteTargetGroup(p *params) (answer, error) {
 	if err := checkARN(arn, "targetgroup/"); err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(s.listeners.all(), func(l *Listener) bool { return l.TargetGroup == arn }) {
+	if slices.ContainsFunc(s.listeners.All(), func(l *Listener) bool { return l.TargetGroup == arn }) {
 		return nil, refuse("ResourceInUse", "Target group '%s' is currently in use by a listener or a rule", arn)
 	}
 	if len(s.attached(arn)) > 0 {
 		return nil, refuse("ResourceInUse", "Target group '%s' is currently in use by %s", arn, goneLoadBalancer)
 	}
-	s.targets.remove(arn)
+	s.targets.Remove(arn)
 	return nil, nil
 }
 
@@ -363,7 +363,7 @@ func (s *Sim) registerTargets(p *params) (answer, error) {
 		return nil, err
 	}
 	for _, one := range list {
-		if i := s.instances.byID[one.ID]; i == nil || i.State != "running" {
+		if i := s.VMs.ByID[one.ID]; i == nil || i.State != "running" {
 			return nil, refuse("InvalidTarget", "The following targets are not in a running state and cannot be registered: '%s'", one.ID)
 		} else if i.VPC != VPC {
 			return nil, refuse("InvalidTarget", "The following targets are not in the target group VPC '%s': '%s'", VPC, one.ID)
