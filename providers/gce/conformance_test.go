@@ -3,6 +3,7 @@ package gce
 import (
 	"encoding/json"
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -120,10 +121,12 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			number++
 			return sim.AddInstance(gcesim.Spec{Name: name, Zone: fmt.Sprintf("%s-%c", gcesim.Region, 'a'+number%3)})
 		},
-		RemoveInstance:  sim.RemoveInstanceByID,
-		PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(id, "TERMINATED")) },
-		Resize:          func(id string) { require.NoError(t, sim.SetMachineType(id, "e2-standard-8")) },
-		Tag:             sim.SetLabels,
+		RemoveInstance: sim.RemoveInstanceByID,
+		PowerOff:       func(id string) { require.NoError(t, sim.SetStatus(id, "TERMINATED")) },
+		Resize:         func(id string) { sim.Edit("instances", path.Base(id), resize) },
+		Tag: func(id string, tags map[string]string) {
+			sim.Edit("instances", path.Base(id), func(i map[string]any) { i["labels"] = tags })
+		},
 		Routes:          func() {}, // the inputs have ClusterCIDR
 		InstanceListing: "GET aggregated/instances",
 		RefuseAccount:   func() { sim.SetToken("another") },
@@ -214,4 +217,9 @@ func unlimited() map[string]string {
 		all[path] = unbounded
 	}
 	return all
+}
+
+// resize gives an instance another machine type.
+func resize(i map[string]any) {
+	i["machineType"] = strings.Replace(i["machineType"].(string), "e2-standard-4", "e2-standard-8", 1)
 }

@@ -182,30 +182,6 @@ func (s *Sim) SetStatus(providerID, status string) error {
 	return nil
 }
 
-// SetMachineType changes the machine type of the instance with a provider ID.
-func (s *Sim) SetMachineType(providerID, kind string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d, ok := s.objects[instancePath(providerID)]
-	if !ok {
-		return errors.New("there is no instance " + providerID)
-	}
-	before, _ := d["machineType"].(string)
-	d["machineType"] = before[:strings.LastIndex(before, "/")+1] + kind
-	return nil
-}
-
-// SetLabels replaces the labels of an instance.
-func (s *Sim) SetLabels(providerID string, labels map[string]string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	shown := map[string]any{}
-	for key, value := range labels {
-		shown[key] = value
-	}
-	s.objects[instancePath(providerID)]["labels"] = shown
-}
-
 // Instances implements simkit.Cloud.
 func (s *Sim) Instances() []simkit.Instance {
 	s.mu.Lock()
