@@ -1,7 +1,6 @@
 package vsphere
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/vmware/govmomi/vim25/mo"
@@ -17,7 +16,7 @@ func tryInterfaces(sim *vspheresim.Sim, f *conformance.Fixture) {
 		Network: "storage", DeviceConfigId: 4001, Connected: true, MacAddress: "00:50:56:01:00:01", IpAddress: []string{"10.99.0.5"},
 	}
 	f.AddInterface = func(providerID string) {
-		one := sim.Find(strings.TrimPrefix(providerID, providerIDPrefix))
+		one := sim.Instance(providerID)
 		sim.Edit(one, func(m *mo.VirtualMachine) { m.Guest.Net = append(m.Guest.Net, second) })
 	}
 }
@@ -26,7 +25,7 @@ func tryInterfaces(sim *vspheresim.Sim, f *conformance.Fixture) {
 func tryNodes(t testing.TB, sim *vspheresim.Sim, f *conformance.Fixture) {
 	t.Helper()
 	of := func(providerID string) *vspheresim.Machine {
-		return sim.Find(strings.TrimPrefix(providerID, providerIDPrefix))
+		return sim.Instance(providerID)
 	}
 	f.AddInstance = func(name string) string { return providerIDPrefix + sim.Add(vspheresim.Spec{Name: name}).UUID }
 	f.RemoveInstance = func(id string) { sim.Destroy(of(id)) }

@@ -220,7 +220,7 @@ func TestOneVCenterDownLeavesTheOther(t *testing.T) {
 		a := w.sims[0].Add(vspheresim.Spec{Name: "a", UUID: "4230aaaa-3f21-5a6b-9c0d-000000000001"})
 		b := w.sims[1].Add(vspheresim.Spec{Name: "b", UUID: "4230bbbb-3f21-5a6b-9c0d-000000000002"})
 		gone := nodeOf(w.sims[1].Add(vspheresim.Spec{Name: "c", UUID: "4230cccc-3f21-5a6b-9c0d-000000000003"}))
-		w.sims[1].Destroy(w.sims[1].Find("4230cccc-3f21-5a6b-9c0d-000000000003"))
+		w.sims[1].Destroy(w.sims[1].Instance("4230cccc-3f21-5a6b-9c0d-000000000003"))
 		w.start()
 		w.RequireExists(nodeOf(a))
 		w.RequireExists(nodeOf(b))

@@ -305,19 +305,7 @@ func (s *Sim) clusterOf(m *simulator.Registry, datacenter string) *simulator.Clu
 	panic("there is no cluster in " + datacenter)
 }
 
-// Find returns the virtual machine with a UUID.
-func (s *Sim) Find(uuid string) *Machine {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, one := range s.machines {
-		if one.UUID == uuid {
-			return one
-		}
-	}
-	panic("there is no virtual machine " + uuid)
-}
-
-// Instance returns the virtual machine with a name.
+// Instance returns the virtual machine with a name, a provider ID or a UUID.
 func (s *Sim) Instance(name string) *Machine {
 	one, err := s.findByName(name)
 	if err != nil {
