@@ -52,10 +52,10 @@ func checkBasic(lbs []*loadBalancer) error {
 }
 
 // removeBasic deletes the basic load balancers of the cluster's names: a standard one cannot be made of them.
-func (r *reconciler) removeBasic(q services.Request, o *observed) (list []services.Change[*observed]) {
+func (r *reconciler) removeBasic(q services.Request, o *observed, d *spec) (list []services.Change[*observed]) {
 	for _, lb := range o.basic {
 		name := lb.Name
-		list = append(list, services.Change[*observed]{
+		list = append(append(list, d.memberWrites(name)...), services.Change[*observed]{
 			Planned: contract.Planned{Action: contract.PlanDelete, Object: "load balancer " + name, Detail: "a basic one, which Azure has retired"}, Replan: true,
 			Compare: func() (before, after any) { return format(lb), nil },
 			Expect:  func(o *observed) *observed { return o.expectLoadBalancer(baseName(q.Service), lb, nil) },

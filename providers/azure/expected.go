@@ -2,8 +2,15 @@ package azure
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"slices"
 	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // This file returns the state as changes should leave it, for plan: IDs follow from names, and addresses are not known before Azure gives
@@ -29,9 +36,12 @@ func (o *observed) expectLoadBalancer(base string, before, after *loadBalancer) 
 	now := o.expectPart(base)
 	is := func(lb *loadBalancer) bool { return sameID(lb.ID, before.ID) }
 	now.basic, now.lbs = slices.DeleteFunc(slices.Clone(o.basic), is), slices.DeleteFunc(slices.Clone(o.lbs), is)
-	if after != nil {
-		now.lbs = append(now.lbs, after)
+	if after == nil {
+		now.gone = append(slices.Clone(o.gone), before.lowerID())
+		return now
 	}
+	after.anew = slices.Contains(o.gone, after.lowerID())
+	now.lbs = append(now.lbs, after)
 	return now
 }
 
@@ -71,4 +81,74 @@ func (o *observed) expectWithoutLink(base string, l *privateLink) *observed {
 	now := o.expectPart(base)
 	now.links = slices.DeleteFunc(slices.Clone(o.links), func(other *privateLink) bool { return other == l })
 	return now
+}
+
+// foresee returns what apply writes.
+func (m *members) foresee(
+	ctx context.Context, lb *loadBalancer, machines map[string]machineID, p membership,
+) (writes []*poolWrite, err error) {
+	if p.join, err = m.changeable(ctx, p.join); err != nil {
+		return nil, err
+	}
+	last := slices.DeleteFunc(p.keepLast(lb, machines), func(left memberAt) bool {
+		return !slices.ContainsFunc(p.join, func(at memberAt) bool { return at.pool == left.pool })
+	})
+	models, work := m.resourceChanges(p)
+	_, later := m.resourceChanges(membership{leave: last})
+	return m.readAll(ctx, slices.Concat(models, work, later))
+}
+
+// readAll returns what changes are to write.
+func (m *members) readAll(ctx context.Context, list []resourceChange) ([]*poolWrite, error) {
+	writes := make([]*poolWrite, len(list))
+	reads := make([]func() error, len(list))
+	for i, e := range list {
+		reads[i] = func() (err error) {
+			if writes[i], err = e.read(ctx); errors.Is(err, cloudapi.ErrNotFound) {
+				return nil
+			}
+			return err
+		}
+	}
+	err := waiting.Together(reads...)
+	return slices.DeleteFunc(writes, func(w *poolWrite) bool { return w == nil }), err
+}
+
+// foreseeMembers reads what is to be written of the members of load balancers: these do not say what machines and scale sets have.
+func (r *reconciler) foreseeMembers(ctx context.Context, q services.Request, o *observed, d *spec) (err error) {
+	d.writes = map[string][]*poolWrite{}
+	going := slices.Clone(o.basic)
+	if _, due, err := r.loadBalancerChange(o, d); err == nil && !due { // they are written after it
+		p := r.members.planFor(o, d.LB, d.Fronts, q.Nodes)
+		if d.writes[strings.ToLower(d.LB)], err = r.members.foresee(ctx, o.balancerNamed(d.LB), o.machines, p); err != nil {
+			return err
+		}
+		for _, lb := range o.lbs {
+			goes := errors.Is(r.config.withoutService(lb.Name, d.Base, o.otherParts)(clone(lb)), errRemove)
+			if goes && hasPart(lb, d.Base) && !lb.hasName(d.LB) {
+				going = append(going, lb)
+			}
+		}
+	}
+	for _, lb := range going {
+		models, err := r.members.modelsOf(ctx, lb)
+		if err != nil {
+			return err
+		}
+		if d.writes[strings.ToLower(lb.Name)], err = r.members.readAll(ctx, append(r.members.leavers(lb), models...)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// memberWrites are the writes of machines and scale sets that come with a change of a load balancer, for plan.
+func (d *spec) memberWrites(lb string) (list []services.Change[*observed]) {
+	for _, w := range d.writes[strings.ToLower(lb)] {
+		list = append(list, services.Change[*observed]{
+			Planned: contract.Planned{Action: contract.PlanChange, Object: w.what, Detail: "pools of load balancer " + lb},
+			Compare: func() (before, after any) { return w.before, w.after },
+		})
+	}
+	return list
 }

@@ -63,6 +63,8 @@ type observed struct {
 	otherParts
 	// left are the addresses that the Service's frontends had before what was changed since.
 	left []string
+	// gone are load balancers, by their IDs in lower case, that plan expects to be deleted.
+	gone []string
 	// foreign are public addresses that carry the mark of another cluster. Nothing is done with them.
 	foreign []*publicIP
 	// known are the Services of the cluster.
@@ -151,6 +153,9 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 		return nil, nil, err
 	}
 	d, err := r.desire(ctx, q, &s, o)
+	if err == nil && q.Purpose == services.Plan {
+		err = r.foreseeMembers(ctx, q, o, d)
+	}
 	if err != nil {
 		return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 	}
@@ -321,7 +326,7 @@ func keptIP(service *v1.Service, in *subnet, six bool) string {
 
 // Changes returns the differences between observed and desired state.
 func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]services.Change[*observed], error) {
-	list := r.removeBasic(q, o)
+	list := r.removeBasic(q, o, d)
 	for i := range d.Fronts {
 		if c, ok := r.addressChange(q, d.Fronts[i].address); ok {
 			list = append(list, c)
@@ -334,9 +339,10 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 	if c, ok, err := r.loadBalancerChange(o, d); err != nil || ok {
 		return append(list, c), err
 	}
-	if c, ok := r.memberChange(q, o, d.LB, d.Fronts); ok {
+	if c, ok := r.memberChange(q, o, d.LB, d.Fronts); ok && q.Purpose != services.Plan {
 		list = append(list, c)
 	}
+	list = append(list, d.memberWrites(d.LB)...)
 	c, due, refused := r.securityChange(q, o, d)
 	if refused != nil {
 		if q.Purpose == services.Plan || len(list) == 0 {
@@ -361,7 +367,7 @@ func (r *reconciler) removals(q services.Request, o *observed, d *spec, sameKind
 		if (isInternal(name) == d.Internal) == sameKind && !strings.EqualFold(name, d.LB) && hasPart(lb, d.Base) {
 			c := r.removal(q, lb, o.otherParts)
 			c.Replan = sameKind
-			list = append(list, c)
+			list = append(append(list, d.memberWrites(name)...), c)
 		}
 	}
 	return list
@@ -484,18 +490,12 @@ func hasPart(lb *loadBalancer, base string) bool {
 
 // memberChange brings nodes into pools by network interface, and takes those out that are none any more.
 func (r *reconciler) memberChange(q services.Request, o *observed, name string, fronts []front) (c services.Change[*observed], due bool) {
-	lb := o.balancerNamed(name)
-	if !lb.exists() || r.config.PoolType != poolNIC || !r.config.fillsPools(isInternal(name)) {
-		return c, false
-	}
-	nodes := r.config.eligible(q.Nodes)
-	p := r.members.plan(lb, o.machines, fronts, nodes)
-	if len(p.join)+len(p.leave) == 0 {
+	lb, nodes := o.balancerNamed(name), r.config.eligible(q.Nodes)
+	if p := r.members.planFor(o, name, fronts, q.Nodes); len(p.join)+len(p.leave) == 0 {
 		return c, false
 	}
 	return services.Change[*observed]{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
-		Compare: p.compare,
 		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
 			return r.members.apply(ctx, lb.ID, func(lb *loadBalancer, machines map[string]machineID) membership {
 				return r.members.plan(lb, machines, fronts, nodes)

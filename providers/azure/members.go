@@ -116,18 +116,8 @@ type memberAt struct {
 	machine machineID
 	pool    string
 	six     bool
-}
-
-// compare returns the machines that leave the pools, and those that join them.
-func (p membership) compare() (before, after any) {
-	texts := func(list []memberAt) any {
-		byPool := map[string][]string{}
-		for _, m := range list {
-			byPool[m.pool] = append(byPool[m.pool], string(m.machine))
-		}
-		return map[string]any{"backendAddressPools": byPool}
-	}
-	return texts(p.leave), texts(p.join)
+	// anew is set where plan expects another load balancer of the same ID, whose pools are empty.
+	anew bool
 }
 
 // machinesOf are the machines of all members of load balancers, by the IDs of their IP configurations.
@@ -160,6 +150,15 @@ func (m *members) note(nodes []*v1.Node) {
 	}
 }
 
+// planFor compares the members of a load balancer with the nodes, where this program fills its pools by network interface.
+func (m *members) planFor(o *observed, name string, fronts []front, nodes []*v1.Node) (p membership) {
+	c := m.api.config
+	if lb := o.balancerNamed(name); lb.exists() && c.PoolType == poolNIC && c.fillsPools(isInternal(name)) {
+		p = m.plan(lb, o.machines, fronts, c.eligible(nodes))
+	}
+	return p
+}
+
 // plan compares the members of a load balancer with the nodes. It makes no call.
 func (m *members) plan(lb *loadBalancer, machines map[string]machineID, fronts []front, nodes []*v1.Node) (p membership) {
 	wanted := map[machineID]bool{}
@@ -182,12 +181,12 @@ func (m *members) plan(lb *loadBalancer, machines map[string]machineID, fronts [
 			id := machines[config.ID]
 			have[id] = true
 			if id != "" && m.isNode(id) && !wanted[id] {
-				p.leave = append(p.leave, memberAt{id, pool.ID, f.six})
+				p.leave = append(p.leave, memberAt{machine: id, pool: pool.ID, six: f.six})
 			}
 		}
 		for _, id := range sortedKeys(wanted) {
 			if !have[id] {
-				p.join = append(p.join, memberAt{id, pool.ID, f.six})
+				p.join = append(p.join, memberAt{id, pool.ID, f.six, lb.anew})
 			}
 		}
 	}
@@ -311,9 +310,8 @@ func (p membership) changesOf(of func(poolChange) string) (ids []string, changes
 	return ids, changes
 }
 
-// change makes memberships: first the models of scale sets, so that whatever comes meanwhile is not missed, then the machines, one write
-// for all pools of each.
-func (m *members) change(ctx context.Context, p membership) error {
+// resourceChanges are memberships as changes of the models of scale sets, and of machines, one for all pools of each.
+func (m *members) resourceChanges(p membership) (models, machines []resourceChange) {
 	setOf := func(c poolChange) string {
 		set, uniform := c.machine.uniform()
 		if !c.in || !uniform {
@@ -321,28 +319,67 @@ func (m *members) change(ctx context.Context, p membership) error {
 		}
 		return set
 	}
-	var problems []error
 	sets, changes := p.changesOf(setOf)
-	failed := map[string]bool{}
 	for _, set := range sets {
-		err := m.editModel(ctx, set, changes[set])
-		failed[set] = err != nil
-		problems = append(problems, err)
+		models = append(models, m.editModel(set, changes[set]))
 	}
-	var work []resourceChange
 	ids, changes := p.changesOf(func(c poolChange) string { return string(c.machine) })
 	for _, id := range ids {
-		if set, _ := machineID(id).uniform(); !failed[set] { // or nobody would miss the pool in the model
-			work = append(work, m.edit(machineID(id), changes[id]))
-		}
+		machines = append(machines, m.edit(machineID(id), changes[id]))
 	}
-	return errors.Join(append(problems, m.makeChanges(ctx, work))...)
+	return models, machines
 }
 
-// resourceChange changes a machine or a network interface. start writes, and returns a wait for the end of Azure's operation.
+// change makes memberships: first the models of scale sets, so that whatever comes meanwhile is not missed, then the machines.
+func (m *members) change(ctx context.Context, p membership) error {
+	var problems []error
+	failed := map[string]bool{}
+	models, machines := m.resourceChanges(p)
+	for _, e := range models {
+		err := m.makeChange(ctx, e)
+		failed[e.id] = err != nil
+		problems = append(problems, err)
+	}
+	machines = slices.DeleteFunc(machines, func(e resourceChange) bool {
+		set, _ := machineID(e.id).uniform()
+		return failed[set] // or nobody would miss the pool in the model
+	})
+	return errors.Join(append(problems, m.makeChanges(ctx, machines))...)
+}
+
+// resourceChange changes the pools of a scale set, a machine or a network interface. read returns what is to be written, or nil.
 type resourceChange struct {
-	id    string
-	start func(ctx context.Context) (wait func() error, err error)
+	id   string
+	read func(ctx context.Context) (*poolWrite, error)
+}
+
+// poolWrite is the part of a document that has pools, before and after a write.
+type poolWrite struct {
+	what, id, version, etag string
+	before, after           doc
+}
+
+// makeChange makes one change, and waits for its end.
+func (m *members) makeChange(ctx context.Context, e resourceChange) error {
+	return m.changeExclusively(ctx, e.id, func() error {
+		w, err := e.read(ctx)
+		if err != nil || w == nil {
+			return err
+		}
+		return m.api.put(ctx, w.what, w.id, w.version, w.after, w.etag)
+	})
+}
+
+// start writes, and returns a wait for the end of Azure's operation. What is gone is gone with its memberships.
+func (m *members) start(ctx context.Context, e resourceChange) (wait func() error, err error) {
+	w, err := e.read(ctx)
+	if err == nil && w != nil {
+		wait, err = m.api.startPut(ctx, w.what, w.id, w.version, w.after, w.etag)
+	}
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil, nil //nolint:nilnil // there is nothing to wait for
+	}
+	return wait, err
 }
 
 // maxBatch is how many changes begin before the end of others is waited for. Reads tell of each end, and their limits leave room for two
@@ -370,7 +407,7 @@ func (m *members) begin(ctx context.Context, work []resourceChange, problems []e
 	for i, e := range work {
 		starts[i] = func() error {
 			return m.changeExclusively(ctx, e.id, func() (err error) {
-				waits[i], err = e.start(ctx)
+				waits[i], err = m.start(ctx, e)
 				return err
 			})
 		}
@@ -396,7 +433,7 @@ func (m *members) end(ctx context.Context, e resourceChange, wait func() error) 
 		return err
 	}
 	return m.changeExclusively(ctx, e.id, func() error {
-		wait, err := e.start(ctx)
+		wait, err := m.start(ctx, e)
 		if err != nil || wait == nil {
 			return err
 		}
@@ -456,7 +493,17 @@ func (m *members) changeExclusively(ctx context.Context, id string, change func(
 // decouple takes all members out of the pools of a load balancer that is about to be deleted.
 func (m *members) decouple(ctx context.Context, d doc) error {
 	lb := parse[loadBalancer](d)
-	var problems []error
+	problems := []error{m.makeChanges(ctx, m.leavers(lb))}
+	models, err := m.modelsOf(ctx, lb)
+	problems = append(problems, err)
+	for _, e := range models {
+		problems = append(problems, m.makeChange(ctx, e))
+	}
+	return errors.Join(problems...)
+}
+
+// leavers are the changes that take all members out of the pools of a load balancer.
+func (m *members) leavers(lb *loadBalancer) (work []resourceChange) {
 	out := map[string][]poolChange{}
 	for _, pool := range lb.Properties.Pools {
 		for _, config := range pool.Properties.Configs {
@@ -467,7 +514,6 @@ func (m *members) decouple(ctx context.Context, d doc) error {
 			out[id] = append(out[id], poolChange{memberAt: memberAt{pool: pool.ID}})
 		}
 	}
-	var work []resourceChange
 	for _, id := range sortedKeys(out) {
 		if _, uniform := machineID(id).uniform(); uniform {
 			work = append(work, m.edit(machineID(id), out[id]))
@@ -475,103 +521,110 @@ func (m *members) decouple(ctx context.Context, d doc) error {
 			work = append(work, m.editInterface(id, out[id]))
 		}
 	}
-	problems = append(problems, m.makeChanges(ctx, work))
+	return work
+}
+
+// modelsOf are the changes that take the models of scale sets out of the pools of a load balancer.
+func (m *members) modelsOf(ctx context.Context, lb *loadBalancer) (models []resourceChange, err error) {
 	path := groupPath(m.api.config.Subscription, m.api.config.Group, "Microsoft.Compute") + "/virtualMachineScaleSets"
 	sets, _, err := list[doc](ctx, m.api, "scale sets", path, computeVersion)
-	problems = append(problems, err)
 	for _, set := range parseAll[setModel](sets) {
 		var changes []poolChange
 		for _, pool := range lb.Properties.Pools {
 			changes = append(changes, poolChange{memberAt: memberAt{pool: pool.ID}})
 		}
-		if set.changePools(changes) {
-			problems = append(problems, m.editModel(ctx, set.ID, changes))
+		if !set.isGoing() && changePools(set.Properties.Profile.Network.Cards, changes) {
+			models = append(models, m.editModel(set.ID, changes))
 		}
 	}
-	return errors.Join(problems...)
+	return models, err
 }
 
 // editModel changes the model of a scale set, so that new machines come with the pool. Only the network profile goes over the wire: what is
 // absent stays as it is.
-func (m *members) editModel(ctx context.Context, id string, changes []poolChange) error {
-	return m.changeExclusively(ctx, id, func() error {
+func (m *members) editModel(id string, changes []poolChange) resourceChange {
+	return resourceChange{id, func(ctx context.Context) (*poolWrite, error) {
 		set, err := getAs[setModel](ctx, m.api, "scale set "+nameOf(id), id, computeVersion)
-		if err != nil || !set.changePools(changes) {
-			return err
+		if err != nil || set.isGoing() {
+			return nil, err
 		}
-		body := &setModel{resource: resource{Location: set.Location, Edge: set.Edge}}
-		body.Properties.Profile.Network.Cards = set.Properties.Profile.Network.Cards
-		return m.api.put(ctx, "scale set "+set.Name, set.ID, computeVersion, format(body), set.ETag)
-	})
+		w := poolWrite{what: "scale set " + set.Name, id: set.ID, version: computeVersion, etag: set.ETag}
+		return w.changePools(set.Properties.Profile.Network.Cards, changes, func() doc {
+			body := &setModel{resource: resource{Location: set.Location, Edge: set.Edge}}
+			body.Properties.Profile.Network.Cards = set.Properties.Profile.Network.Cards
+			return format(body)
+		}), nil
+	}}
 }
 
-// changePools changes the model of a scale set that stays, and reports whether anything changed.
-func (s *setModel) changePools(changes []poolChange) bool {
-	return !strings.EqualFold(s.Properties.State, "Deleting") && changePools(s.Properties.Profile.Network.Cards, changes)
+// changePools changes network interfaces, of which part returns what is sent, and returns the write, or nil where nothing changed.
+func (w poolWrite) changePools(cards []*networkCard, changes []poolChange, part func() doc) *poolWrite {
+	for _, c := range changes {
+		if c.anew {
+			changePool(cards, c.memberAt, false)
+		}
+	}
+	w.before = part()
+	if !changePools(cards, changes) {
+		return nil
+	}
+	w.after = part()
+	return &w
 }
+
+func (s *setModel) isGoing() bool { return strings.EqualFold(s.Properties.State, "Deleting") }
 
 // takesNoChange reports whether a machine in this power state accepts no change and needs none.
 func takesNoChange(power string) bool {
 	return slices.Contains([]string{"stopped", "stopping", "deallocated", "deallocating", "unknown"}, power)
 }
 
-// ignoreMissing accepts that a resource is gone, and its memberships with it.
-func ignoreMissing(wait func() error, err error) (func() error, error) {
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil, nil //nolint:nilnil // there is nothing to wait for
-	}
-	return wait, err
-}
-
 // edit changes the pools of one machine, unless it is going.
 func (m *members) edit(id machineID, changes []poolChange) resourceChange {
-	return resourceChange{string(id), func(ctx context.Context) (func() error, error) {
+	return resourceChange{string(id), func(ctx context.Context) (*poolWrite, error) {
 		if _, uniform := id.uniform(); uniform {
-			return ignoreMissing(m.startInstance(ctx, id, changes))
+			return m.readInstance(ctx, id, changes)
 		}
 		machine, err := m.instances.inventory.Get(ctx, id, queryMembers)
 		if err != nil {
-			return ignoreMissing(nil, err)
+			return nil, err
 		}
-		return ignoreMissing(m.startInterface(ctx, machine.primaryInterface(), changes))
+		return m.readInterface(ctx, machine.primaryInterface(), changes)
 	}}
 }
 
 // editInterface changes the pools of a network interface.
 func (m *members) editInterface(id string, changes []poolChange) resourceChange {
-	return resourceChange{id, func(ctx context.Context) (func() error, error) {
-		return ignoreMissing(m.startInterface(ctx, id, changes))
-	}}
+	return resourceChange{id, func(ctx context.Context) (*poolWrite, error) { return m.readInterface(ctx, id, changes) }}
 }
 
-func (m *members) startInterface(ctx context.Context, id string, changes []poolChange) (wait func() error, err error) {
-	what := "network interface " + nameOf(id)
-	card, err := getAs[networkCard](ctx, m.api, what, id, networkVersion)
+func (m *members) readInterface(ctx context.Context, id string, changes []poolChange) (*poolWrite, error) {
+	w := poolWrite{what: "network interface " + nameOf(id), id: id, version: networkVersion}
+	card, err := getAs[networkCard](ctx, m.api, w.what, id, networkVersion)
 	if err != nil {
 		return nil, err
 	}
+	w.etag = card.ETag
 	if hasFailed(card.Properties.State) {
 		changes = slices.DeleteFunc(slices.Clone(changes), func(c poolChange) bool { return c.in })
 	}
-	if !changePools([]*networkCard{card}, changes) {
-		return nil, nil //nolint:nilnil // there is nothing to wait for
-	}
-	return m.api.startPut(ctx, what, id, networkVersion, format(card), card.ETag)
+	return w.changePools([]*networkCard{card}, changes, func() doc { return format(card) }), nil
 }
 
-func (m *members) startInstance(ctx context.Context, id machineID, changes []poolChange) (wait func() error, err error) {
-	what := "machine " + nameOf(string(id)) + " of its scale set"
-	machine, err := getAs[setMachine](ctx, m.api, what, string(id), computeVersion)
-	if err != nil {
+func (m *members) readInstance(ctx context.Context, id machineID, changes []poolChange) (*poolWrite, error) {
+	set, _ := id.uniform()
+	w := poolWrite{what: "machine " + nameOf(string(id)) + " of scale set " + nameOf(set), id: string(id), version: computeVersion}
+	machine, err := getAs[setMachine](ctx, m.api, w.what, w.id, w.version)
+	if err != nil || strings.EqualFold(machine.Properties.State, "Deleting") {
 		return nil, err
 	}
+	w.etag = machine.ETag
 	p := machine.Properties
-	if strings.EqualFold(p.State, "Deleting") || !changePools(p.Network.Cards, changes) {
-		return nil, nil //nolint:nilnil // there is nothing to wait for
-	}
-	body := &setMachine{resource: resource{Location: machine.Location}}
-	body.Properties.Hardware, body.Properties.Network.Cards = p.Hardware, p.Network.Cards
-	return m.api.startPut(ctx, what, string(id), computeVersion, format(body), machine.ETag)
+	return w.changePools(p.Network.Cards, changes, func() doc {
+		body := &setMachine{resource: resource{Location: machine.Location}}
+		body.Properties.Hardware, body.Properties.Network.Cards = p.Hardware, p.Network.Cards
+		return format(body)
+	}), nil
 }
 
 // changePools makes several changes of pools, and reports whether anything changed.

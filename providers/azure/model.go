@@ -40,6 +40,8 @@ type spec struct {
 	NodePorts              bool
 	// Members are those of pools by address: IP to node, by pool in lower case.
 	Members map[string]map[string]string
+	// writes are those of members, by load balancer in lower case, which plan alone reads.
+	writes map[string][]*poolWrite
 	// Link is the private link service that is to be made or changed, nil where nothing is due.
 	Link *link
 }

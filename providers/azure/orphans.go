@@ -220,7 +220,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err := c.unlink(ctx, lb, base); err != nil {
 		return err
 	}
-	without := editOf(r.withoutService(lb.Name, base, otherParts{}))
+	without := editOf(r.config.withoutService(lb.Name, base, otherParts{}))
 	if err := r.resources.submit(ctx, r.withoutTarget(lb), without); err != nil {
 		return err
 	}

@@ -5,28 +5,9 @@ import "github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 // plannedWrites are the writes that each kind of planned change makes.
 var plannedWrites = []conformance.PlannedWrites{
 	{Change: `(?:create|change) public IP address (\S+)`, Writes: []string{"PUT Microsoft.Network/publicIPAddresses/{name}"}},
-	{
-		Change: `create load balancer (\S+)`,
-		Writes: []string{"PUT Microsoft.Network/loadBalancers/{name}"},
-		Beside: []conformance.Beside{
-			{Write: "PUT Microsoft.Compute/virtualMachineScaleSets/{name}", Of: "aks-pool1-vmss", Most: 2},
-			{Write: "PUT Microsoft.Compute/virtualMachineScaleSets/virtualMachines/{name}", Of: "worker", Most: 4},
-		},
-		Because: "which members are written follows from the documents of machines and scale sets, which plan does not read",
-	},
-	{
-		Change:  `change load balancer (\S+) \(members`,
-		Because: "these are writes of machines and scale sets, and none of the load balancer",
-	},
-	{
-		Change: `change load balancer (\S+)`,
-		Writes: []string{"PUT Microsoft.Network/loadBalancers/{name}"},
-		Beside: []conformance.Beside{
-			{Write: "PUT Microsoft.Compute/virtualMachineScaleSets/{name}", Of: "aks-pool1-vmss", Most: 1},
-			{Write: "PUT Microsoft.Compute/virtualMachineScaleSets/virtualMachines/{name}", Of: "worker", Most: 2},
-		},
-		Because: "which members are written follows from the documents of machines and scale sets, which plan does not read",
-	},
+	{Change: `(?:create|change) load balancer (\S+)`, Writes: []string{"PUT Microsoft.Network/loadBalancers/{name}"}},
+	{Change: `change scale set (\S+)`, Writes: []string{"PUT Microsoft.Compute/virtualMachineScaleSets/{name}"}},
+	{Change: `change machine (\S+)`, Writes: []string{"PUT Microsoft.Compute/virtualMachineScaleSets/virtualMachines/{name}"}},
 	{Change: `delete load balancer (\S+)`, Writes: []string{"DELETE Microsoft.Network/loadBalancers/{name}"}},
 	{Change: `delete public IP address (\S+)`, Writes: []string{"DELETE Microsoft.Network/publicIPAddresses/{name}"}},
 	{Change: `create private link service (\S+)`, Writes: []string{"PUT Microsoft.Network/privateLinkServices/{name}"}},

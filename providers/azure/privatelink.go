@@ -217,6 +217,14 @@ func (r *reconciler) unlink(q services.Request, o *observed, d *spec) (list []se
 			continue
 		}
 		seen[l.lowerID()] = true
+		for _, c := range l.Properties.Connections {
+			if q.Purpose == services.Plan { // they go with it
+				list = append(list, services.Change[*observed]{
+					Planned: contract.Planned{Action: contract.PlanDelete, Object: "private endpoint connection " + c.Name},
+					Compare: func() (before, after any) { return format(c), nil },
+				})
+			}
+		}
 		list = append(list, services.Change[*observed]{
 			Planned: contract.Planned{Action: contract.PlanDelete, Object: "private link service " + l.Name}, Replan: true,
 			Compare: func() (before, after any) { return format(l), nil },

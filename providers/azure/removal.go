@@ -13,7 +13,7 @@ func (r *reconciler) removal(q services.Request, lb *loadBalancer, a otherParts)
 	name := lb.Name
 	base := baseName(q.Service)
 	draft := clone(lb)
-	action, err := contract.PlanChange, r.withoutService(name, base, a)(draft)
+	action, err := contract.PlanChange, r.config.withoutService(name, base, a)(draft)
 	if errors.Is(err, errRemove) {
 		action, draft = contract.PlanDelete, nil
 	}
@@ -27,7 +27,7 @@ func (r *reconciler) removal(q services.Request, lb *loadBalancer, a otherParts)
 		},
 		Expect: func(o *observed) *observed { return o.expectLoadBalancer(base, lb, draft) },
 		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
-			return r.resources.submit(ctx, r.withoutTarget(lb), editOf(r.withoutService(name, base, a)))
+			return r.resources.submit(ctx, r.withoutTarget(lb), editOf(r.config.withoutService(name, base, a)))
 		}),
 	}
 }
@@ -40,16 +40,16 @@ func (r *reconciler) withoutTarget(lb *loadBalancer) document {
 }
 
 // withoutService takes a Service out of a load balancer, which goes with the last one unless others fill its pools.
-func (r *reconciler) withoutService(name, base string, a otherParts) func(*loadBalancer) error {
+func (c *Config) withoutService(name, base string, a otherParts) func(*loadBalancer) error {
 	return func(lb *loadBalancer) error {
 		if lb == nil {
 			return errKeep
 		}
-		changed, err := applyService(lb, base, nil, r.config, a)
+		changed, err := applyService(lb, base, nil, c, a)
 		switch {
 		case err != nil:
 			return err
-		case isEmpty(lb) && r.config.fillsPools(isInternal(name)):
+		case isEmpty(lb) && c.fillsPools(isInternal(name)):
 			return errRemove
 		case !changed:
 			return errKeep

@@ -4,6 +4,7 @@ import (
 	"embed"
 	"encoding/json"
 	"maps"
+	"path"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +96,7 @@ func transcriptNames(sim *azuresim.Sim) map[string]string {
 		label := shortID(str(shown, "id"))
 		if name := str(shown, "properties", "osProfile", "computerName"); name != "" {
 			label = "virtualMachines/" + name
+			names[path.Base(id)+" of scale set "+path.Base(path.Dir(path.Dir(id)))] = name
 		}
 		nameAs(names, str(shown, "id"), label)
 		if ip := str(shown, "properties", "ipAddress"); ip != "" {
