@@ -191,11 +191,8 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 			})
 		}
 	}
-	if err == nil && c.TokenURL == tokenURLDefault && c.CredentialsFile == "" {
-		err = &schema.Problem{
-			Place: "key [global] token-url of the cloud config", Value: c.TokenURL,
-			Reason: "needs the environment variable GOOGLE_APPLICATION_CREDENTIALS, which names the file with the credential",
-		}
+	if err == nil {
+		err = c.checkTokenURL(in)
 	}
 	c.Shared = in.Guard != nil && in.Guard.NodeSelector != ""
 	podWarning, podErr := c.PodRanges.resolve(in)
@@ -205,6 +202,21 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 		c.Endpoint = strings.TrimSuffix(c.Endpoint, "/") + "/"
 	}
 	return c, errors.Join(warned...), errors.Join(iniErr, err)
+}
+
+// checkTokenURL refuses a place for tokens to which credentials would go in clear, and one without a credential.
+func (c Config) checkTokenURL(in registry.Inputs) error {
+	const place = "key [global] token-url of the cloud config"
+	if c.TokenURL == tokenURLDefault && c.CredentialsFile == "" {
+		return &schema.Problem{
+			Place: place, Value: c.TokenURL,
+			Reason: "needs the environment variable GOOGLE_APPLICATION_CREDENTIALS, which names the file with the credential",
+		}
+	}
+	if reason := schema.InsecureURL(c.TokenURL, in.AllowInsecureEndpoints); reason != nil {
+		return &schema.Problem{Place: place, Value: c.TokenURL, Reason: reason.Error(), InFile: true}
+	}
+	return nil
 }
 
 func isSet(o schema.OptionRow, in registry.Inputs, keys map[string]string) bool {

@@ -73,6 +73,14 @@ func TestCloudConfigFaults(t *testing.T) {
 	_, _, err = parseConfig(testInputs("[global]\ntoken-url = nil\n", nil))
 	require.ErrorContains(t, err, "GOOGLE_APPLICATION_CREDENTIALS")
 
+	inClear := testInputs("[global]\ntoken-url = http://tokens.example.com/token\n", nil)
+	_, _, err = parseConfig(inClear)
+	require.ErrorContains(t, err, "token-url")
+	require.ErrorContains(t, err, "allow-insecure-endpoints", "the machine's own token would go there")
+	inClear.AllowInsecureEndpoints = true
+	_, _, err = parseConfig(inClear)
+	require.NoError(t, err)
+
 	in := testInputs("", nil)
 	in.Flags = map[string]string{"enable-multi-project": "true", "enable-multi-networking": "true", "cloud-provider-gce-lb-src-cidrs": "10.0.0.0/8"}
 	c, warnings, err := parseConfig(in)
