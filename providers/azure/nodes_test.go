@@ -62,7 +62,7 @@ func TestDeletedMachines(t *testing.T) {
 			assert.False(t, exists, "%s: one fresh read of the machine says so", name)
 		}
 		id := w.sim.AddMachine("deleting")
-		require.NoError(t, w.sim.SetProvisioning(id, "Deleting"))
+		require.NoError(t, w.sim.SetState(id, "Deleting"))
 		exists, err := w.cloud.instances.InstanceExists(w.Context(), node("deleting", id))
 		require.NoError(t, err)
 		assert.False(t, exists)
@@ -89,7 +89,7 @@ func TestPowerStates(t *testing.T) {
 		}
 		for name, id := range machines {
 			require.NoError(t, w.sim.SetPower(id, "stopped"))
-			require.NoError(t, w.sim.SetProvisioning(id, "Updating"))
+			require.NoError(t, w.sim.SetState(id, "Updating"))
 			time.Sleep(time.Minute)
 			down, err := w.cloud.instances.InstanceShutdown(w.Context(), node(name, id))
 			require.NoError(t, err)

@@ -415,9 +415,9 @@ func TestMachinesThatTakeNoChange(t *testing.T) {
 	withNode(t, s, func(w *world) {
 		deleting, stopped, failed, well := w.join("deleting"), w.join("stopped"), w.sim.AddMachine("failed"), w.join("well")
 		w.joinAs("failed", failed)
-		require.NoError(w, w.sim.SetProvisioning(deleting.Spec.ProviderID, "Deleting"))
+		require.NoError(w, w.sim.SetState(deleting.Spec.ProviderID, "Deleting"))
 		require.NoError(w, w.sim.SetPower(stopped.Spec.ProviderID, "deallocated"))
-		require.NoError(w, w.sim.SetProvisioning(azuresim.ID("Microsoft.Network/networkInterfaces", "failed-nic"), "Failed"))
+		require.NoError(w, w.sim.SetState(azuresim.ID("Microsoft.Network/networkInterfaces", "failed-nic"), "Failed"))
 		time.Sleep(stateAge)
 		w.ensure(s)
 		snapshot := w.sim.Snapshot()

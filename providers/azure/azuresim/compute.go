@@ -383,12 +383,12 @@ func (s *Sim) RemoveInstances() {
 
 // SetPower changes the power state of an instance.
 func (s *Sim) SetPower(providerID, power string) error {
-	return s.Alter(providerID, func(r *resource) { r.power = power })
+	return s.alter(providerID, func(r *resource) { r.power = power })
 }
 
 // SetSize changes the size of an instance.
 func (s *Sim) SetSize(providerID, size string) error {
-	return s.Alter(providerID, func(r *resource) {
+	return s.alter(providerID, func(r *resource) {
 		propertiesOf(r.doc)["hardwareProfile"] = object{"vmSize": size}
 		if sku, ok := r.doc["sku"].(object); ok { // of an instance of a scale set
 			sku["name"] = size
@@ -398,7 +398,7 @@ func (s *Sim) SetSize(providerID, size string) error {
 
 // SetTags replaces the tags of an instance.
 func (s *Sim) SetTags(providerID string, tags map[string]string) error {
-	return s.Alter(providerID, func(r *resource) {
+	return s.alter(providerID, func(r *resource) {
 		shown := object{}
 		for key, value := range tags {
 			shown[key] = value
@@ -407,15 +407,8 @@ func (s *Sim) SetTags(providerID string, tags map[string]string) error {
 	})
 }
 
-// SetProvisioning changes the provisioning state of an instance.
-func (s *Sim) SetProvisioning(providerID, state string) error {
-	return s.Alter(providerID, func(r *resource) {
-		propertiesOf(r.doc)["provisioningState"] = state
-	})
-}
-
-// Alter changes a resource behind the API's back.
-func (s *Sim) Alter(id string, change func(*resource)) error {
+// alter changes a resource behind the API's back.
+func (s *Sim) alter(id string, change func(*resource)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.resources[idOf(id)]

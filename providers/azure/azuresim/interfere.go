@@ -18,7 +18,7 @@ func (s *Sim) SetActivation(d time.Duration) { s.mu.Do(func() { s.activation = d
 
 // Change changes a resource behind the API's back.
 func (s *Sim) Change(id string, change func(doc map[string]any)) error {
-	return s.Alter(id, func(r *resource) { change(r.doc) })
+	return s.alter(id, func(r *resource) { change(r.doc) })
 }
 
 // Meanwhile changes a resource just before the next write of it, as somebody else who is quicker. Several changes come one by one.

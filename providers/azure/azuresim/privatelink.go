@@ -202,7 +202,7 @@ func (s *Sim) Connect(link, name string) {
 
 // SetState makes a resource one in another provisioning state, such as Failed, until the next write.
 func (s *Sim) SetState(id, state string) error {
-	return s.Alter(id, func(r *resource) { propertiesOf(r.doc)["provisioningState"] = state })
+	return s.alter(id, func(r *resource) { propertiesOf(r.doc)["provisioningState"] = state })
 }
 
 // LetLinksIn lets private link services into a subnet.
