@@ -124,9 +124,7 @@ type window struct {
 
 // SetLimit switches throttling on; 0 calls switch it off.
 func (s *Sim) SetLimit(calls int, interval time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.limit = apiLimit{calls: calls, interval: interval, windows: map[string]*window{}}
+	s.mu.Do(func() { s.limit = apiLimit{calls: calls, interval: interval, windows: map[string]*window{}} })
 }
 
 // countCall counts a call of an account.

@@ -133,9 +133,7 @@ func (s *Sim) AddFirewall(label string, nodeBalancers ...int) int {
 
 // Protect attaches a firewall to one more NodeBalancer behind the API's back.
 func (s *Sim) Protect(firewall, nodeBalancer int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.firewalls[firewall].devices[s.next()] = Entity{ID: nodeBalancer, Type: "nodebalancer"}
+	s.mu.Do(func() { s.firewalls[firewall].devices[s.next()] = Entity{ID: nodeBalancer, Type: "nodebalancer"} })
 }
 
 var firewallLabel = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,30}[a-zA-Z0-9]$`)

@@ -15,9 +15,7 @@ type reservation struct {
 
 // Reserve reserves an address of the account.
 func (s *Sim) Reserve(ip string, tags ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reserved[ip] = &reservation{address: ip, tags: append([]string{}, tags...)}
+	s.mu.Do(func() { s.reserved[ip] = &reservation{address: ip, tags: append([]string{}, tags...)} })
 }
 
 // Reserved reports whether an address is reserved.

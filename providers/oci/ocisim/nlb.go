@@ -78,9 +78,7 @@ func (s *Sim) EditNetworkLoadBalancer(name string, change func(*NetworkLoadBalan
 
 // AddNetworkLoadBalancer adds one as another program has made it.
 func (s *Sim) AddNetworkLoadBalancer(name string, doc map[string]any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.addNetwork(name, jsondoc.Clone(doc)).State = stateActive
+	s.mu.Do(func() { s.addNetwork(name, jsondoc.Clone(doc)).State = stateActive })
 }
 
 // RemoveNetworkLoadBalancers deletes all of them, as somebody does by hand.

@@ -151,9 +151,7 @@ func (s *Sim) editList(id string, change func(ingress, egress []any) (in, out []
 
 // InterfereOnce has somebody write a security list right before the next write of one.
 func (s *Sim) InterfereOnce(id string, change func(ingress, egress []any) (in, out []any)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.beforeWrite = func() { s.editList(id, change) }
+	s.mu.Do(func() { s.beforeWrite = func() { s.editList(id, change) } })
 }
 
 // Group is a network security group as tests see it.

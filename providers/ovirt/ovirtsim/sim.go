@@ -147,11 +147,7 @@ func (s *Sim) Permit(ids ...string) {
 }
 
 // Hide makes a kind of objects one that the user may not list: clusters, datacenters or instancetypes.
-func (s *Sim) Hide(kind string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.hidden[kind] = true
-}
+func (s *Sim) Hide(kind string) { s.mu.Do(func() { s.hidden[kind] = true }) }
 
 // SetPlaces replaces clusters and data centers, which are given by ID and name.
 func (s *Sim) SetPlaces(clusters []Cluster, dataCenters map[string]string) {
@@ -164,11 +160,7 @@ func (s *Sim) SetPlaces(clusters []Cluster, dataCenters map[string]string) {
 }
 
 // SetType renames the instance type of all virtual machines.
-func (s *Sim) SetType(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.types[0].Name = name
-}
+func (s *Sim) SetType(name string) { s.mu.Do(func() { s.types[0].Name = name }) }
 
 // visible are the virtual machines that the user may see.
 func (s *Sim) visible() []*VM {

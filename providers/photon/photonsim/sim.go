@@ -140,9 +140,7 @@ func NewServer(_ string, _ time.Duration, _ bool) *simkit.Server {
 
 // Authenticate enables authentication; host and port are the token endpoint.
 func (s *Sim) Authenticate(host string, port int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.auth, s.authHost, s.authPort = true, host, port
+	s.mu.Do(func() { s.auth, s.authHost, s.authPort = true, host, port })
 }
 
 // Add creates a running virtual machine with one network interface.
@@ -164,11 +162,7 @@ func (s *Sim) Add(name string, change ...func(*VM)) *VM {
 }
 
 // Change changes the simulator's behaviour.
-func (s *Sim) Change(change func(*Sim)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(s)
-}
+func (s *Sim) Change(change func(*Sim)) { s.mu.Do(func() { change(s) }) }
 
 // Tasks counts the created tasks.
 func (s *Sim) Tasks() int {
