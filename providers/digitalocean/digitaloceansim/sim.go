@@ -74,7 +74,8 @@ func New(o Options) (*Sim, *simkit.Server) {
 		firewalls: map[string]*CloudFirewall{},
 	}
 	s.Machines = simkit.Machines[int, Droplet]{
-		Lock: &s.mu, Status: func(d *Droplet) *string { return &d.Status }, Make: func(name string) { s.AddDroplet(Spec{Name: name}) },
+		Lock: &s.mu, Status: func(d *Droplet) *string { return &d.Status },
+		Make: func(name string) { s.mu.Do(func() { s.addDropletLocked(Spec{Name: name}) }) },
 		About: func(d *Droplet) simkit.Instance {
 			return simkit.Instance{Name: d.Name, ProviderID: fmt.Sprintf("%s://%d", Name, d.ID), Status: d.Status}
 		},

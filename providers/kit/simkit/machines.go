@@ -28,6 +28,9 @@ type Machines[K comparable, V any] struct {
 	// Removed is told of each machine that was removed, and Changed of every change, by whoever holds the lock; both may be nil.
 	Removed func(*V)
 	Changed func()
+
+	// seeded is the latest one that Seed made.
+	seeded Instance
 }
 
 func (m *Machines[K, V]) write(f func()) {
@@ -102,9 +105,14 @@ func (m *Machines[K, V]) State() json.RawMessage {
 	return Snapshot(map[string]any{"vms": m.VMs.All()})
 }
 
-// Seed implements Cloud.
+// Seed implements Cloud. The name of a machine that was removed does not come again.
 func (m *Machines[K, V]) Seed(n int) {
-	SeedNodes(n, m.Instances(), func(name string, _ int) { m.Make(name) })
+	SeedNodes(n, append(m.Instances(), m.seeded), func(name string, _ int) {
+		m.Make(name)
+		m.Lock.Lock()
+		defer m.Lock.Unlock()
+		m.seeded.Name = name
+	})
 }
 
 // Instances implements Cloud.
