@@ -165,8 +165,8 @@ func (r *reconciler) poolChanges(d desired, p portPool) []change {
 	var all []change
 	patch := pool{}
 	var what []string
-	if p.pool.Name != p.port.poolName() {
-		patch.Name = p.port.poolName()
+	if p.pool.Name != p.poolName() {
+		patch.Name = p.poolName()
 		what = append(what, "name")
 	}
 	if m, differs := d.settings.mergeMonitor(p.pool.Monitor, p.monitor); differs {
@@ -203,12 +203,12 @@ func (r *reconciler) listenerChanges(d desired, p portPool) []change {
 	}
 	after := l
 	if moves {
-		after.Pool = &reference{Name: p.port.poolName()}
+		after.Pool = &reference{Name: p.poolName()}
 	}
 	after.Idle = cmp.Or(idle, l.Idle)
 	return []change{r.writer.listenerUpdate(object, l, after, func(o observed) any {
 		patch := listener{Idle: idle}
-		if at := slices.IndexFunc(o.parts.pools, func(q pool) bool { return q.Name == p.port.poolName() }); moves && at >= 0 {
+		if at := slices.IndexFunc(o.parts.pools, func(q pool) bool { return q.Name == p.poolName() }); moves && at >= 0 {
 			patch.Pool = &reference{ID: o.parts.pools[at].ID}
 		}
 		return patch
@@ -415,7 +415,7 @@ func (r *reconciler) NodeChanges(ctx context.Context, req services.Request, o ob
 	list, _, _ := assignPools(o.parts, o.settings.ports(req.Service, network))
 	var all []change
 	for _, p := range list {
-		if p.pool == nil || p.pool.Name != p.port.poolName() {
+		if p.pool == nil || p.pool.Name != p.poolName() {
 			continue
 		}
 		if want := d.membersOf(p.port); !services.SameSet(p.pool.Members, want) {
