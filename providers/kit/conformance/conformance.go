@@ -388,7 +388,7 @@ const roundTrip = 20 * time.Millisecond
 func newWorld(t testing.TB, f *Fixture) *world {
 	f.Sim.Configure(func(s *simkit.Settings) { s.Latency = simkit.Duration(roundTrip) })
 	f.Sim.Disarrange(simkit.SeedOf(t), func(operation, path string) bool { return isExempt(f.Strictness.Ordered, operation, path) })
-	w := &world{Fixture: f, t: t, kube: newKube("cluster-1"), policy: trustingPolicy}
+	w := &world{Fixture: f, t: t, kube: newKube("cluster-1"), policy: trustingPolicy, loops: f.SourceRanges.Settles > 0}
 	w.kube.PrependReactor("*", "*", w.outage.react)
 	w.restart()
 	return w
@@ -441,7 +441,7 @@ func (w *world) start(follow bool) (cloud cloudprovider.Interface, services cach
 // then run beside the test.
 func (w *world) show() {
 	if w.loops {
-		synctest.Wait() // it follows by itself
+		time.Sleep(time.Nanosecond) // it follows by itself, while others may wait for it, too
 		return
 	}
 	w.showIn(w.services)
@@ -560,6 +560,7 @@ func (w *world) ensure(ctx context.Context, s *v1.Service, onError func()) *v1.L
 	for {
 		status, err := w.tryEnsure(ctx, s)
 		if err == nil {
+			w.SourceRanges.settle()
 			return status
 		}
 		require.Less(w.t, time.Since(began), patience, "the Service is not served: %v", err)
@@ -641,6 +642,9 @@ func (w *world) remove(ctx context.Context, s *v1.Service, onError func()) {
 		}
 		if err == nil {
 			w.changeService(ctx, s, func(s *v1.Service) { s.Finalizers = nil })
+			if w.SourceRanges.Settles > 0 {
+				w.forget(ctx, s)
+			}
 			return
 		}
 		require.Less(w.t, time.Since(began), patience, "the Service is not gone: %v", err)
@@ -682,10 +686,6 @@ func (w *world) requireNoWrites(why string) {
 func (w *world) requireNothingRefused() {
 	w.t.Helper()
 	assert.Empty(w.t, w.Sim.Calls().Refused, "the real API would have refused these")
-}
-
-func contains(list []v1.NodeAddress, kind v1.NodeAddressType) bool {
-	return slices.ContainsFunc(list, func(a v1.NodeAddress) bool { return a.Type == kind })
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -33,9 +33,15 @@ type FeatureCase struct {
 	ClosesLater string
 	// Scope is where the rules of source ranges stand.
 	Scope Scope
+	// Settles is how long a loop of the provider takes until rules are as the Services of the API server ask, which it follows then; 0 where
+	// the reconciliation of a Service writes its rules.
+	Settles time.Duration
 	// FullTier is set where only the full tier tries it.
 	FullTier bool
 }
+
+// settle waits for the loop that writes rules, where one does.
+func (c FeatureCase) settle() { time.Sleep(c.Settles) }
 
 // sourceRange is the range used in tests of source ranges.
 const sourceRange = "203.0.113.0/24"

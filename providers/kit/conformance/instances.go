@@ -235,3 +235,7 @@ func (w *world) requireExists(node *v1.Node, want bool) {
 	require.NoError(w.t, err)
 	require.Equal(w.t, want, exists)
 }
+
+func contains(list []v1.NodeAddress, kind v1.NodeAddressType) bool {
+	return slices.ContainsFunc(list, func(a v1.NodeAddress) bool { return a.Type == kind })
+}

@@ -43,7 +43,8 @@ func makeUnreadable(ctx context.Context, w *world, s *v1.Service) {
 func runNeighbours(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	all := triesAll(t, newFixture)
-	if _, own := readFixture(t, newFixture, func(f *Fixture) Scope { return f.SourceRanges.Scope }).Except[Stranger]; own && !all {
+	scope := readFixture(t, newFixture, func(f *Fixture) Scope { return f.SourceRanges.Scope })
+	if _, own := scope.Except[Stranger]; own && !scope.Joins && !all {
 		return
 	}
 	internal := readFixture(t, newFixture, func(f *Fixture) bool { return f.Provider.Features.Internal == registry.Done })
@@ -79,12 +80,16 @@ func (n neighbour) run(t *testing.T, newFixture func(t testing.TB) *Fixture, res
 	}
 	w.createService(ctx, beside)
 	w.ensure(ctx, beside, nil)
-	alone := w.countEverybody(w.Snapshot())
+	at := w.Snapshot()
+	alone := w.countEverybody(at)
 	w.ensure(ctx, s, nil)
 	require.True(t, n.elsewhere || w.countEverybody(w.Snapshot()) > alone, "it is open at first")
 	n.hinder(ctx, w, beside)
 	_ = w.ensureToEnd(ctx, beside)
-	lets := strings.Contains(w.Snapshot(), otherRange)
+	if !scope.Joins {
+		at = w.Snapshot()
+	}
+	lets := strings.Contains(at, otherRange)
 	if restart {
 		w.restart()
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -62,6 +63,8 @@ type Scope struct {
 	Meddle func(s, other *v1.Service)
 	// Elsewhere are annotations that put a load balancer where it has rules of its own, such as another subnet; nil is the internal one.
 	Elsewhere map[string]string
+	// Joins is set where a rule that lets in everybody shows no others beside them.
+	Joins bool
 	// OneFamily is why source ranges cannot be of both families, where Services can.
 	OneFamily string
 	// NotUDP is why source ranges do not hold for ports of UDP.
@@ -386,8 +389,12 @@ func (w *world) sweepRules() {
 
 // forget deletes a Service from the API server, as somebody does who takes its finalizer off.
 func (w *world) forget(ctx context.Context, s *v1.Service) {
-	require.NoError(w.t, w.kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}))
+	err := w.kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{})
+	if w.SourceRanges.Settles == 0 || !apierrors.IsNotFound(err) { // it may be gone with its load balancer
+		require.NoError(w.t, err)
+	}
 	w.show()
+	w.SourceRanges.settle()
 }
 
 // accessSteps change who may connect, from the creation of a Service to its end.

@@ -106,6 +106,7 @@ func runSourceChange(t *testing.T, newFixture func(t testing.TB) *Fixture, had, 
 
 // ensureToEnd reconciles a Service until that ends, well or not.
 func (w *world) ensureToEnd(ctx context.Context, s *v1.Service) error {
+	defer w.SourceRanges.settle()
 	return w.untilTried(func() error {
 		_, err := w.tryEnsure(ctx, s)
 		return err
