@@ -79,7 +79,7 @@ func newFixtureBehind(
 		Provider:     Description(), Everybody: []string{`"allow": []`, everywhereV4, everywhereV6},
 		Inputs: func() registry.Inputs { return testInputs(url, env) },
 		AddInstance: func(name string) string {
-			return providerIDPrefix + strconv.Itoa(sim.AddDroplet(digitaloceansim.Spec{Name: name}))
+			return providerIDPrefix + strconv.Itoa(sim.AddDroplet(digitaloceansim.Spec{Name: name, Tags: strings.Fields(env[envFirewallTags])}))
 		},
 		RemoveInstance: func(id string) { sim.Remove(number(id)) },
 		PowerOff:       func(id string) { require.NoError(t, sim.SetStatus(number(id), "off")) },
@@ -103,6 +103,7 @@ func newFixtureBehind(
 			With: map[string]string{annotationType: typeRegional}, Without: map[string]string{annotationNetworkStack: "IPV4"}, Shows: `"DUALSTACK"`,
 		},
 	}
+	f.Scopes = map[string]conformance.FeatureCase{"public firewall": firewallCase(f, sim, env)}
 	f.TakenOver = leftBalancers(t, f, url)
 	f.Claims, f.Lacks = claimsIn(sim, func() string { return byHand(t, url, network.Dial) }), lacks
 	return f

@@ -1,8 +1,11 @@
 package digitalocean
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceanlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
@@ -47,4 +50,65 @@ func scopeOf(sim *digitaloceansim.Sim) conformance.Scope {
 			conformance.Stranger: own, conformance.OtherCluster: own, conformance.SecondProcess: own, conformance.Passerby: own,
 		},
 	}
+}
+
+// firewallCase are the rules of the public firewall alone, which a loop writes.
+func firewallCase(f *conformance.Fixture, sim *digitaloceansim.Sim, env map[string]string) conformance.FeatureCase {
+	const own = "the firewall is one document of the cluster, which is written as a whole and knows no version: what others write there goes"
+	s := scopeOf(sim)
+	s.NeededReads = []string{"GET /v2/firewalls", "GET /v2/firewalls/{id}"}
+	s.Joins, s.OneClosing = true, "the firewall is written as a whole"
+	s.Unfilled, s.Overflow, s.Full = "", digitaloceanlimits.RuleSources.Max, "a rule of a firewall would have"
+	s.Rules = func() []string { return firewallLines(sim) }
+	s.Widen = func(network string) {
+		for _, f := range sim.Firewalls() {
+			sim.ChangeFirewall(f.ID, func(f *digitaloceansim.CloudFirewall) {
+				for i, r := range f.InboundRules {
+					if slices.Contains(r.Sources.Addresses, network) {
+						f.InboundRules[i].Sources = &digitaloceansim.Peers{Addresses: allNetworks()}
+					}
+				}
+			})
+		}
+	}
+	s.Remove = func() {
+		for _, f := range sim.Firewalls() {
+			sim.RemoveFirewall(f.ID)
+		}
+	}
+	s.Except = map[conformance.Writer]string{
+		conformance.Stranger: own, conformance.OtherCluster: own, conformance.SecondProcess: own, conformance.Passerby: own,
+	}
+	return conformance.FeatureCase{
+		Prepare: func() {
+			env[envFirewallName], env[envFirewallTags] = "public-access", "worker"
+			sim.AddDroplet(digitaloceansim.Spec{Name: "spare", Tags: []string{"worker"}}) // by which the tag exists
+			f.Snapshot = func() (all string) {
+				for _, f := range sim.Firewalls() {
+					if len(f.InboundRules) > 0 { // else it has nothing of a Service
+						all += fmt.Sprintln(f.Name, f.Tags, len(f.OutboundRules), strings.Join(firewallLines(sim), "\n"))
+					}
+				}
+				return all
+			}
+		},
+		Settles:     5 * firewallSpacing,
+		ClosesLater: "a loop writes the firewall as the Services there are ask, and drops a Service's ports once that is gone",
+		Scope:       s,
+	}
+}
+
+// firewallLines are the rules of the firewalls, with words for the identities of load balancers.
+func firewallLines(sim *digitaloceansim.Sim) (lines []string) {
+	for _, f := range sim.Firewalls() {
+		for _, r := range f.InboundRules {
+			from := slices.Sorted(slices.Values(r.Sources.Addresses))
+			for range r.Sources.LoadBalancerUIDs {
+				from = append(from, "load-balancer")
+			}
+			lines = append(lines, r.Protocol+" "+r.Ports+" "+strings.Join(from, " "))
+		}
+	}
+	slices.Sort(lines)
+	return lines
 }

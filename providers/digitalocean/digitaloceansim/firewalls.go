@@ -184,6 +184,9 @@ func (s *Sim) ChangeFirewall(id string, change func(*CloudFirewall)) {
 	s.mu.Do(func() { change(s.firewalls[id]) })
 }
 
+// RemoveFirewall deletes a cloud firewall, as a user does in the control panel.
+func (s *Sim) RemoveFirewall(id string) { s.mu.Do(func() { delete(s.firewalls, id) }) }
+
 func (s *Sim) createFirewall(r *http.Request) (int, any, error) {
 	var in firewallRequest
 	if err := decode(r, &in); err != nil {
