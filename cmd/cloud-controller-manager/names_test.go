@@ -21,6 +21,7 @@ import (
 
 // mayNameClouds are files outside the providers' folders that may name a cloud, with the reason.
 var mayNameClouds = map[string]string{
+	"build/pins/clouds_test.go":      "clouds in which no name is cut",
 	"cmd/cloudsim/main.go":           "the default of a flag",
 	"registry/schema/schema_test.go": "words that are near each other",
 	"test/harness/harness.go":        "the cloud of tests that need any",
@@ -30,7 +31,8 @@ var mayNameClouds = map[string]string{
 	"test/e2e/secrets_test.go":       "a cloud that reads Secrets",
 	"test/e2e/start_test.go":         "the metrics of the cloud of tests that need any",
 
-	"cmd/cloud-controller-manager/validate_test.go": "faults of configuration files, which are each cloud's own",
+	"cmd/cloud-controller-manager/endpoints_test.go": "endpoints in files and beside them, which are each cloud's own",
+	"cmd/cloud-controller-manager/validate_test.go":  "faults of configuration files, which are each cloud's own",
 }
 
 // TestNobodyAsksForTheCloud: outside its folder and registry/linked, no code compares with the name of a cloud, and no chart template
