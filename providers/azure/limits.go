@@ -25,6 +25,29 @@ func (d *spec) checkNames(lb *loadBalancer) error {
 	return nil
 }
 
+// checkNumbers refuses a Service that would give a load balancer more frontends or rules than Azure takes. One that adds none is served
+// whatever is there.
+func (d *spec) checkNumbers(lb *loadBalancer) error {
+	fronts, rules := len(d.Fronts), len(d.Rules)
+	for _, f := range lb.Properties.Fronts {
+		if !ownedBy(d.Base, f.Name) && d.front(f.Name) == nil {
+			fronts++
+		}
+	}
+	for _, r := range lb.Properties.Rules {
+		if !ownedBy(d.Base, r.Name) {
+			rules++
+		}
+	}
+	if err := azurelimits.Frontends.CheckNumber(fronts); err != nil && fronts > len(lb.Properties.Fronts) {
+		return err
+	}
+	if err := azurelimits.BalancerRules.CheckNumber(rules); err != nil && rules > len(lb.Properties.Rules) {
+		return err
+	}
+	return nil
+}
+
 // checkTagSizes refuses tags that Azure would refuse.
 func checkTagSizes(tags map[string]string) error {
 	if err := azurelimits.Tags.CheckNumber(len(tags)); err != nil {

@@ -2,6 +2,7 @@ package azure
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
+	"github.com/anyccm/cloud-controller-manager/registry/limits"
 )
 
 // TestNamesBeyondTheLimits: a name that Azure would refuse is refused before anything is written, with the limit and what to do. The
@@ -194,4 +196,52 @@ func TestSimulatorKnowsTheLimits(t *testing.T) {
 		require.NoError(w, table(azurelimits.Routes.Max))
 		assert.Equal(w, "RouteTableLimit", codeOf(table(azurelimits.Routes.Max+1)))
 	})
+}
+
+// TestFullLoadBalancer: a Service for which a load balancer would get more rules or frontends than Azure takes is refused before a write.
+// The last one that fits is served, and those that add none are.
+func TestFullLoadBalancer(t *testing.T) {
+	t.Parallel()
+	for kind, limit := range map[string]limits.Limit{"loadBalancingRules": azurelimits.BalancerRules, "frontendIPConfigurations": azurelimits.Frontends} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			internal := map[string]string{annotationInternal: "true"}
+			first, last, more := webNumber(0, internal), webNumber(1, internal), webNumber(2, internal)
+			withNode(t, first, func(w *world) {
+				w.ensure(first)
+				lb := w.sim.Shown(lbID("kubernetes-internal"))
+				theirs := docs(lb, "properties", kind)
+				for n := len(theirs); n < limit.Max-1; n++ {
+					like := maps.Clone(theirs[0]["properties"].(doc))
+					delete(like, "privateIPAddress")
+					if like["frontendPort"] != nil {
+						like["frontendPort"] = float64(10000 + n)
+					}
+					theirs = append(theirs, part(fmt.Sprint("theirs-", n), like))
+				}
+				setList(lb, kind, theirs)
+				w.sim.Leave(str(lb, "id"), lb)
+				waitFor(2 * lookAge)
+				w.Apply(last)
+				w.ensure(last)
+				w.Apply(more)
+				w.server.ResetCalls()
+				refusal := fmt.Sprintf("a load balancer would have %d %s, and the cloud takes at most %d; use several", limit.Max+1, limit.What, limit.Max)
+				require.ErrorContains(w, w.refuse(more), refusal)
+				assert.Zero(w, w.server.Calls().Writes, "a write finds it out")
+				w.change(last, func(s *v1.Service) { s.Spec.Ports[0].NodePort++ })
+				w.ensure(last)
+				require.Len(w, w.parts("kubernetes-internal", kind), limit.Max)
+				lb = w.sim.Shown(lbID("kubernetes-internal"))
+				beyond := maps.Clone(theirs[len(theirs)-1]["properties"].(doc))
+				if beyond["frontendPort"] != nil {
+					beyond["frontendPort"] = float64(9999)
+				}
+				setList(lb, kind, append(docs(lb, "properties", kind), part("beyond", beyond)))
+				w.sim.Leave(str(lb, "id"), lb)
+				waitFor(2 * lookAge)
+				w.ensure(last)
+			})
+		})
+	}
 }

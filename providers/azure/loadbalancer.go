@@ -209,7 +209,7 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 			return nil, err
 		}
 	}
-	if err = cmp.Or(d.checkNames(lb), r.config.checkPlace(lb, d), r.checkAdditional(q, o, d)); err != nil {
+	if err = cmp.Or(d.checkNames(lb), d.checkNumbers(lb), r.config.checkPlace(lb, d), r.checkAdditional(q, o, d)); err != nil {
 		return nil, err
 	}
 	if o.inherited, err = r.inheritedFronts(ctx, q, o.lbs, d); err != nil {

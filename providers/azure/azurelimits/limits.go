@@ -43,6 +43,14 @@ var (
 		What: "routes", Within: "a route table", Operation: "routeTables", Path: "properties.routes", Max: 400, Unit: limits.Items, Source: networkLimits,
 		Soft: true,
 	}
+	BalancerRules = limits.Limit{
+		What: "rules", Within: "a load balancer", Operation: loadBalancers, Path: "properties.loadBalancingRules", Max: 1500, Unit: limits.Items,
+		Source: networkLimits, Program: refused, Advice: balancerAdvice,
+	}
+	Frontends = limits.Limit{
+		What: "frontends", Within: "a load balancer", Operation: loadBalancers, Path: "properties.frontendIPConfigurations", Max: 600, Unit: limits.Items,
+		Source: networkLimits, Program: refused, Advice: balancerAdvice,
+	}
 	LinkAddresses = limits.Limit{
 		What: "addresses", Within: "a private link service", Operation: "privateLinkServices", Path: "properties.ipConfigurations", Max: 8,
 		Unit: limits.Items, Source: "Azure: What is Azure Private Link service, Limitations", Program: refused,
@@ -52,20 +60,13 @@ var (
 const (
 	securityGroups = "networkSecurityGroups"
 	loadBalancers  = "loadBalancers"
+	balancerAdvice = "use several load balancers, or give Services fewer ports"
 	sourceAdvice   = "use fewer and larger networks, or another security group for a part of the Services"
 )
 
 // Table lists all limits.
 var Table = limits.Table{
-	Name, Tags, TagName, TagValue, SecurityRules, Sources, Destinations, RuleDescription, LinkAddresses, Routes,
-	{
-		What: "rules", Within: "a load balancer", Operation: loadBalancers, Path: "properties.loadBalancingRules", Max: 1500, Unit: limits.Items,
-		Source: networkLimits,
-	},
-	{
-		What: "frontends", Within: "a load balancer", Operation: loadBalancers, Path: "properties.frontendIPConfigurations", Max: 600, Unit: limits.Items,
-		Source: networkLimits,
-	},
+	Name, Tags, TagName, TagValue, SecurityRules, Sources, Destinations, RuleDescription, LinkAddresses, Routes, BalancerRules, Frontends,
 	{
 		What: "addresses", Within: "a backend pool", Path: "*loadBalancerBackendAddresses", Max: 5000, Unit: limits.Items, Source: networkLimits,
 	},
