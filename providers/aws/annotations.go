@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -161,7 +162,10 @@ var Annotations = withConditions(schema.Annotations[settings]{
 		DefaultHelp: "60", Check: checkInterval, Help: "Minutes between two access logs of a classic load balancer: 5 or 60.",
 	}}),
 	textRow(annotationAccessLogBucket, "Bucket of the access logs.", schema.InPlace, func(s *settings) *string { return &s.AccessLogBucket }, nil),
-	textRow(annotationAccessLogPrefix, "Prefix of the access logs in the bucket.", schema.InPlace, func(s *settings) *string { return &s.AccessLogPrefix }, nil),
+	textRow(
+		annotationAccessLogPrefix, "Prefix of the access logs in the bucket.", schema.InPlace, func(s *settings) *string { return &s.AccessLogPrefix },
+		awslimits.AttributeValue.WithName("the prefix").CheckText,
+	),
 	boolRow(annotationDraining, "Let open connections of a classic load balancer end when a node leaves.", func(s *settings) *bool { return &s.Draining }),
 	numberRow(annotationDrainingTimeout, "300", "Maximum seconds that they get.", 1, 3600, func(s *settings) *int { return &s.DrainingTimeout }),
 	numberRow(annotationIdleTimeout, "60", "Seconds after which a classic load balancer closes a silent connection.", 1, 4000, func(s *settings) *int { return &s.IdleTimeout }),
@@ -364,11 +368,20 @@ func kindOf(service *v1.Service) (network, elsewhere bool) {
 // ownTags is how many tags everything gets besides those that a Service asks for: the cluster's, and the Service's.
 const ownTags = 2
 
-// exceededTags are the limits that the tags of a Service exceed.
+// tagSigns are the characters in tags of load balancers besides letters, digits and blanks.
+const tagSigns = "_.:/=+-@"
+
+// exceededTags are the limits that the tags of a Service exceed, and the characters that load balancers do not take.
 func exceededTags(tags map[string]string) (problems []error) {
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
 		name := awslimits.TagKey.WithName(fmt.Sprintf("the key of tag %.20s…", key))
 		problems = append(problems, name.CheckText(key), awslimits.TagValue.WithName("the value of tag "+key).CheckText(tags[key]))
+		for _, r := range key + tags[key] {
+			if !unicode.In(r, unicode.L, unicode.Z, unicode.N) && !strings.ContainsRune(tagSigns, r) {
+				problems = append(problems, fmt.Errorf("tag %s has the character %q; load balancers take letters, digits, blanks and %s", name.Cut(key), r, tagSigns))
+				break
+			}
+		}
 	}
 	problems = append(problems, awslimits.Tags.CheckNumber(len(tags)+ownTags))
 	return slices.DeleteFunc(problems, func(err error) bool { return err == nil })

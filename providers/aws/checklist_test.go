@@ -77,8 +77,11 @@ var checklistRows = map[string]conformance.Checked{
 	annotationAccessLogBucket: {
 		Legal: []conformance.Legal{arrivesIn(classicAttributes, "b-1", onClassic(annotationAccessLog, "1"), logAttribute+"S3BucketName", "b-1")},
 	},
-	annotationAccessLogPrefix: {Legal: []conformance.Legal{arrivesIn(classicAttributes, "p", withLogs(), logAttribute+"S3BucketPrefix", "p")}},
-	annotationDraining:        {Legal: []conformance.Legal{arrivesIn(classicAttributes, "true", nil, "LoadBalancerAttributes.ConnectionDraining.Enabled", "true")}, Illegal: []string{"on"}},
+	annotationAccessLogPrefix: {
+		Legal:   []conformance.Legal{arrivesIn(classicAttributes, "p", withLogs(), logAttribute+"S3BucketPrefix", "p")},
+		Illegal: []string{strings.Repeat("p", 1025)},
+	},
+	annotationDraining: {Legal: []conformance.Legal{arrivesIn(classicAttributes, "true", nil, "LoadBalancerAttributes.ConnectionDraining.Enabled", "true")}, Illegal: []string{"on"}},
 	annotationDrainingTimeout: {
 		Legal:   []conformance.Legal{arrivesIn(classicAttributes, "30", onClassic(annotationDraining, "true"), "LoadBalancerAttributes.ConnectionDraining.Timeout", "30")},
 		Illegal: []string{"x", "0", "3601"},

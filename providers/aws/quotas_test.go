@@ -29,6 +29,7 @@ func limitsElsewhere() map[string]string {
 		awslimits.Listeners.String(): "TestListenerQuota", awslimits.NetworkLoadBalancers.String(): "TestLoadBalancerQuota",
 		awslimits.Targets.String(): "TestFullTargetGroup", awslimits.TargetGroups.String(): "TestRegionQuotas", awslimits.Groups.String(): "TestRegionQuotas",
 		awslimits.GroupRules.String(): "TestFillingThatEndsEarly", awslimits.GroupRulesEver.String(): "TestTooManySourceRanges",
+		awslimits.AttributeValue.String(): "TestTextsOfLoadBalancers",
 	}
 }
 
@@ -103,6 +104,9 @@ func TestTagsBeyondTheLimits(t *testing.T) {
 		strings.Repeat("k", 128) + "=" + strings.Repeat("v", 256): "",
 		strings.Repeat("k", 129) + "=v":                           "would have 129 characters, and the cloud takes at most 128",
 		"k=" + strings.Repeat("v", 257):                           "the value of tag k would have 257 characters, and the cloud takes at most 256",
+		"Kosten stelle=größe_1.2:3/4+5-6@7":                       "",
+		"team=a&b":                                                "tag team has the character '&'; load balancers take letters, digits, blanks and _.:/=+-@",
+		"te*m=a":                                                  "tag te*m has the character '*'",
 	} {
 		s := nlb("web", map[string]string{annotationTags: text}, servicePort("http", 80, 30080))
 		_, _, err := parseSettings(s, Config{})

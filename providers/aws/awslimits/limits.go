@@ -31,6 +31,10 @@ var (
 		What: "the path of a health check", Path: "HealthCheckPath", Max: 1024, Unit: limits.Characters,
 		Source: balancingModel, Program: refused,
 	}
+	// AttributeValue is that of network load balancers; the prefix of access logs is the only one that is a text of the user's.
+	AttributeValue = limits.Limit{
+		What: "the value of an attribute", Max: 1024, Unit: limits.Characters, Source: balancingModel, Program: refused,
+	}
 	ClassicGroups = limits.Limit{
 		What: "security groups", Within: "a classic load balancer", Path: "SecurityGroups", Operation: "ELB ", Max: 5, Unit: limits.Objects,
 		Source: balancingPage,
@@ -84,7 +88,7 @@ var Table = limits.Table{
 		What: "the name of a load balancer or target group", Operation: "ELBv2 Create", Path: "Name", Max: 32, Unit: limits.Characters,
 		Source: balancingModel, Program: "is cut",
 	},
-	CheckPath,
+	CheckPath, AttributeValue,
 	{What: "attributes", Within: "a call", Operation: "ELBv2 Modify", Path: "Attributes", Max: 20, Unit: limits.Items, Source: balancingModel},
 	ClassicGroups, Listeners, Targets, NetworkLoadBalancers, TargetGroups, Groups, GroupRules, GroupRulesEver,
 }

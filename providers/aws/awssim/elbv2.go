@@ -344,6 +344,9 @@ func (p *params) attributes(known map[string]string) map[string]string {
 			p.note(refuse("ValidationError", "Attribute key '%s' is not recognized", key))
 		}
 		changed[key] = in.text("Value")
+		if err := awslimits.AttributeValue.CheckText(changed[key]); err != nil {
+			p.note(err)
+		}
 		if (strings.HasSuffix(key, ".bucket") && !bucketForm.MatchString(changed[key])) ||
 			(strings.HasSuffix(key, ".prefix") && !prefixForm.MatchString(changed[key])) {
 			p.note(refuse("ValidationError", "the value of %s is not valid", key))

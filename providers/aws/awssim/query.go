@@ -12,6 +12,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -142,6 +143,9 @@ func (p *params) inside(name string) *params {
 	return nil
 }
 
+// tagForm is that of keys and values of tags in both APIs of load balancers.
+var tagForm = regexp.MustCompile(`^[\p{L}\p{Z}\p{N}_.:/=+@-]*$`)
+
 func (p *params) tags(name string) Tags {
 	tags := Tags{}
 	for _, t := range p.structs(name) {
@@ -153,6 +157,9 @@ func (p *params) tags(name string) Tags {
 			p.note(refuse("ValidationError", "the tag key %s is not allowed", key))
 		}
 		tags[key] = t.text("Value")
+		if p.member != "" && !tagForm.MatchString(key+tags[key]) { // EC2 takes any character
+			p.note(refuse("ValidationError", "the tag %s has characters that are not allowed", key))
+		}
 	}
 	return tags
 }

@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awslimits"
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 )
 
@@ -221,4 +223,42 @@ func TestTLSNeedsAPolicy(t *testing.T) {
 	})
 	require.NoError(t, err)
 	assert.NotEmpty(t, *out.Listeners[0].SslPolicy)
+}
+
+// TestTextsOfLoadBalancers: both APIs of load balancers refuse characters in tags that EC2 takes, and ELBv2 long values of attributes.
+func TestTextsOfLoadBalancers(t *testing.T) {
+	t.Parallel()
+	r, ctx := newRegion(awssim.Options{}), t.Context()
+	arn, _, _ := r.createServed(t)
+	for value, refused := range map[string]bool{"Größe 1_2.3:4/5=6+7-8@9": false, "a&b": true, "a*": true} {
+		_, network := r.network.AddTags(ctx, &elbv2.AddTagsInput{
+			ResourceArns: []string{arn}, Tags: []v2types.Tag{{Key: aws.String("team"), Value: &value}},
+		})
+		_, classic := r.classic.CreateLoadBalancer(ctx, &elb.CreateLoadBalancerInput{
+			LoadBalancerName: aws.String("web"), Subnets: []string{firstPublic},
+			Tags: []elbtypes.Tag{{Key: aws.String("team"), Value: &value}},
+			Listeners: []elbtypes.Listener{{
+				Protocol: aws.String("TCP"), InstanceProtocol: aws.String("TCP"), LoadBalancerPort: 80, InstancePort: aws.Int32(30080),
+			}},
+		})
+		for _, err := range []error{network, classic} {
+			if refused {
+				requireRefused(t, err, "ValidationError", value)
+				continue
+			}
+			require.NoError(t, err, value)
+		}
+	}
+	for n, refused := range map[int]bool{awslimits.AttributeValue.Max: false, awslimits.AttributeValue.Max + 1: true} {
+		_, err := r.network.ModifyLoadBalancerAttributes(ctx, &elbv2.ModifyLoadBalancerAttributesInput{
+			LoadBalancerArn: &arn, Attributes: []v2types.LoadBalancerAttribute{
+				{Key: aws.String("access_logs.s3.prefix"), Value: aws.String(strings.Repeat("p", n))},
+			},
+		})
+		if refused {
+			requireRefused(t, err, "ValidationError", "a long prefix")
+			continue
+		}
+		require.NoError(t, err)
+	}
 }
