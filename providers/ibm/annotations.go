@@ -288,6 +288,8 @@ func (s settings) checkCombinations() (problems []error) {
 	}
 	if s.isNetwork() && len(words(s.Subnets)) > 1 {
 		problems = append(problems, refuseFor(annotationSubnets, s.Subnets, "a network load balancer is in one subnet"))
+	} else if err := ibmlimits.Subnets.CheckNumber(len(words(s.Subnets))); err != nil {
+		problems = append(problems, refuseFor(annotationSubnets, s.Subnets, "%s", err))
 	}
 	return problems
 }

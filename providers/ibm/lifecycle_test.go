@@ -268,6 +268,7 @@ var refusals = map[string]struct {
 	"unknown group":       {annotations: []string{annotationGroups, "web,nope"}, words: "there is no security group nope"},
 	"empty group":         {annotations: []string{annotationGroups, "web,"}, words: "is no list of names"},
 	"too many groups":     {annotations: []string{annotationGroups, "a,b,c,d,e,f"}, words: "5 security groups at most"},
+	"too many subnets":    {annotations: []string{annotationSubnets, "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p"}, words: "16 subnets, and the cloud takes at most 15"},
 	"unknown zone (30)":   {annotations: []string{annotationZone, "us-south-9"}, words: "\"us-south-9\" the cluster has no subnet in this zone"},
 	"unknown subnet (31)": {annotations: []string{annotationSubnets, "lb-subnet,nope"}, words: `names "nope", which is no subnet in the VPC of the cluster`},
 	"empty subnet (31)":   {annotations: []string{annotationSubnets, "lb-subnet,"}, words: `names "", which is no subnet`},

@@ -26,8 +26,10 @@ var (
 	Members = limits.Limit{
 		What: "members", Within: "a pool", Path: "*members", Max: 50, Unit: limits.Items, Source: quotas, Program: "the others receive no traffic, which an event tells",
 	}
-	Subnets = limits.Limit{What: "subnets", Within: loadBalancer, Path: "subnets", Max: 15, Unit: limits.Items, Source: quotas}
-	Groups  = limits.Limit{
+	Subnets = limits.Limit{
+		What: "subnets", Within: loadBalancer, Path: "subnets", Max: 15, Unit: limits.Items, Source: quotas, Program: refused, Advice: "name fewer subnets",
+	}
+	Groups = limits.Limit{
 		What: "security groups", Within: loadBalancer, Path: "security_groups", Max: 5, Unit: limits.Objects, Source: quotas, Program: refused,
 		Advice: "name fewer groups",
 	}
