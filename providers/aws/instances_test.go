@@ -153,8 +153,6 @@ func TestNodeNames(t *testing.T) {
 	w := newTestWorld(t, "", awssim.Options{})
 	byDNS := w.sim.AddInstance(awssim.Spec{Name: "ip-10-0-0-1.ec2.internal"})
 	w.sim.AddInstance(awssim.Spec{Name: "foreign", Untagged: true})
-	w.sim.AddInstance(awssim.Spec{Name: "twin"})
-	w.sim.AddInstance(awssim.Spec{Name: "twin"})
 	old := w.sim.AddInstance(awssim.Spec{Name: "reused", State: "terminated"})
 	reborn := w.sim.AddInstance(awssim.Spec{Name: "reused"})
 	byID := w.sim.AddInstance(awssim.Spec{Name: "whatever", Untagged: true})
@@ -167,8 +165,6 @@ func TestNodeNames(t *testing.T) {
 	_, err := w.instances.InstanceMetadata(t.Context(), bare("foreign"))
 	require.ErrorIs(t, err, cloudprovider.InstanceNotFound)
 	require.ErrorContains(t, err, "kubernetes.io/cluster/simulated")
-	_, err = w.instances.InstanceMetadata(t.Context(), bare("twin"))
-	require.ErrorContains(t, err, "2 instances have the private DNS name or an address of twin")
 
 	// A VPC with names of its own: the address that kubelet tells leads to the instance.
 	other := w.sim.AddInstance(

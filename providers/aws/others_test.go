@@ -20,12 +20,14 @@ func tryOthers(t testing.TB, sim *awssim.Sim, f *conformance.Fixture) *conforman
 		}
 	}
 	f.Lacks = map[string]string{
+		"Capitals":  "the private DNS name is AWS's own, in small letters",
 		"Claims":    "nothing on a Service names a load balancer",
 		"Share":     "a load balancer serves one Service",
 		"Address6":  "an address that a Service asks for is of IPv4",
 		"Additions": "AWS refuses to delete a security group or a target group that others use, and a load balancer is one object",
 	}
 	f.OwnershipTags = []string{"kubernetes.io/cluster/" + awssim.ClusterID, "kubernetes.io/cluster/other", serviceTag, "KubernetesCluster", "anyccm.io/x", "AWS:x"}
+	f.TwinOf = f.AddInstance // another VPC has the same addresses
 	f.AddInterface = func(providerID string) {
 		id, err := parseProviderID(providerID)
 		require.NoError(t, err)

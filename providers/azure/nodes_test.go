@@ -158,24 +158,6 @@ func TestAddresses(t *testing.T) {
 	})
 }
 
-// TestEqualComputerNames: two scale sets may begin their computers' names alike.
-func TestEqualComputerNames(t *testing.T) {
-	t.Parallel()
-	inWorld(t, func(w *world) {
-		w.sim.AddScaleSet("second", "Uniform", azuresim.ScaleSet, nil)
-		first, second := w.sim.AddInstance("same000001"), w.sim.AddInstanceTo("second", "same000001")
-		_, err := w.cloud.instances.InstanceMetadata(w.Context(), node("same000001", ""))
-		require.ErrorContains(t, err, "--provider-id")
-		for _, id := range []string{first, second} {
-			m, err := w.cloud.instances.InstanceMetadata(w.Context(), node("same000001", id))
-			require.NoError(t, err)
-			assert.Equal(t, id, m.ProviderID)
-		}
-		_, err = w.cloud.instances.InstanceMetadata(w.Context(), node("x", ""))
-		require.Error(t, err, "a short name is one that is not found")
-	})
-}
-
 // TestNodeCost: 300 nodes in three scale sets cost listings, whose number does not grow with the nodes.
 func TestNodeCost(t *testing.T) {
 	t.Parallel()

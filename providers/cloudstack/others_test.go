@@ -37,6 +37,11 @@ func tryOthers(t testing.TB, sim *cloudstacksim.Sim, f *conformance.Fixture) *co
 		"OwnershipTags": "no annotation sets tags",
 	}
 	f.Share = func(guest, owner *v1.Service) { guest.Spec.LoadBalancerIP = owner.Status.LoadBalancer.Ingress[0].IP }
+	f.Capitals = "Worker-A1"
+	f.TwinOf = func(name string) string {
+		elsewhere := sim.AddNetwork(cloudstacksim.NetworkSpec{Name: "elsewhere"}) // names are unique in a network
+		return providerIDPrefix + sim.AddVM(cloudstacksim.Spec{Name: name, Networks: []string{elsewhere}})
+	}
 	f.AddInterface = func(providerID string) {
 		id, err := parseProviderID(providerID)
 		require.NoError(t, err)

@@ -106,6 +106,7 @@ func newFixtureBehind(
 	f.Scopes = map[string]conformance.FeatureCase{"public firewall": firewallCase(f, sim, env)}
 	f.TakenOver = leftBalancers(t, f, url)
 	f.Claims, f.Lacks = claimsIn(sim, func() string { return byHand(t, url, network.Dial) }), lacks
+	f.TwinOf, f.Capitals = f.AddInstance, "Worker-A1"
 	return f
 }
 

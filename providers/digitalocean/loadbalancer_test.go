@@ -458,8 +458,6 @@ func TestMetadataByName(t *testing.T) {
 	t.Parallel()
 	w := newTestWorld(t, nil)
 	id := w.sim.AddDroplet(digitaloceansim.Spec{Name: "Web-01"})
-	w.sim.AddDroplet(digitaloceansim.Spec{Name: "twin"})
-	w.sim.AddDroplet(digitaloceansim.Spec{Name: "twin"})
 	gpu := w.sim.AddDroplet(digitaloceansim.Spec{Name: "gpu", GPU: true})
 	metadata := func(name string) (string, error) {
 		m, err := w.instances.InstanceMetadata(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -477,9 +475,7 @@ func TestMetadataByName(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, fmt.Sprint(providerIDPrefix, want), got)
 	}
-	_, err := metadata("twin")
-	require.ErrorContains(t, err, "2 droplets are named twin; rename all but one")
-	_, err = metadata("nobody")
+	_, err := metadata("nobody")
 	require.ErrorContains(t, err, "no droplet is named nobody; name the droplet like the node")
 	w.restart()
 	_, err = w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 403})

@@ -49,7 +49,9 @@ func tryOthers(sim *gcesim.Sim, f *conformance.Fixture) *conformance.Fixture {
 			sim.Edit("forwardingRules", fmt.Sprint(o["name"]), nil)
 		}
 	}
+	f.TwinOf = f.AddInstance // in the next zone, for names are unique in a zone
 	f.Lacks = map[string]string{
+		"Capitals":      "names have small letters alone",
 		"Claims":        "names come from the UID of the Service",
 		"Share":         "backend services alone are shared, which Together tries",
 		"OwnershipTags": "no annotation sets labels",

@@ -43,7 +43,9 @@ func tryOthers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) *conforman
 		_, _, worker, _ := splitProviderID(providerID)
 		sim.Edit(worker, func(i *ibmsim.Instance) { i.Second = "10.9.0.5" })
 	}
+	f.TwinOf = f.AddInstance
 	f.Lacks = map[string]string{
+		"Capitals":      "names have small letters alone",
 		"Share":         "a load balancer serves one Service",
 		"Reserve":       "a Service asks for no address",
 		"OwnershipTags": "no annotation sets tags",

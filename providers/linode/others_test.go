@@ -33,7 +33,11 @@ func tryOthers(t testing.TB, sim *linodesim.Sim, f *conformance.Fixture) *confor
 		_, subnets := sim.AddVPC("storage", [2]string{"storage", "10.9.0.0/24"})
 		sim.JoinSubnet(linodeID(t, providerID), subnets[0])
 	}
-	f.Lacks = map[string]string{"Share": "a NodeBalancer serves one Service", "Address6": "an address that a Service asks for is of IPv4"}
+	f.Capitals = "Worker-A1"
+	f.Lacks = map[string]string{
+		"Share": "a NodeBalancer serves one Service", "Address6": "an address that a Service asks for is of IPv4",
+		"TwinOf": "an account has no two Linodes with one label",
+	}
 	f.OwnershipTags = []string{"anyccm:other", "anyccm-svc:other", "anyccm-for:other"}
 	return f
 }

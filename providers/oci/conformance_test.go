@@ -50,6 +50,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		return id
 	}
 	f.AddInstance = func(name string) string { return providerIDPrefix + sim.AddInstance(name) }
+	f.TwinOf, f.Capitals = f.AddInstance, "Worker-A1"
 	f.RemoveInstance = func(id string) { require.NoError(t, sim.Terminate(instanceOf(id))) }
 	f.Resize = func(id string) {
 		sim.Edit(instanceOf(id), func(i *ocisim.Instance) { i.Shape = "VM.Standard.E5.Flex" })

@@ -27,6 +27,8 @@ const (
 	callPrice = time.Second
 
 	indexName = "name"
+	// indexLowerName has the display names in small letters, in which kubelets register.
+	indexLowerName = "name in small letters"
 
 	labelFaultDomain      = "oci.oraclecloud.com/fault-domain"
 	labelIPv6             = "oci.oraclecloud.com/ip-family-ipv6"
@@ -76,7 +78,10 @@ func newInstances(a *api) *instances {
 	i := &instances{api: a, nodes: a.nodes}
 	i.inventory = inventory.New(inventory.Source[string, instance]{
 		Kind: "instance", ID: func(i instance) string { return i.ID }, List: a.instances, Get: i.get,
-		Indexes: map[string]func(instance) []string{indexName: func(i instance) []string { return []string{i.Name} }},
+		Indexes: map[string]func(instance) []string{
+			indexName:      func(i instance) []string { return []string{i.Name} },
+			indexLowerName: func(i instance) []string { return []string{strings.ToLower(i.Name)} },
+		},
 	})
 	i.networks = newNetworks(a, i.inventory)
 	i.Instances = nodes.New(nodes.Cloud[string, instance]{
@@ -208,12 +213,12 @@ func (i instance) state() (nodes.State, error) {
 // search finds the instance of a node without a provider ID: by its display name, or else by what its network interfaces are called.
 func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[string, instance], error) {
 	s := nodes.Search[string, instance]{
-		Keys:    []nodes.Key[instance]{{Index: indexName, Value: node.Name}},
+		Keys:    []nodes.Key[instance]{{Index: indexName, Value: node.Name}, {Index: indexLowerName, Value: strings.ToLower(node.Name)}},
 		None:    fmt.Sprintf("no instance has the display name %s, and no network interface that host name or address; rename the instance, or", node.Name),
 		Several: "too many instances returned for display name " + node.Name + ": %d; rename all but one, or",
 	}
 	query := inventory.Query{MaxAge: nodes.SweepMaxAge, MaxMissAge: nodes.MissMaxAge}
-	named, err := i.inventory.Find(ctx, indexName, node.Name, query)
+	named, err := i.inventory.Find(ctx, indexLowerName, strings.ToLower(node.Name), query)
 	if err != nil || len(named) > 0 {
 		return s, err
 	}
@@ -391,7 +396,7 @@ func backendAddresses(lb *loadBalancer) map[string]bool {
 
 // verify compares names: nobody who controls a kubelet alone can rename an instance.
 func verify(_ context.Context, node *v1.Node, in instance) (why string, err error) {
-	if in.Name != node.Name {
+	if !strings.EqualFold(in.Name, node.Name) {
 		return fmt.Sprintf("the instance %s has the display name %q", in.ID, in.Name), nil
 	}
 	return "", nil

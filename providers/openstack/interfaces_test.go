@@ -90,20 +90,6 @@ func TestRouteOfASecondInterface(t *testing.T) {
 	})
 }
 
-// TestServerInUpperCase: kubelets write the name of a Node in lower case.
-func TestServerInUpperCase(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newTestWorld(t, "", nil)
-		id := w.sim.AddServer(openstacksim.Spec{Name: "Worker-A1"})
-		node := w.joins("worker-a1")
-		assert.Equal(t, providerIDPrefix+"/"+id, node.Spec.ProviderID)
-		exact := w.sim.AddServer(openstacksim.Spec{Name: "worker-a1"})
-		w.restart()
-		assert.Equal(t, providerIDPrefix+"/"+exact, w.joins("worker-a1").Spec.ProviderID, "the same name comes first")
-	})
-}
-
 // TestIPv6OfADualStackNetwork: a Service of IPv6 alone gets an address of the network's subnet of IPv6.
 func TestIPv6OfADualStackNetwork(t *testing.T) {
 	t.Parallel()

@@ -49,6 +49,7 @@ func tryOthers(t testing.TB, sim *openstacksim.Sim, f *conformance.Fixture) *con
 	}
 	f.Share = func(guest, owner *v1.Service) { guest.Annotations[annotationID] = owner.Annotations[annotationID] }
 	f.Lacks = map[string]string{"OwnershipTags": "no annotation sets tags"}
+	f.TwinOf, f.Capitals = f.AddInstance, "Worker-A1"
 	f.AddInterface = func(providerID string) {
 		second := sim.AddNetwork("storage", false)
 		sim.AddPort(openstacksim.Port{

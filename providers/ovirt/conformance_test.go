@@ -28,7 +28,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		require.NoError(t, err)
 		return id
 	}
-	return &conformance.Fixture{
+	f := &conformance.Fixture{
 		Sim: server, Network: network, Provider: Description(),
 		Inputs:         func() registry.Inputs { return conformance.Inputs(nil, env) },
 		AddInstance:    func(name string) string { return providerIDPrefix + sim.Add(name).ID },
@@ -48,4 +48,6 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		},
 		InstanceListing: ovirtsim.Listing,
 	}
+	f.TwinOf, f.Capitals = f.AddInstance, "Worker-A1" // in another data center
+	return f
 }

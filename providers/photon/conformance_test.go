@@ -19,7 +19,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	network := simkit.NewNetwork()
 	env := authenticated(t, network, sim, server, network.Serve(t, server))
 	idOf := func(providerID string) string { return strings.TrimPrefix(providerID, providerIDPrefix) }
-	return &conformance.Fixture{
+	f := &conformance.Fixture{
 		Sim: server, Network: network, Provider: Description(),
 		Inputs:         func() registry.Inputs { return conformance.Inputs(nil, env) },
 		AddInstance:    func(name string) string { return providerIDPrefix + sim.Add(name).ID },
@@ -40,6 +40,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		CallsPerInstance: 4, // a task, and a read of its end
 		InstanceListing:  "GET /projects/{id}/vms",
 	}
+	f.TwinOf, f.Capitals = f.AddInstance, "Worker-A1"
+	return f
 }
 
 // TestSchedules runs random schedules; SOAK_SCHEDULES and SOAK_SEED choose how many and which.

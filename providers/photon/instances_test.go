@@ -43,15 +43,10 @@ func TestProviderIDs(t *testing.T) {
 func TestFindByName(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		v := w.sim.Add("worker")
-		w.sim.Add("twin")
-		w.sim.Add("twin")
 		m := w.RequireMetadata(conformance.NewNode("worker", ""))
 		assert.Equal(w, []string{providerIDPrefix + v.ID, "cluster-node", "", ""}, []string{m.ProviderID, m.InstanceType, m.Zone, m.Region})
 		_, err := w.Metadata(conformance.NewNode("absent", ""))
 		require.ErrorContains(w, err, "No matching started VM is found with name absent")
-		_, err = w.Metadata(conformance.NewNode("twin", ""))
-		require.ErrorContains(w, err, "2 virtual machines are named twin")
-		require.ErrorIs(w, err, cloudapi.ErrConflict)
 		w.Env["PHOTON_ZONE"], w.Env["PHOTON_REGION"], w.Env["PHOTON_FLAVOR_LABEL"] = "rack-7", "berlin", "false"
 		w.start()
 		m = w.RequireMetadata(conformance.NewNode("worker", ""))

@@ -77,18 +77,6 @@ func TestHostNameInOtherCase(t *testing.T) {
 	})
 }
 
-func TestTwoMachinesWithOneHostName(t *testing.T) {
-	inWorld(t, "", nil, func(w *testWorld) {
-		w.sims[0].Add(vspheresim.Spec{Name: "a", HostName: "worker"})
-		w.sims[0].Add(vspheresim.Spec{Name: "b", HostName: "worker"})
-		w.start()
-		_, err := w.Metadata(conformance.NewNode("worker", ""))
-		require.ErrorContains(w, err, "virtual machines report the host name")
-		_, err = w.Metadata(conformance.NewNode("worker", ""))
-		require.ErrorContains(w, err, "/DC0/vm/a, /DC0/vm/b")
-	})
-}
-
 func TestCopiesWithOneUUID(t *testing.T) {
 	inWorld(t, "", nil, func(w *testWorld) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
@@ -485,6 +473,8 @@ func TestSameHostName(t *testing.T) {
 			n.Status.NodeInfo.SystemUUID = uuid
 			_, err := w.Metadata(n)
 			require.ErrorContains(w, err, "virtual machines report the host name", "a UUID of neither proves nothing")
+			require.ErrorContains(w, err, "/DC0/vm/worker")
+			require.ErrorContains(w, err, "/DC0/vm/tenants-vm")
 		}
 	})
 }

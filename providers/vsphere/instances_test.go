@@ -28,6 +28,11 @@ func tryNodes(t testing.TB, sim *vspheresim.Sim, f *conformance.Fixture) {
 		return sim.Instance(providerID)
 	}
 	f.AddInstance = func(name string) string { return providerIDPrefix + sim.Add(vspheresim.Spec{Name: name}).UUID }
+	f.Capitals = "Worker-A1"
+	f.TwinOf = func(name string) string {
+		return providerIDPrefix + sim.Add(vspheresim.Spec{Name: name + "-copy", HostName: name}).UUID
+	}
+	f.SystemUUID = func(id string) string { return of(id).UUID }
 	f.RemoveInstance = func(id string) { sim.Destroy(of(id)) }
 	f.Resize = func(id string) {
 		sim.Edit(of(id), func(m *mo.VirtualMachine) { m.Summary.Config.NumCpu = 32 })

@@ -50,7 +50,7 @@ func newInstances(a *api) *instances {
 		Kind: "instance", Nodes: i.nodes, Price: callPrice,
 		Inventory: inventory.New(inventory.Source[string, instance]{
 			Kind: "instance", ID: func(i instance) string { return i.ID }, List: a.instances, Get: a.instance,
-			Indexes: map[string]func(instance) []string{indexName: func(i instance) []string { return []string{i.Name} }},
+			Indexes: map[string]func(instance) []string{indexName: func(i instance) []string { return []string{strings.ToLower(i.Name)} }},
 		}),
 		Form: providerIDPrefix + "<instance ID>", Parse: parseProviderID, Print: func(i instance) string { return providerIDPrefix + i.ID },
 		Search: search, State: instance.state, Metadata: describe, Verify: verify,
@@ -80,9 +80,9 @@ func (i *instances) attest(ctx context.Context, list []*v1.Node) ([]*v1.Node, er
 	return i.WithAddresses(ctx, cloudNodes(list), addressMaxAge)
 }
 
-// search finds the instance of a node without a provider ID.
+// search finds the instance of a node without a provider ID. Kubelets register in small letters.
 func search(_ context.Context, node *v1.Node) (nodes.Search[string, instance], error) {
-	return nodes.Search[string, instance]{Keys: []nodes.Key[instance]{{Index: indexName, Value: node.Name}}}, nil
+	return nodes.Search[string, instance]{Keys: []nodes.Key[instance]{{Index: indexName, Value: strings.ToLower(node.Name)}}}, nil
 }
 
 // state maps a status of the cloud to a node state.
@@ -107,7 +107,7 @@ func describe(_ context.Context, _ *v1.Node, i instance, _ inventory.Query) (*cl
 
 // verify compares names: control of a kubelet is not enough to rename an instance.
 func verify(_ context.Context, node *v1.Node, i instance) (why string, err error) {
-	if i.Name != node.Name {
+	if !strings.EqualFold(i.Name, node.Name) {
 		return fmt.Sprintf("the instance %s is named %q", i.ID, i.Name), nil
 	}
 	return "", nil

@@ -22,6 +22,7 @@ func tryNodes(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) {
 		return id
 	}
 	f.AddInstance = func(name string) string { return providerIDPrefix + sim.AddInstance(name) }
+	f.TwinOf, f.Capitals = f.AddInstance, "Worker-A1"
 	f.RemoveInstance = func(id string) { sim.RemoveInstanceByID(instanceOf(id)) }
 	f.Resize = func(id string) { require.NoError(t, sim.SetType(instanceOf(id), "large")) }
 	f.PowerOff = func(id string) { require.NoError(t, sim.SetStatus(instanceOf(id), "stopped")) }

@@ -158,6 +158,8 @@ type Fixture struct {
 	ClusterInSettings bool
 	// Outsiders holds the hooks of Tenants, Kubelets, Ownership and TakenOver.
 	Outsiders
+	// Twins holds those of names of instances.
+	Twins
 
 	// How kind the simulated cloud may be.
 

@@ -60,6 +60,7 @@ func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		require.ErrorIs(t, err, cloudprovider.InstanceNotFound)
 	})
 	runInstanceIDs(t, newFixture)
+	runInstanceNames(t, newFixture)
 	runNodeLabels(t, newFixture)
 	runServingCertificates(t, newFixture)
 	runInstanceAddresses(t, newFixture)

@@ -44,19 +44,16 @@ type Outsiders struct {
 
 // checkOutsiders returns the hooks that are neither there nor said to be missing for a reason, or both.
 func (f *Fixture) checkOutsiders() error {
-	if !f.hasLoadBalancers() || !f.outside() {
-		return nil
+	nodes, loadBalancers := f.hasNodes(), f.hasLoadBalancers() && f.outside()
+	hooks := map[string]struct{ has, applies bool }{
+		"Claims": {f.Claims != nil, loadBalancers}, "Share": {f.Share != nil, loadBalancers}, "Reserve": {f.Reserve != nil, loadBalancers},
+		"OwnershipTags": {f.OwnershipTags != nil, loadBalancers}, "Additions": {f.Additions != nil, loadBalancers},
+		"AddInterface": {f.AddInterface != nil, loadBalancers && nodes}, "Address6": {f.Address6 != nil, loadBalancers && f.hasFamilies()},
+		"TwinOf": {f.TwinOf != nil, nodes}, "Capitals": {f.Capitals != "", nodes},
 	}
 	var problems []error
-	hooks := map[string]bool{
-		"Claims": f.Claims != nil, "Share": f.Share != nil, "Reserve": f.Reserve != nil, "OwnershipTags": f.OwnershipTags != nil,
-		"Additions": f.Additions != nil, "AddInterface": f.AddInterface != nil,
-	}
-	if f.hasFamilies() {
-		hooks["Address6"] = f.Address6 != nil
-	}
 	for _, name := range sortedKeys(hooks) {
-		if hooks[name] == (f.Lacks[name] != "") && (name != "AddInterface" || f.hasNodes()) {
+		if h := hooks[name]; h.applies && h.has == (f.Lacks[name] != "") {
 			problems = append(problems, fmt.Errorf("%s: the fixture has it, or Lacks says why the cloud has no such thing", name))
 		}
 	}

@@ -19,6 +19,12 @@ func TestOutsiders(t *testing.T) {
 	require.NoError(t, f.checkOutsiders())
 	f.Share = func(_, _ *v1.Service) {}
 	require.ErrorContains(t, f.checkOutsiders(), "Share: ")
-	f.Share, f.Lacks["Sharing"] = nil, "why"
+	f.Share = nil
+	f.Provider.Features.Instances = registry.Done
+	f.Lacks["AddInterface"], f.Lacks["TwinOf"] = "why", "why"
+	require.ErrorContains(t, f.checkOutsiders(), "Capitals: the fixture has it, or Lacks says why")
+	f.Capitals = "Worker-A1"
+	require.NoError(t, f.checkOutsiders())
+	f.Lacks["Sharing"] = "why"
 	require.ErrorContains(t, f.checkOutsiders(), "there is no hook Sharing")
 }

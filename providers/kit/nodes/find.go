@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -157,15 +158,25 @@ func (i *Instances[ID, T]) byKeys(ctx context.Context, node *v1.Node, s Search[I
 	if s.Several == "" {
 		s.Several = "%d " + i.cloud.Kind + "s are named " + node.Name + "; rename all but one, or"
 	}
-	return *new(T), i.undecidedError(cloudapi.ErrConflict, fmt.Sprintf(s.Several, len(all)))
+	return *new(T), i.undecidedError(cloudapi.ErrConflict, fmt.Sprintf(s.Several, len(all)), all...)
 }
 
-// undecidedError returns the error of a search, with the remedy that always helps.
-func (i *Instances[ID, T]) undecidedError(class error, message string) error {
-	return &cloudapi.Error{
-		Class: class, Operation: "finding the " + i.cloud.Kind + " of the node",
-		Message: message + " start kubelet with --provider-id=" + i.cloud.Form,
+// undecidedError returns the error of a search, with the remedy that always helps: it names the instances that the node may be.
+func (i *Instances[ID, T]) undecidedError(class error, message string, candidates ...T) error {
+	const most = 5
+	message += " start kubelet with --provider-id=" + i.cloud.Form
+	if i.cloud.Print != nil && len(candidates) > 0 {
+		names := make([]string, 0, most)
+		for _, c := range candidates[:min(len(candidates), most)] {
+			names = append(names, i.cloud.Print(c))
+		}
+		slices.Sort(names)
+		message += ": " + strings.Join(names, ", ")
+		if len(candidates) > most {
+			message += ", …"
+		}
 	}
+	return &cloudapi.Error{Class: class, Operation: "finding the " + i.cloud.Kind + " of the node", Message: message}
 }
 
 // likelyNext returns the instances of nodes that will likely be checked next: the other uninitialized nodes, or the other nodes that are

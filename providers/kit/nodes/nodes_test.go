@@ -274,7 +274,7 @@ func TestExistsAndShutdown(t *testing.T) {
 		"another cloud's ID":                 {node: node("web", "aws:///zone/i-1"), err: "is malformed"},
 		"ID that says naught, no such name":  {node: node("nobody", "fake"), change: wordless, err: "no machine is named nobody"},
 		"name of nobody":                     {node: node("nobody", ""), err: "no machine is named nobody; name the machine like the node, or" + withID},
-		"name of two":                        {node: node("twin", ""), err: "2 machines are named twin; rename all but one, or" + withID},
+		"name of two":                        {node: node("twin", ""), err: "2 machines are named twin; rename all but one, or" + withID + ": fake://"},
 		"address of another node's instance": {node: node("thief", "", address("10.0.0.7")), err: "another node is that machine"},
 	} {
 		t.Run(name, func(t *testing.T) {
