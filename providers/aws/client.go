@@ -46,6 +46,8 @@ const (
 type api struct {
 	config  Config
 	version string
+	// insecure is set if the operator allows endpoints without TLS.
+	insecure bool
 	// dial is nil for the system's network.
 	dial    cloudapi.DialFunc
 	http    *cloudapi.Client
@@ -76,7 +78,7 @@ func newAPI(c Config, in registry.Inputs, limits limitsFunc) (*api, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &api{config: c, version: in.Version, dial: in.Dial, metrics: newCallMetrics()}
+	a := &api{config: c, version: in.Version, insecure: in.AllowInsecureEndpoints, dial: in.Dial, metrics: newCallMetrics()}
 	a.http = cloudapi.NewClient(cloudapi.Config{
 		Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, Timeout: requestTimeout, Transport: transport,
 		LimitsOf: limits, Repeatable: repeatable, ClassOf: answerClass,
@@ -162,10 +164,17 @@ func limitsOf(r *http.Request) (group string, limits []cloudapi.Limit) {
 
 // sdkHTTP is the HTTP client of the SDK. It makes requests repeatable and refuses foreign answers: the SDK decodes any XML without
 // complaint, so an unrelated document would look like an empty answer.
-type sdkHTTP struct{ client *http.Client }
+type sdkHTTP struct {
+	client *http.Client
+	// insecure is set if the operator allows endpoints without TLS.
+	insecure bool
+}
 
 // Do implements the SDK's HTTPClient.
 func (h sdkHTTP) Do(r *http.Request) (*http.Response, error) {
+	if reason := schema.InsecureURL(cloudapi.HostOf(r.URL.String()), h.insecure); reason != nil { // the SDK's files may name endpoints
+		return nil, &cloudapi.Error{Class: cloudapi.ErrInvalid, Message: fmt.Sprintf("the endpoint %s %s", cloudapi.HostOf(r.URL.String()), reason)}
+	}
 	if r.Body != nil && r.Body != http.NoBody {
 		data, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -201,7 +210,7 @@ func (h sdkHTTP) Do(r *http.Request) (*http.Response, error) {
 // were created before and keep the SDK's own transport and retries.
 func (a *api) sdkConfig(ctx context.Context, region string) (aws.Config, error) {
 	loaded, err := a.loadConfig(ctx, region)
-	loaded.HTTPClient, loaded.Retryer = sdkHTTP{a.http.Client}, func() aws.Retryer { return aws.NopRetryer{} }
+	loaded.HTTPClient, loaded.Retryer = sdkHTTP{a.http.Client, a.insecure}, func() aws.Retryer { return aws.NopRetryer{} }
 	return loaded, err
 }
 

@@ -18,9 +18,10 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// TestEndpointsOfTheSharedFile: endpoints of the shared config file count where nothing overrides them.
+// TestEndpointsOfTheSharedFile: endpoints of the shared config file count where nothing overrides them, unless they have no TLS.
 func TestEndpointsOfTheSharedFile(t *testing.T) {
 	t.Parallel()
 	sim, server := awssim.New(newRegion(awssim.Options{}))
@@ -38,6 +39,13 @@ func TestEndpointsOfTheSharedFile(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, c.CheckAPI(t.Context()), name)
 		assert.Equal(t, 1, server.Calls().Total, name)
+
+		require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, text, "http://192.0.2.1"), 0o600))
+		c, err = newCloud(
+			testInputs(nil, "", sim.CloudConfig(url), map[string]string{"AWS_CONFIG_FILE": file, "AWS_ACCESS_KEY_ID": awssim.Key, "AWS_SECRET_ACCESS_KEY": "simulated"}),
+		)
+		require.NoError(t, err)
+		require.ErrorContains(t, c.CheckAPI(t.Context()), schema.FlagAllowInsecureEndpoints, name)
 	}
 }
 
