@@ -64,6 +64,39 @@ func (s *Sim) listCertificates(r *http.Request) (int, any, error) {
 	return list(r, "certificates", match)
 }
 
+// createCertificate takes a certificate of one's own, or has Let's Encrypt issue one.
+func (s *Sim) createCertificate(r *http.Request) (int, any, error) {
+	var in struct {
+		Name     string   `json:"name"`
+		Type     string   `json:"type"`
+		Key      string   `json:"private_key"`
+		Leaf     string   `json:"leaf_certificate"`
+		Chain    string   `json:"certificate_chain"`
+		DNSNames []string `json:"dns_names"`
+	}
+	if err := decode(r, &in); err != nil {
+		return 0, nil, err
+	}
+	kind := first(in.Type, "custom")
+	switch {
+	case in.Name == "":
+		return 0, nil, invalid("name is missing")
+	case kind == "custom" && (in.Key == "" || in.Leaf == ""):
+		return 0, nil, invalid("private_key and leaf_certificate are missing")
+	case kind == "lets_encrypt" && len(in.DNSNames) == 0:
+		return 0, nil, invalid("dns_names are missing")
+	case kind != "custom" && kind != "lets_encrypt":
+		return 0, nil, invalid("type %q is invalid", kind)
+	}
+	for _, c := range s.certificates {
+		if c.Name == in.Name {
+			return 0, nil, invalid("a certificate named %s exists", in.Name)
+		}
+	}
+	id := s.addCertificateLocked(in.Name, kind)
+	return http.StatusCreated, map[string]any{"certificate": s.certificates[id]}, nil
+}
+
 func (s *Sim) getCertificate(id string) (int, any, error) {
 	c := s.certificates[id]
 	if c == nil {

@@ -365,6 +365,7 @@ var routes = map[string]handler{
 	"DELETE firewalls/{}": func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.deleteFirewall(id) },
 
 	"GET certificates":    func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.listCertificates(r) },
+	"POST certificates":   func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.createCertificate(r) },
 	"GET certificates/{}": func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.getCertificate(id) },
 
 	"POST tags":                func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.createTag(r) },
