@@ -83,13 +83,14 @@ func firewallCase(f *conformance.Fixture, sim *digitaloceansim.Sim, env map[stri
 		Prepare: func() {
 			env[envFirewallName], env[envFirewallTags] = "public-access", "worker"
 			sim.AddDroplet(digitaloceansim.Spec{Name: "spare", Tags: []string{"worker"}}) // by which the tag exists
-			f.Snapshot = func() (all string) {
+			f.Snapshot = func() string {
+				var all strings.Builder
 				for _, f := range sim.Firewalls() {
 					if len(f.InboundRules) > 0 { // else it has nothing of a Service
-						all += fmt.Sprintln(f.Name, f.Tags, len(f.OutboundRules), strings.Join(firewallLines(sim), "\n"))
+						fmt.Fprintln(&all, f.Name, f.Tags, len(f.OutboundRules), strings.Join(firewallLines(sim), "\n"))
 					}
 				}
-				return all
+				return all.String()
 			}
 		},
 		Settles:     5 * firewallSpacing,
