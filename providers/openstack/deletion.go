@@ -94,7 +94,7 @@ func (r *reconciler) leaveLoadBalancer(ctx context.Context, req *services.Reques
 	}
 	// Somebody may have just begun to share it.
 	if o.lb, err = r.loadBalancers.Get(ctx, id, inventory.Query{}); errors.Is(err, cloudapi.ErrNotFound) {
-		r.parts.forget(id)
+		r.finder.noteLoss(id)
 		return nil
 	} else if err != nil {
 		return err

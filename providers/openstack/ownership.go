@@ -19,6 +19,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacklimits"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -48,6 +49,12 @@ func isMadeByController(lb *loadBalancer, service *v1.Service) bool {
 	return strings.HasPrefix(lb.Name, namePrefix) || lb.Name == legacyName(service)
 }
 
+// noteLoss drops what is known of a load balancer that somebody deleted: its floating address has no port any more.
+func (f *finder) noteLoss(id string) {
+	f.parts.forget(id)
+	f.floatingIPs.InvalidateAll()
+}
+
 // find returns the Service's load balancer, or nil: the recorded one, otherwise the one with its name.
 func (f *finder) find(ctx context.Context, cluster string, service *v1.Service) (*loadBalancer, error) {
 	f.clusterName.Store(cluster)
@@ -67,7 +74,7 @@ func (f *finder) find(ctx context.Context, cluster string, service *v1.Service) 
 	case !errors.Is(err, cloudapi.ErrNotFound):
 		return lb, err
 	}
-	f.parts.forget(id)
+	f.noteLoss(id)
 	if id == service.Annotations[annotationMade] || ownership.Leaves(service) {
 		return f.findByName(ctx, cluster, service, fresh) // the load balancer that we created was removed, and is created again
 	}
@@ -474,6 +481,9 @@ func (f *finder) isOwnedByAnother(ctx context.Context, cluster string, lb *loadB
 	owner, _, _, err := f.findOwner(ctx, cluster, lb, r.mark)
 	if err != nil || owner == nil {
 		return false, err
+	}
+	if ownership.Leaves(owner) && !contract.Keeps(owner) { // it has left, or will find that nothing is there
+		return false, nil
 	}
 	id := owner.Annotations[annotationID]
 	return ownership.MayHave(owner) && loadBalancerName(cluster, owner) != r.name && (id == "" || id == lb.ID), nil

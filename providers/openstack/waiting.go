@@ -36,7 +36,7 @@ func (r *reconciler) Settle(ctx context.Context, req *services.Request, o observ
 	// Another Service may have changed it during the wait; our own writes are in memory.
 	lb, err := r.loadBalancers.Get(ctx, o.lb.ID, inventory.Query{MaxAge: o.settleMaxAge(req.Purpose)})
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		r.parts.forget(o.lb.ID)
+		r.finder.noteLoss(o.lb.ID)
 		return handleLoss(req)
 	}
 	if err == nil {
@@ -97,7 +97,7 @@ func (r *reconciler) waitForOctavia(ctx context.Context, req services.Request, l
 	lb, err = r.loadBalancers.Get(ctx, lb.ID, inventory.Query{}) // ERROR may be outdated
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
-		r.parts.forget(id)
+		r.finder.noteLoss(id)
 		return nil, nil //nolint:nilnil // absence is an answer here
 	case err == nil && lb.isPending():
 		return r.writer.waitUntilIdle(ctx, lb.ID, lb.Status)

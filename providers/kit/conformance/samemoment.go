@@ -109,11 +109,15 @@ func (p *pair) narrow(s *v1.Service, ranges ...string) func() {
 	}
 }
 
+// finalizerWrite is how long a Service is there after its load balancer is gone.
+const finalizerWrite = 100 * time.Millisecond
+
 // delete has a Service go.
 func (p *pair) delete(s *v1.Service) func() {
 	return func() {
 		p.goes(p.t.Context(), s)
 		p.remove(p.t.Context(), s, func() {})
+		time.Sleep(finalizerWrite)
 		p.forget(p.t.Context(), s)
 	}
 }

@@ -25,6 +25,9 @@ func runVanish(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 				virtual(t, title+", and is served again", func(t *testing.T) { runVanished(t, newFixture(t), name, shown, restart, false) })
 				virtual(t, title+", and is deleted", func(t *testing.T) { runVanished(t, newFixture(t), name, shown, restart, true) })
 			}
+			virtual(t, fmt.Sprintf("%s loses its load balancer while nodes change, restart %t", name, restart), func(t *testing.T) {
+				runVanishedAtNodeChange(t, newFixture(t), name, restart)
+			})
 			virtual(t, fmt.Sprintf("%s loses its load balancer while it is made, restart %t", name, restart), func(t *testing.T) {
 				runVanishedEarly(t, newFixture(t), name, restart)
 			})
@@ -73,6 +76,25 @@ func runVanished(t *testing.T, f *Fixture, name string, shown, restart, deleted 
 		w.ensure(ctx, c.Service, func() {})
 		assert.Equal(t, once, w.Snapshot(), "it has one of each")
 	}
+	w.remove(ctx, c.Service, func() {})
+	assert.Empty(t, w.Snapshot(), "nothing is left")
+}
+
+// runVanishedAtNodeChange: what somebody deletes right before its nodes change is no crash, and leaves nothing.
+func runVanishedAtNodeChange(t *testing.T, f *Fixture, name string, restart bool) {
+	t.Helper()
+	ctx := t.Context()
+	w := newWorld(t, f)
+	c := w.Services[name]
+	w.addNode(ctx, "worker-1", nil)
+	w.createService(ctx, c.Service)
+	w.ensure(ctx, c.Service, nil)
+	w.addNode(ctx, "worker-2", nil)
+	if restart {
+		w.restart()
+	}
+	w.RemoveLoadBalancers()
+	w.requireNoCrash(w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes))
 	w.remove(ctx, c.Service, func() {})
 	assert.Empty(t, w.Snapshot(), "nothing is left")
 }
