@@ -3,8 +3,8 @@ package azure
 // loadBalancer is the document of a load balancer.
 type loadBalancer struct {
 	resource
-	// anew is set where plan expects this one in the place of another of the same ID.
-	anew       bool
+	// recreated is set where plan expects that another one of the same ID is deleted before.
+	recreated  bool
 	Properties struct {
 		object
 		State         string      `json:"provisioningState"`

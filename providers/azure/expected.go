@@ -40,7 +40,7 @@ func (o *observed) expectLoadBalancer(base string, before, after *loadBalancer) 
 		now.gone = append(slices.Clone(o.gone), before.lowerID())
 		return now
 	}
-	after.anew = slices.Contains(o.gone, after.lowerID())
+	after.recreated = slices.Contains(o.gone, after.lowerID())
 	now.lbs = append(now.lbs, after)
 	return now
 }

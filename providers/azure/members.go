@@ -116,8 +116,8 @@ type memberAt struct {
 	machine machineID
 	pool    string
 	six     bool
-	// anew is set where plan expects another load balancer of the same ID, whose pools are empty.
-	anew bool
+	// recreated is set where plan expects a new load balancer of the same ID, whose pools are empty.
+	recreated bool
 }
 
 // machinesOf are the machines of all members of load balancers, by the IDs of their IP configurations.
@@ -186,7 +186,7 @@ func (m *members) plan(lb *loadBalancer, machines map[string]machineID, fronts [
 		}
 		for _, id := range sortedKeys(wanted) {
 			if !have[id] {
-				p.join = append(p.join, memberAt{id, pool.ID, f.six, lb.anew})
+				p.join = append(p.join, memberAt{id, pool.ID, f.six, lb.recreated})
 			}
 		}
 	}
@@ -377,7 +377,7 @@ func (m *members) start(ctx context.Context, e resourceChange) (wait func() erro
 		wait, err = m.api.startPut(ctx, w.what, w.id, w.version, w.after, w.etag)
 	}
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil, nil //nolint:nilnil // there is nothing to wait for
+		wait, err = nil, nil
 	}
 	return wait, err
 }
@@ -560,7 +560,7 @@ func (m *members) editModel(id string, changes []poolChange) resourceChange {
 // changePools changes network interfaces, of which part returns what is sent, and returns the write, or nil where nothing changed.
 func (w poolWrite) changePools(cards []*networkCard, changes []poolChange, part func() doc) *poolWrite {
 	for _, c := range changes {
-		if c.anew {
+		if c.recreated {
 			changePool(cards, c.memberAt, false)
 		}
 	}

@@ -462,7 +462,7 @@ func accesses(d spec, destinations []string) []access {
 	for _, six := range []bool{false, true} {
 		var own []string
 		for _, a := range destinations {
-			if strings.Contains(a, ":") == six {
+			if ip, err := netip.ParseAddr(a); a == unknownAddress(six) || err == nil && ip.Is6() == six {
 				own = append(own, a)
 			}
 		}

@@ -157,3 +157,12 @@ func TestAggregatedRanges(t *testing.T) {
 	}
 	assert.Equal(t, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/23"), netip.MustParsePrefix("192.168.0.0/16")}, mergePrefixes(list))
 }
+
+// TestNothingOpensForWhatIsNoAddress: a destination that cannot be read is none, or Azure would be asked to open something else.
+func TestNothingOpensForWhatIsNoAddress(t *testing.T) {
+	t.Parallel()
+	d := spec{AccessPorts: []accessPort{{"Tcp", 80}}}
+	assert.Empty(t, accesses(d, []string{"", "*", "VirtualNetwork", "fe80::zz"}))
+	assert.Len(t, accesses(d, []string{"192.0.2.1", "2001:db8::1"}), 2)
+	assert.Len(t, accesses(d, []string{unknownAddress(false), unknownAddress(true)}), 2, "plan shows what is not known yet")
+}
