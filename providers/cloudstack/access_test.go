@@ -294,33 +294,6 @@ func TestEachFormerPortIsClosed(t *testing.T) {
 	}
 }
 
-// TestPortWhoseRuleStaysKeepsItsClients: where the former rule cannot be deleted to be made again, those whom it serves are still allowed.
-func TestPortWhoseRuleStaysKeepsItsClients(t *testing.T) {
-	for name, prepare := range map[string]func(*cloudstacksim.Sim){isolated: nil, vpcTier: networkKinds[vpcTier]} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, prepare, func(w *world) {
-				t := w.T
-				s := service("web", nil, port("http", 80, 30080))
-				s.Spec.LoadBalancerSourceRanges = []string{"10.1.0.0/16"}
-				w.Apply(s)
-				w.ensure(s)
-				w.alter(s, func(s *v1.Service) {
-					s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"}
-					s.Spec.Ports[0].NodePort = 30081
-				})
-				for range 2 {
-					w.sim.FailJobs(cloudstacksim.Failure{Command: "deleteLoadBalancerRule", Code: 530, Text: "the router is down"})
-					_, err := w.try(s)
-					require.ErrorContains(t, err, "the router is down")
-					require.Len(t, w.sim.Rules(), 1)
-					assert.Equal(t, 1, len(w.sim.Firewalls())+len(w.sim.ACLItems()), "the rule is there, and its clients are allowed")
-					time.Sleep(time.Minute)
-				}
-			})
-		})
-	}
-}
-
 // TestFormerRuleGetsNoWiderFilter: a rule that stays with its own wider networks does not let in more, because its filter stays too.
 func TestFormerRuleGetsNoWiderFilter(t *testing.T) {
 	inWorld(t, func(s *cloudstacksim.Sim) { s.SetVersion(cloudstacksim.V420) }, func(w *world) {

@@ -26,6 +26,7 @@ func runAccess(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	virtual(t, "source ranges are said twice, and with bits of hosts", func(t *testing.T) { runRangesTwice(t, newFixture) })
 	virtual(t, "two Services have a port, and one narrows and goes", func(t *testing.T) { runSharedPort(t, newFixture, false) })
 	virtual(t, "two Services have a port, and the older one goes", func(t *testing.T) { runSharedPort(t, newFixture, true) })
+	runWidenings(t, newFixture)
 	runNeighbours(t, newFixture)
 	runSameMoment(t, newFixture)
 	virtual(t, "source ranges of a port of UDP", func(t *testing.T) { runSourcesOfUDP(t, newFixture) })
