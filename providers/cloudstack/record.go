@@ -122,7 +122,8 @@ func (r *records) annotate(ctx context.Context, req *services.Request, changes m
 	if len(changes) == 0 || r.kube == nil || req.Service.UID == "" { // an orphan has no Service
 		return nil
 	}
-	if err := services.Annotate(ctx, r.kube, req, changes); err != nil {
+	var err error
+	if req.Service, err = services.Annotate(ctx, r.kube, req.Service, changes); err != nil {
 		return fmt.Errorf("recording on the Service what was made for it: %w", err)
 	}
 	return nil

@@ -2,10 +2,8 @@ package digitalocean
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -13,8 +11,6 @@ import (
 
 	"github.com/digitalocean/godo"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
@@ -493,7 +489,7 @@ func (r *reconciler) call(ctx context.Context, lb *godo.LoadBalancer, st step) (
 // record writes the load balancer's ID and type on the Service, like DigitalOcean's own controller, and a rotated certificate. It returns
 // the updated Service, even after a failure.
 func (r *reconciler) record(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer, certificateID string) (*v1.Service, error) {
-	changes := map[string]string{}
+	changes := map[string]any{}
 	note := func(key, value string) {
 		if value != "" && service.Annotations[key] != value {
 			changes[key] = value
@@ -505,24 +501,11 @@ func (r *reconciler) record(ctx context.Context, service *v1.Service, lb *godo.L
 	if len(changes) == 0 || r.kube == nil {
 		return service, nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": service.UID, "annotations": changes}})
+	service, err := services.Annotate(ctx, r.kube, service, changes)
 	if err != nil {
 		return service, fmt.Errorf("recording load balancer %s on the Service: %w", lb.ID, err)
 	}
-	stored, err := r.kube.CoreV1().Services(service.Namespace).Patch(
-		ctx, service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{},
-	)
-	if err != nil {
-		return service, fmt.Errorf("recording load balancer %s on the Service: %w", lb.ID, err)
-	}
-	// The stored Service lacks annotations translated from portable ones.
-	updated := service.DeepCopy()
-	updated.ResourceVersion = stored.ResourceVersion
-	if updated.Annotations == nil {
-		updated.Annotations = map[string]string{}
-	}
-	maps.Copy(updated.Annotations, changes)
-	return updated, nil
+	return service, nil
 }
 
 // waitUntilActive waits for a new load balancer for a limited time.

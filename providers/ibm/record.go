@@ -185,7 +185,8 @@ func (r *records) note(ctx context.Context, req *services.Request, list []string
 	if text != "" {
 		value = text
 	}
-	err := services.Annotate(ctx, r.kube, req, map[string]any{annotationRecord: value})
+	var err error
+	req.Service, err = services.Annotate(ctx, r.kube, req.Service, map[string]any{annotationRecord: value})
 	switch {
 	case apierrors.IsNotFound(err) && text == "":
 		return nil

@@ -2,15 +2,12 @@ package linode
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
@@ -353,13 +350,8 @@ func (r *reconciler) record(ctx context.Context, service *v1.Service, s settings
 	if len(changes) == 0 || r.kube == nil {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": service.UID, "annotations": changes}})
-	if err != nil {
-		return fmt.Errorf("recording NodeBalancer %d on the Service: %w", nb.ID, err)
-	}
-	if _, err := r.kube.CoreV1().Services(service.Namespace).Patch(
-		ctx, service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{},
-	); err != nil {
+	// The request's Service keeps the former record, by which its former NodeBalancer is found.
+	if _, err := services.Annotate(ctx, r.kube, service, changes); err != nil {
 		return fmt.Errorf("recording NodeBalancer %d on the Service: %w", nb.ID, err)
 	}
 	return nil

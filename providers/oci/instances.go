@@ -27,8 +27,6 @@ const (
 	callPrice = time.Second
 
 	indexName = "name"
-	// indexLowerName has the display names in small letters, in which kubelets register.
-	indexLowerName = "name in small letters"
 
 	labelFaultDomain      = "oci.oraclecloud.com/fault-domain"
 	labelIPv6             = "oci.oraclecloud.com/ip-family-ipv6"
@@ -78,10 +76,7 @@ func newInstances(a *api) *instances {
 	i := &instances{api: a, nodes: a.nodes}
 	i.inventory = inventory.New(inventory.Source[string, instance]{
 		Kind: "instance", ID: func(i instance) string { return i.ID }, List: a.instances, Get: i.get,
-		Indexes: map[string]func(instance) []string{
-			indexName:      func(i instance) []string { return []string{i.Name} },
-			indexLowerName: func(i instance) []string { return []string{strings.ToLower(i.Name)} },
-		},
+		Indexes: nodes.NameIndexes(func(i instance) string { return i.Name }),
 	})
 	i.networks = newNetworks(a, i.inventory)
 	i.Instances = nodes.New(nodes.Cloud[string, instance]{
@@ -213,12 +208,12 @@ func (i instance) state() (nodes.State, error) {
 // search finds the instance of a node without a provider ID: by its display name, or else by what its network interfaces are called.
 func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[string, instance], error) {
 	s := nodes.Search[string, instance]{
-		Keys:    []nodes.Key[instance]{{Index: indexName, Value: node.Name}, {Index: indexLowerName, Value: strings.ToLower(node.Name)}},
+		Keys:    nodes.NameKeys[instance](node),
 		None:    fmt.Sprintf("no instance has the display name %s, and no network interface that host name or address; rename the instance, or", node.Name),
 		Several: "too many instances returned for display name " + node.Name + ": %d; rename all but one, or",
 	}
 	query := inventory.Query{MaxAge: nodes.SweepMaxAge, MaxMissAge: nodes.MissMaxAge}
-	named, err := i.inventory.Find(ctx, indexLowerName, strings.ToLower(node.Name), query)
+	named, err := i.inventory.Find(ctx, nodes.IndexLowerName, strings.ToLower(node.Name), query)
 	if err != nil || len(named) > 0 {
 		return s, err
 	}

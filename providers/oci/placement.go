@@ -122,10 +122,11 @@ func flatTags(defined map[string]map[string]any) map[string]string {
 	all := map[string]string{}
 	for namespace, tags := range defined {
 		for name, v := range tags {
-			all[namespace+"."+name] = fmt.Sprint(v)
+			text := fmt.Sprint(v)
 			if number, ok := v.(float64); ok {
-				all[namespace+"."+name] = strconv.FormatFloat(number, 'f', -1, 64) // without an exponent
+				text = strconv.FormatFloat(number, 'f', -1, 64) // without an exponent
 			}
+			all[namespace+"."+name] = text
 		}
 	}
 	return all

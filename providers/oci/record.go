@@ -49,7 +49,8 @@ func (r *common) recordPlace(ctx context.Context, req *services.Request, compart
 	if compartment != "" {
 		value = compartment
 	}
-	if err := services.Annotate(ctx, r.kube, req, map[string]any{annotationPlaced: value}); err != nil {
+	var err error
+	if req.Service, err = services.Annotate(ctx, r.kube, req.Service, map[string]any{annotationPlaced: value}); err != nil {
 		return fmt.Errorf("recording the compartment of the load balancer on the Service: %w", err)
 	}
 	return nil

@@ -42,10 +42,9 @@ const (
 	// networksMaxAge is for objects that only administrators change: networks, subnets, flavors.
 	networksMaxAge = 10 * time.Minute
 
-	indexName      = "name"
-	indexLowerName = "name in lower case"
-	indexDevice    = "device"
-	indexGroup     = "security group"
+	indexName   = "name"
+	indexDevice = "device"
+	indexGroup  = "security group"
 )
 
 type address struct {
@@ -159,10 +158,7 @@ func newInstances(c Config, a *api, n *networks) *instances {
 		config: c, api: a, networks: n, nodes: &nodecount.Counter{},
 		servers: inventory.New(inventory.Source[string, server]{
 			Kind: "server", Patience: readPatience, ID: func(s server) string { return s.id }, List: a.listServers, Get: a.getServer,
-			Indexes: map[string]func(server) []string{
-				indexName:      func(s server) []string { return []string{s.name} },
-				indexLowerName: func(s server) []string { return []string{strings.ToLower(s.name)} },
-			},
+			Indexes: nodes.NameIndexes(func(s server) string { return s.name }),
 		}),
 	}
 	ports := sourceOf(a, network, "port", "ports", func(p *port) string { return p.ID })
@@ -222,11 +218,9 @@ func withoutMicroversion[T any](ctx context.Context, a *api, read func() (T, int
 	return read()
 }
 
-// search finds a server by name. Kubelets use lower case.
+// search finds a server by name.
 func (*instances) search(_ context.Context, node *v1.Node) (nodes.Search[string, server], error) {
-	return nodes.Search[string, server]{Keys: []nodes.Key[server]{
-		{Index: indexName, Value: node.Name}, {Index: indexLowerName, Value: strings.ToLower(node.Name)},
-	}}, nil
+	return nodes.Search[string, server]{Keys: nodes.NameKeys[server](node)}, nil
 }
 
 func (s server) state() (nodes.State, error) {

@@ -38,7 +38,8 @@ func (r *reconciler) record(ctx context.Context, req *services.Request, wanted m
 		return nil
 	}
 	if r.kube != nil {
-		if err := services.Annotate(ctx, r.kube, req, changes); err != nil {
+		var err error
+		if req.Service, err = services.Annotate(ctx, r.kube, req.Service, changes); err != nil {
 			return fmt.Errorf("recording the load balancer on the Service: %w", err)
 		}
 	}

@@ -28,10 +28,6 @@ const (
 	// callPrice limits reads of nodes that stay down to one in five seconds.
 	callPrice = 5 * time.Second
 
-	indexName = "name"
-	// indexLowerName has the names in small letters, in which kubelets register.
-	indexLowerName = "name in small letters"
-
 	stateDeleted = "DELETED"
 )
 
@@ -57,10 +53,7 @@ func newInstances(a *api) *instances {
 	i := &instances{api: a, nodes: &nodecount.Counter{}}
 	i.inventory = inventory.New(inventory.Source[string, vm]{
 		Kind: "virtual machine", ID: func(v vm) string { return v.ID }, List: a.vms, Get: i.read,
-		Indexes: map[string]func(vm) []string{
-			indexName:      func(v vm) []string { return []string{v.Name} },
-			indexLowerName: func(v vm) []string { return []string{strings.ToLower(v.Name)} },
-		},
+		Indexes: nodes.NameIndexes(func(v vm) string { return v.Name }),
 	})
 	i.networks = inventory.New(inventory.Source[string, networks]{Kind: "networks", ID: func(n networks) string { return n.ID }, Get: a.networks})
 	i.Instances = nodes.New(nodes.Cloud[string, vm]{
@@ -155,7 +148,7 @@ func (i *instances) nodesWithID(id string) (list []*v1.Node) {
 // explainMismatch explains why a virtual machine is not that of a Node with its ID: kubelets get IDs by hand, and another machine has the
 // Node's name, or the address that it is named after.
 func (i *instances) explainMismatch(id string, n *v1.Node) error {
-	own, by := i.inventory.PeekIndex(indexLowerName, strings.ToLower(n.Name)), "name"
+	own, by := i.inventory.PeekIndex(nodes.IndexLowerName, strings.ToLower(n.Name)), "name"
 	if i.api.config.OverrideIP {
 		by = "address"
 		own = slices.DeleteFunc(i.inventory.PeekAll(), func(v vm) bool {
@@ -217,7 +210,7 @@ func (i *instances) checkAbsence(ctx context.Context, id string, all []vm) error
 func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[string, vm], error) {
 	if !i.api.config.OverrideIP {
 		return nodes.Search[string, vm]{
-			Keys:    []nodes.Key[vm]{{Index: indexName, Value: node.Name}, {Index: indexLowerName, Value: strings.ToLower(node.Name)}},
+			Keys:    nodes.NameKeys[vm](node),
 			None:    "No matching started VM is found with name " + node.Name + "; name the virtual machine like the node, or",
 			Several: "%d virtual machines are named " + node.Name + "; rename all but one, or",
 		}, nil
@@ -264,7 +257,7 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ invento
 	c := i.api.config
 	if !strings.EqualFold(node.Name, v.Name) && !c.OverrideIP {
 		q := inventory.Query{MaxAge: nodes.SweepMaxAge, MaxMissAge: nodes.SweepMaxAge}
-		if _, err := i.inventory.Find(ctx, indexLowerName, strings.ToLower(node.Name), q); err != nil {
+		if _, err := i.inventory.Find(ctx, nodes.IndexLowerName, strings.ToLower(node.Name), q); err != nil {
 			return nil, err
 		}
 		if err := i.explainMismatch(v.ID, node); err != nil {

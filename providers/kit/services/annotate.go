@@ -4,24 +4,24 @@ import (
 	"context"
 	"encoding/json"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 )
 
-// Annotate writes changed annotations on the Service of a request; nil removes one. The request's copy keeps the annotations that were
-// translated from portable ones: the stored Service lacks them.
-func Annotate(ctx context.Context, kube kubernetes.Interface, req *Request, changes map[string]any) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": req.Service.UID, "annotations": changes}})
+// Annotate writes changed annotations on a Service, where nil removes one, and returns it as it is then; the given one after an error.
+// It keeps the annotations that were translated from portable ones: the stored Service lacks them.
+func Annotate(ctx context.Context, kube kubernetes.Interface, service *v1.Service, changes map[string]any) (*v1.Service, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": service.UID, "annotations": changes}})
 	if err != nil {
-		return err
+		return service, err
 	}
-	client := kube.CoreV1().Services(req.Service.Namespace)
-	stored, err := client.Patch(ctx, req.Service.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	stored, err := kube.CoreV1().Services(service.Namespace).Patch(ctx, service.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
-		return err
+		return service, err
 	}
-	updated := req.Service.DeepCopy()
+	updated := service.DeepCopy()
 	updated.ResourceVersion = stored.ResourceVersion
 	for key, value := range changes {
 		if text, set := value.(string); set {
@@ -30,6 +30,5 @@ func Annotate(ctx context.Context, kube kubernetes.Interface, req *Request, chan
 			delete(updated.Annotations, key)
 		}
 	}
-	req.Service = updated
-	return nil
+	return updated, nil
 }
