@@ -468,17 +468,6 @@ func (s settings) contradictions(refused error) error {
 // hasFrontendVPC reports whether the NodeBalancer has its address in a VPC.
 func (s settings) hasFrontendVPC() bool { return s.FrontendSubnetID != 0 || s.FrontendSubnet != "" }
 
-// withoutRepeats are the texts of a list, each once.
-func withoutRepeats(list []string) (once []string) {
-	known := map[string]bool{}
-	for _, text := range list {
-		if !known[text] {
-			once, known[text] = append(once, text), true
-		}
-	}
-	return once
-}
-
 // aclMaxLength is room for the addresses of all rules that a firewall can have.
 const aclMaxLength = 131072
 
@@ -495,7 +484,7 @@ func parseACL(text string) (*acl, error) {
 	if list == nil {
 		list = a.Deny
 	}
-	list.IPv4, list.IPv6 = withoutRepeats(list.IPv4), withoutRepeats(list.IPv6)
+	list.IPv4, list.IPv6 = union(nil, list.IPv4...), union(nil, list.IPv6...)
 	switch n := len(list.IPv4) + len(list.IPv6); {
 	case n == 0:
 		return nil, errors.New("holds no network")

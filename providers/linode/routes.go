@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
@@ -202,11 +203,12 @@ func (r *routes) change(ctx context.Context, route *cloudprovider.Route, desire 
 	return nil
 }
 
-// union returns a and the further elements of b.
+// union returns a and the further elements of b, each once.
 func union(a []string, b ...string) []string {
-	all := slices.Clone(a)
+	all, known := slices.Clone(a), sets.New(a...)
 	for _, one := range b {
-		if !slices.Contains(all, one) {
+		if !known.Has(one) {
+			known.Insert(one)
 			all = append(all, one)
 		}
 	}
