@@ -69,10 +69,11 @@ func (c *Config) nsxSections(in registry.Inputs) error {
 	host := c.NSXT.Host
 	bare := strings.TrimPrefix(strings.TrimPrefix(host, "http://"), "https://")
 	report(strings.ContainsAny(bare, "/@? "), "nsxt.host", "is not the name or the address of a host")
-	for key, at := range map[string]string{"nsxt.host": host, "nsxt.vmcAuthHost": c.NSXT.VMCAuthHost} {
-		if err := schema.InsecureURL(at, in.AllowInsecureEndpoints); err != nil {
-			report(true, key, err.Error())
-		}
+	if err := schema.InsecureURL(host, in.AllowInsecureEndpoints); err != nil {
+		report(true, "nsxt.host", err.Error())
+	}
+	if err := schema.InsecureURL(c.NSXT.VMCAuthHost, in.AllowInsecureEndpoints); err != nil {
+		report(true, "nsxt.vmcAuthHost", err.Error())
 	}
 	if !c.LoadBalancer.Enabled {
 		return errors.Join(problems...)
