@@ -138,7 +138,7 @@ func parseAddress(text string) netip.Addr {
 	return a.Unmap()
 }
 
-// parseLenient is like parsed, but allows leading zeros like kube-proxy.
+// parseLenient is like parseAddress, but allows leading zeros like kube-proxy.
 func parseLenient(text string) netip.Addr {
 	if a := parseAddress(text); a.IsValid() {
 		return a
