@@ -96,7 +96,7 @@ func (r *observer) serves(q services.Request, o *observed, a *publicIP) bool {
 		return false
 	}
 	base := baseName(q.Service)
-	return hasMark(a, o.mark) || !slices.ContainsFunc(o.lbs, func(lb *loadBalancer) bool {
+	return a.hasMark(o.mark) || !slices.ContainsFunc(o.lbs, func(lb *loadBalancer) bool {
 		return slices.ContainsFunc(lb.Properties.Fronts, func(f *frontend) bool {
 			at := sameID(f.Properties.PublicIP.ID, a.ID)
 			return at && !ownedBy(base, f.Name) && !servesFrontend(lb, f, base) && !o.isOfKnownService(f)
@@ -133,12 +133,7 @@ func (r *reconciler) externalFront(
 ) error {
 	group := r.config.addressGroup(q.Service)
 	inGroup := func(match func(*publicIP) bool) *publicIP {
-		for _, a := range o.addresses {
-			if strings.Contains(a.lowerID(), "/resourcegroups/"+group+"/") && match(a) {
-				return a
-			}
-		}
-		return nil
+		return find(o.addresses, func(a *publicIP) bool { return strings.Contains(a.lowerID(), "/resourcegroups/"+group+"/") && match(a) })
 	}
 	name, prefixID := s.namedAddress(q.Service, f.six)
 	ip := requestedIP(q.Service, s, f.six)
@@ -220,10 +215,8 @@ func (f *front) shareWith(lb *loadBalancer, base string) {
 
 // refuseForeign refuses an address that carries the mark of another cluster.
 func (o *observed) refuseForeign(asked func(*publicIP) bool) error {
-	if i := slices.IndexFunc(o.foreign, asked); i >= 0 {
-		a := o.foreign[i]
-		uid, _ := tag(a.Tags, clusterTag)
-		return ownership.Check("public IP address "+a.Name, o.mark, []string{ownership.ClusterMark(uid)})
+	if a := find(o.foreign, asked); a != nil {
+		return ownership.Check("public IP address "+a.Name, o.mark, a.marks())
 	}
 	return nil
 }
@@ -253,9 +246,6 @@ func (r *reconciler) wantAddress(ctx context.Context, q services.Request, s *set
 		a.fresh.Tags = tags
 	}
 	a.edit = func(d *publicIP) error {
-		if d == nil {
-			return errKeep // the next look tells
-		}
 		if _, tagged := d.services(); !tagged {
 			return errKeep // a user's by now
 		}
@@ -362,43 +352,33 @@ func wantIPTags(want *publicIP, text string) {
 }
 
 // addressChange writes a public address that is not as it should be.
-func (r *reconciler) addressChange(q services.Request, a *address) (c services.Change[*observed], due bool) {
+func (r *reconciler) addressChange(q services.Request, a *address) (c change, due bool) {
 	if a == nil || a.found != nil && reflect.DeepEqual(a.found, a.want) && (!a.managed || !hasFailed(a.found.Properties.State)) {
 		return c, false
 	}
-	action := contract.PlanChange
-	if a.found == nil {
-		action = contract.PlanCreate
+	target := document{id: a.id(r.config), what: "public IP address " + a.name}
+	c = change{
+		Planned: contract.Planned{Action: contract.PlanChange}, Replan: true,
+		Compare: func() (before, after any) { return format(a.found), format(a.want) },
+		Expect:  func(o *observed) *observed { return o.expectAddress(baseName(q.Service), a.want.expect(target.id)) },
 	}
-	id := a.id(r.config)
-	return services.Change[*observed]{
-		Planned: contract.Planned{Action: action, Object: "public IP address " + a.name}, Replan: true,
-		Compare: func() (before, after any) {
-			if a.found == nil {
-				return nil, format(a.want)
-			}
-			return format(a.found), format(a.want)
-		},
-		Expect: func(o *observed) *observed { return o.expectAddress(baseName(q.Service), a.want.expect(id)) },
-		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
-			target := document{id: id, what: "public IP address " + a.name}
-			if a.found == nil {
-				target.create = func() doc { return format(a.fresh) }
-				r.resources.recordUnlisted(&publicIP{resource: resource{subresource: subresource{ID: id, Name: a.name}, Tags: a.fresh.Tags}})
-			}
-			err := r.resources.submit(ctx, target, editOf(a.edit))
-			if a.found == nil {
-				q.Asked(err)
-			}
-			return err
-		}),
-	}, true
+	if a.found != nil {
+		return r.documentChange(c, target, editOf(a.edit)), true
+	}
+	c.Action, target.create = contract.PlanCreate, func() doc { return format(a.fresh) }
+	c = r.documentChange(c, target, editOf(a.edit))
+	write := c.Make
+	c.Make = func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
+		r.resources.recordUnlisted(&publicIP{resource: resource{subresource: subresource{ID: target.id, Name: a.name}, Tags: a.fresh.Tags}})
+		return write(ctx, q, o)
+	}
+	return c, true
 }
 
 // releases give up the public addresses that a Service has no more; d is nil for a Service that goes. What was not made by a controller
 // stays.
-func (r *reconciler) releases(q services.Request, o *observed, d *spec) []services.Change[*observed] {
-	var list []services.Change[*observed]
+func (r *reconciler) releases(q services.Request, o *observed, d *spec) []change {
+	var list []change
 	for _, a := range o.addresses {
 		if !r.serves(q, o, a) {
 			continue
@@ -415,35 +395,20 @@ func (r *reconciler) releases(q services.Request, o *observed, d *spec) []servic
 }
 
 // release takes a Service out of the tag of a public address, which goes with the last one.
-func (r *reconciler) release(q services.Request, a *publicIP) services.Change[*observed] {
-	what, owner := "public IP address "+a.Name, serviceName(q.Service)
+func (r *reconciler) release(q services.Request, a *publicIP) change {
+	owner := serviceName(q.Service)
 	draft, action := clone(a), contract.PlanChange
 	if errors.Is(draft.leave(owner), errRemove) {
 		draft, action = nil, contract.PlanDelete
 	}
-	return services.Change[*observed]{
-		Planned: contract.Planned{Action: action, Object: what},
+	return r.documentChange(change{
+		Planned: contract.Planned{Action: action},
 		Compare: func() (before, after any) { return format(a), format(draft) },
-		Make: r.thenObserve(func(ctx context.Context, _ *services.Request, _ *observed) error {
-			gone := false
-			err := r.resources.submit(ctx, document{id: a.ID, what: what}, editOf(func(d *publicIP) error {
-				err := d.leave(owner)
-				gone = d == nil || errors.Is(err, errRemove)
-				return err
-			}))
-			if err == nil && gone {
-				r.resources.forgetUnlisted(a.lowerID())
-			}
-			return err
-		}),
-	}
+	}, document{id: a.ID, what: "public IP address " + a.Name}, editOf(func(d *publicIP) error { return d.leave(owner) }))
 }
 
-// leave takes a Service out of the tag of a public address; nil is one that does not exist.
+// leave takes a Service out of the tag of a public address.
 func (a *publicIP) leave(owner string) error {
-	if a == nil {
-		return errKeep
-	}
 	names, given := a.services()
 	left := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.EqualFold(n, owner) })
 	switch {

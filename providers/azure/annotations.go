@@ -113,8 +113,10 @@ func annotationRow(key, help string) schema.AnnotationRow {
 	return schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{Help: help}}
 }
 
-func boolAnnotation(key, help string, at func(*settings) *bool) schema.Annotation[settings] {
-	return schema.SwitchAnnotation(at, ignoreInvalid(annotationRow(key, help)))
+func boolAnnotation[S any](key, help string, at func(*S) *bool) schema.Annotation[S] {
+	r := annotationRow(key, help)
+	r.Lenient = true
+	return schema.SwitchAnnotation(at, r)
 }
 
 // trimmedBoolAnnotation is a switch whose value may be surrounded by blanks, as in Azure's own controller.
@@ -124,7 +126,7 @@ func trimmedBoolAnnotation(key, help string, at func(*settings) *bool) schema.An
 	return schema.SwitchAnnotation(at, r)
 }
 
-func stringAnnotation(key, help string, at func(*settings) *string) schema.Annotation[settings] {
+func stringAnnotation[S any](key, help string, at func(*S) *string) schema.Annotation[S] {
 	return schema.StringAnnotation(at, annotationRow(key, help))
 }
 
@@ -149,8 +151,12 @@ func intAnnotation(key, standard, help string, least, most float64, at func(*set
 var resourceName = schema.NewIDForm("the name of a resource", "my-resource", `[\pL\pN_()-](?:[\pL\pN_().-]{0,88}[\pL\pN_()-])?`)
 
 func nameAnnotation(key, help string, at func(*settings) *string) schema.Annotation[settings] {
+	return idAnnotation(key, help, resourceName, at)
+}
+
+func idAnnotation(key, help string, form *schema.IDForm, at func(*settings) *string) schema.Annotation[settings] {
 	r := annotationRow(key, help)
-	r.ID = resourceName
+	r.ID = form
 	return schema.StringAnnotation(at, r)
 }
 
@@ -183,8 +189,8 @@ var Annotations = schema.Annotations[settings]{
 	nameAnnotation(annotationGroup, "Resource group of the public address.", func(s *settings) *string { return &s.Group }),
 	markAdopting(nameAnnotation(annotationName, "Name of an existing public address to use.", func(s *settings) *string { return &s.Name })),
 	markAdopting(nameAnnotation(annotationName6, "The same for IPv6.", func(s *settings) *string { return &s.Name6 })),
-	schema.StringAnnotation(func(s *settings) *string { return &s.PrefixID }, withID(annotationRow(annotationPrefixID, "Public IP prefix that a new public address comes from."))),
-	schema.StringAnnotation(func(s *settings) *string { return &s.PrefixID6 }, withID(annotationRow(annotationPrefixID6, "The same for IPv6."))),
+	idAnnotation(annotationPrefixID, "Public IP prefix that a new public address comes from.", prefixForm(), func(s *settings) *string { return &s.PrefixID }),
+	idAnnotation(annotationPrefixID6, "The same for IPv6.", prefixForm(), func(s *settings) *string { return &s.PrefixID6 }),
 	checkedAnnotation(annotationTags, "Further tags of the public address, as a=b,c=d.", checkTags, func(s *settings) *string { return &s.Tags }).Serving(
 		schema.Serves{Portable: portable.Tags}),
 	stringAnnotation(annotationIPTags, "IP tags of the public address, as Type=Value. A change is made in place, and the address stays.",
@@ -228,35 +234,20 @@ var Annotations = schema.Annotations[settings]{
 
 // PortAnnotations is the table of annotations about one port.
 var PortAnnotations = schema.Annotations[portSettings]{
-	schema.SwitchAnnotation(func(s *portSettings) *bool { return &s.NoRule }, ignoreInvalid(annotationRow(ofPort+"no_lb_rule",
-		"No rule of the load balancer for this port, and no probe."))),
-	schema.SwitchAnnotation(func(s *portSettings) *bool { return &s.NoProbe }, ignoreInvalid(annotationRow(ofPort+"no_probe_rule",
-		"No health probe for this port."))),
-	schema.StringAnnotation(func(s *portSettings) *string { return &s.Protocol }, annotationRow(ofPort+"health-probe_protocol",
-		"Protocol of this port's health probes: tcp, http or https.")),
-	schema.StringAnnotation(func(s *portSettings) *string { return &s.Port }, annotationRow(ofPort+"health-probe_port",
-		"Port that is probed in the place of this port's node port: a port of the nodes by its number, or the node port of another port of the "+
-			"Service by its name or number.")),
-	schema.StringAnnotation(func(s *portSettings) *string { return &s.Path }, annotationRow(ofPort+"health-probe_request-path",
-		"Path of this port's health probes by HTTP and HTTPS.")),
+	boolAnnotation(ofPort+"no_lb_rule", "No rule of the load balancer for this port, and no probe.", func(s *portSettings) *bool { return &s.NoRule }),
+	boolAnnotation(ofPort+"no_probe_rule", "No health probe for this port.", func(s *portSettings) *bool { return &s.NoProbe }),
+	stringAnnotation(ofPort+"health-probe_protocol", "Protocol of this port's health probes: tcp, http or https.", func(s *portSettings) *string { return &s.Protocol }),
+	stringAnnotation(ofPort+"health-probe_port", "Port that is probed in the place of this port's node port: a port of the nodes by its number, or the "+
+		"node port of another port of the Service by its name or number.", func(s *portSettings) *string { return &s.Port }),
+	stringAnnotation(ofPort+"health-probe_request-path", "Path of this port's health probes by HTTP and HTTPS.", func(s *portSettings) *string { return &s.Path }),
 	schema.IntAnnotation(func(s *portSettings) *int { return &s.Interval }, checkMinimum(5, annotationRow(ofPort+"health-probe_interval",
 		"Seconds between this port's health probes; with externalTrafficPolicy Local of the probe of spec.healthCheckNodePort."))),
 	schema.IntAnnotation(func(s *portSettings) *int { return &s.Number }, checkMinimum(2, annotationRow(ofPort+"health-probe_num-of-probe",
 		"Health probes of this port in a row that decide."))),
 }
 
-func ignoreInvalid(r schema.AnnotationRow) schema.AnnotationRow {
-	r.Lenient = true
-	return r
-}
-
 func checkMinimum(least float64, r schema.AnnotationRow) schema.AnnotationRow {
 	r.Min = &least
-	return r
-}
-
-func withID(r schema.AnnotationRow) schema.AnnotationRow {
-	r.ID = prefixForm()
 	return r
 }
 
@@ -295,7 +286,12 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	_, s.LabelGiven = service.Annotations[annotationLabel]
 	_, s.IPTagsGiven = service.Annotations[annotationIPTags]
 	told, refused := s.judgeAddressNames()
-	warnings, err = errors.Join(warnings, s.warnWithoutEffect(), told), errors.Join(err, refused)
+	if s.Mode != "" {
+		warnings = errors.Join(warnings, &schema.Problem{
+			Place: "annotation " + annotationMode, Value: s.Mode, Reason: "has no effect: it is about basic load balancers, which Azure has retired", Warning: true,
+		})
+	}
+	warnings, err = errors.Join(warnings, told), errors.Join(err, refused)
 	refuse := func(wrong bool, place, format string, args ...any) {
 		if wrong {
 			err = errors.Join(err, &schema.Problem{Place: place, Reason: fmt.Sprintf(format, args...)})
@@ -356,19 +352,6 @@ func linkAnnotations() []string {
 		annotationLinkGroup, annotationLinkName, annotationLinkSubnet, annotationLinkCount, annotationLinkIPs, annotationLinkFQDNs,
 		annotationLinkProxy, annotationLinkVisible, annotationLinkApproved,
 	}
-}
-
-// keysWithoutEffect are warnings of annotations that have no effect here, though Azure's own controller knows them.
-func (s *settings) warnWithoutEffect() error {
-	var warnings error
-	for _, a := range []struct{ key, value, why string }{
-		{annotationMode, s.Mode, "it is about basic load balancers, which Azure has retired"},
-	} {
-		if a.value != "" {
-			warnings = errors.Join(warnings, &schema.Problem{Place: "annotation " + a.key, Value: a.value, Reason: "has no effect: " + a.why, Warning: true})
-		}
-	}
-	return warnings
 }
 
 func warnNotPublic(a netip.Addr) bool {

@@ -2,7 +2,6 @@ package azure
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,23 +51,19 @@ func checkBasic(lbs []*loadBalancer) error {
 }
 
 // removeBasic deletes the basic load balancers of the cluster's names: a standard one cannot be made of them.
-func (r *reconciler) removeBasic(q services.Request, o *observed, d *spec) (list []services.Change[*observed]) {
+func (r *reconciler) removeBasic(q services.Request, o *observed, d *spec) (list []change) {
 	for _, lb := range o.basic {
 		name := lb.Name
-		list = append(append(list, d.memberWrites(name)...), services.Change[*observed]{
-			Planned: contract.Planned{Action: contract.PlanDelete, Object: "load balancer " + name, Detail: "a basic one, which Azure has retired"}, Replan: true,
+		list = append(append(list, d.memberWrites(name)...), r.documentChange(change{
+			Planned: contract.Planned{Action: contract.PlanDelete, Detail: "a basic one, which Azure has retired"}, Replan: true,
 			Compare: func() (before, after any) { return format(lb), nil },
 			Expect:  func(o *observed) *observed { return o.expectLoadBalancer(baseName(q.Service), lb, nil) },
-			Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
-				target := document{id: lb.ID, what: "load balancer " + name, beforeRemoval: r.members.decouple}
-				return r.resources.submit(ctx, target, editOf(func(lb *loadBalancer) error {
-					if lb == nil || !lb.isBasic() {
-						return errKeep // it is another one by now
-					}
-					return cmp.Or(checkBasic([]*loadBalancer{lb}), errRemove)
-				}))
-			}),
-		})
+		}, r.loadBalancerDocument(lb.ID, name), editOf(func(lb *loadBalancer) error {
+			if !lb.isBasic() {
+				return errKeep // it is another one by now
+			}
+			return cmp.Or(checkBasic([]*loadBalancer{lb}), errRemove)
+		})))
 	}
 	return list
 }

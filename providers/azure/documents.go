@@ -11,6 +11,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/shared"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // errKeep is the answer of an edit that leaves the document as it is; errRemove asks for its deletion.
@@ -29,6 +30,9 @@ func keepUnless(changed bool, err error) error {
 
 // edit returns a changed document, and leaves its argument as it is. It is asked again where somebody else wrote meanwhile.
 type edit func(d doc) (doc, error)
+
+// deleteDocument is the edit that deletes a document.
+func deleteDocument(d doc) (doc, error) { return d, errRemove }
 
 // document is where a shared document is, and how it is made where it does not exist.
 type document struct {
@@ -65,9 +69,9 @@ const codeInUse = "LoadBalancerInUseByVirtualMachineScaleSet"
 // codeOutdated is Azure's code where an ETag is no longer that of the resource.
 const codeOutdated = "PreconditionFailed"
 
-// submit hands in an edit, and waits until it is written.
+// submit hands in an edit, and waits until it is written. A document that does not exist, and is not created, stays so.
 func (r *resources) submit(ctx context.Context, target document, e edit) error {
-	_, err := r.writer.Submit(ctx, shared.Target[draft]{
+	result, err := r.writer.Submit(ctx, shared.Target[draft]{
 		ID: target.id, Name: target.what, Timeout: writeDeadline,
 		Gather: func() time.Duration { return target.gather },
 		Open:   func() shared.Document[draft] { return &writing{resources: r, target: target} },
@@ -76,12 +80,31 @@ func (r *resources) submit(ctx context.Context, target document, e edit) error {
 		if d == nil && target.create != nil {
 			d = target.create()
 		}
+		if d == nil {
+			return after, errKeep
+		}
 		if after.doc, err = e(d); errors.Is(err, errRemove) {
 			after.remove, err = true, nil
 		}
 		return after, err
 	})
+	if err == nil && result.doc == nil {
+		r.forgetUnlisted(strings.ToLower(target.id))
+	}
 	return err
+}
+
+// documentChange completes a change that is one edit of a document.
+func (r *reconciler) documentChange(c change, target document, e edit) change {
+	c.Object = target.what
+	c.Make = r.thenObserve(func(ctx context.Context, q *services.Request, _ *observed) error {
+		err := r.resources.submit(ctx, target, e)
+		if c.Action == contract.PlanCreate {
+			q.Asked(err)
+		}
+		return err
+	})
+	return c
 }
 
 // writing is one write of a document with its tries. The document was read fresh or not; before its deletion its members have left, and the

@@ -112,12 +112,9 @@ func codeOf(err error) string {
 	return ""
 }
 
-// maxAnswer bounds one answer.
-const maxAnswer = 24 << 20
-
 // read decodes an answer, or maps it to the common vocabulary of errors.
 func read(answer *http.Response, what string, out any) error {
-	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	body, err := io.ReadAll(answer.Body)
 	if err != nil {
 		return cloudapi.Describe(err, what)
 	}

@@ -143,9 +143,9 @@ func (r *reconciler) foreseeMembers(ctx context.Context, q services.Request, o *
 }
 
 // memberWrites are the writes of machines and scale sets that come with a change of a load balancer, for plan.
-func (d *spec) memberWrites(lb string) (list []services.Change[*observed]) {
+func (d *spec) memberWrites(lb string) (list []change) {
 	for _, w := range d.writes[strings.ToLower(lb)] {
-		list = append(list, services.Change[*observed]{
+		list = append(list, change{
 			Planned: contract.Planned{Action: contract.PlanChange, Object: w.what, Detail: "pools of load balancer " + lb},
 			Compare: func() (before, after any) { return w.before, w.after },
 		})

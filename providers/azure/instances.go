@@ -11,8 +11,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	listers "k8s.io/client-go/listers/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -118,7 +116,6 @@ type instances struct {
 	networks  *interfaces
 	api       *api
 	nodes     *nodecount.Counter
-	lister    listers.NodeLister
 }
 
 func newInstances(a *api) *instances {
@@ -157,22 +154,10 @@ func (m machine) matchNames() []string {
 	return list
 }
 
-// listNodes are the Nodes of the cluster.
-func (i *instances) listNodes() []*v1.Node {
-	if i.lister == nil {
-		return nil
-	}
-	list, err := i.lister.List(labels.Everything())
-	if err != nil {
-		return nil
-	}
-	return list
-}
-
 // resourceGroups returns the groups that contain machines of nodes.
 func (i *instances) resourceGroups() []string {
 	groups := []string{i.api.config.Group}
-	for _, n := range i.listNodes() {
+	for _, n := range i.nodes.Nodes() {
 		if g := strings.ToLower(n.Labels[labelGroup]); g != "" && !slices.Contains(groups, g) {
 			groups = append(groups, g)
 		}
@@ -183,19 +168,13 @@ func (i *instances) resourceGroups() []string {
 
 // list reads all machines: one listing of a resource group, one of its scale sets, one of each uniform scale set.
 func (i *instances) list(ctx context.Context) (all []machine, pages int, err error) {
-	c := i.api.config
-	var query []string
-	if !c.WithoutView {
-		query = []string{"$expand", "instanceView"}
+	l := listing{
+		what: "virtual machines", setWhat: "machines", path: "Microsoft.Compute/virtualMachines", version: computeVersion, setVersion: computeVersion,
 	}
-	return listParts(ctx, i.networks, parts[machine]{
-		group: func(group string) ([]machine, int, error) {
-			return list[machine](ctx, i.api, "virtual machines", groupPath(c.Subscription, group, "Microsoft.Compute")+"/virtualMachines", computeVersion)
-		},
-		set: func(path, set string) ([]machine, int, error) {
-			return list[machine](ctx, i.api, "machines of scale set "+set, path+"/virtualMachines", computeVersion, query...)
-		},
-	})
+	if !i.api.config.WithoutView {
+		l.setQuery = []string{"$expand", "instanceView"}
+	}
+	return listAll[machine](ctx, i.networks, l)
 }
 
 // get reads one machine, with what Azure knows of it at run time.

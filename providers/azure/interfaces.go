@@ -107,7 +107,7 @@ func newInterfaces(a *api, groups func() []string) *interfaces {
 		Kind: "network interface", ID: func(i networkInterface) string { return strings.ToLower(i.ID) },
 		Indexes: map[string]func(networkInterface) []string{indexMachine: networkInterface.machine},
 		List: func(ctx context.Context) ([]networkInterface, int, error) {
-			return listAll[networkInterface](ctx, n, "network interfaces", "networkInterfaces")
+			return listAll[networkInterface](ctx, n, listingOf("network interfaces", "networkInterfaces"))
 		},
 		Get: func(ctx context.Context, id string) (i networkInterface, err error) {
 			return i, n.api.get(ctx, "network interface "+nameOf(id), id, versionOf(id), &i)
@@ -116,7 +116,7 @@ func newInterfaces(a *api, groups func() []string) *interfaces {
 	n.addresses = inventory.New(inventory.Source[string, publicAddress]{
 		Kind: "public address of a machine", ID: func(p publicAddress) string { return strings.ToLower(p.ID) },
 		List: func(ctx context.Context) ([]publicAddress, int, error) {
-			return listAll[publicAddress](ctx, n, "public addresses", "publicIPAddresses")
+			return listAll[publicAddress](ctx, n, listingOf("public addresses", "publicIPAddresses"))
 		},
 		Get: func(ctx context.Context, id string) (p publicAddress, err error) {
 			return p, n.api.get(ctx, "public address "+nameOf(id), id, versionOf(id), &p)
@@ -133,63 +133,59 @@ func versionOf(id string) string {
 	return networkVersion
 }
 
-// listAll lists resources of a kind: those of each resource group, and those of each uniform scale set.
-func listAll[T any](ctx context.Context, n *interfaces, what, kind string) (all []T, pages int, err error) {
-	return listParts(ctx, n, parts[T]{
-		group: func(group string) ([]T, int, error) {
-			return list[T](ctx, n.api, what, groupPath(n.api.config.Subscription, group, "Microsoft.Network")+"/"+kind, networkVersion)
-		},
-		set: func(path, set string) ([]T, int, error) {
-			return list[T](ctx, n.api, what+" of scale set "+set, path+"/"+kind, setVersion)
-		},
-	})
+// listing is a kind of resources, which Azure lists by resource group, and apart by uniform scale set.
+type listing struct {
+	// what and setWhat name the two in errors.
+	what, setWhat       string
+	path                string
+	version, setVersion string
+	setQuery            []string
 }
 
-// parts are the listings that make a whole one: of a resource group, and of a uniform scale set, by its path and name.
-type parts[T any] struct {
-	group func(group string) ([]T, int, error)
-	set   func(path, set string) ([]T, int, error)
+// listingOf lists resources of the network.
+func listingOf(what, kind string) listing {
+	return listing{what: what, setWhat: what, path: "Microsoft.Network/" + kind, version: networkVersion, setVersion: setVersion}
 }
 
-// listParts lists all resource groups that hold machines of nodes, and their uniform scale sets.
-func listParts[T any](ctx context.Context, n *interfaces, p parts[T]) (all []T, pages int, err error) {
-	c := n.api.config
+// listAll lists all resource groups that hold machines of nodes, and their uniform scale sets.
+func listAll[T any](ctx context.Context, n *interfaces, l listing) (all []T, pages int, err error) {
 	for _, group := range n.groups() {
-		add := func(found []T, count int, err error) error {
-			pages += count
-			if err == nil {
-				all = append(all, found...)
-			}
-			return err
-		}
-		err := func() error {
-			if c.VMType != vmTypeSets || !c.OnlyScaleSets || c.FlexToo {
-				if err := add(p.group(group)); err != nil {
-					return err
-				}
-			}
-			if c.VMType == vmTypeStandard {
-				return nil
-			}
-			sets, count, err := n.scaleSets(ctx, group)
-			pages += count
-			for _, set := range sets {
-				path := groupPath(c.Subscription, group, "Microsoft.Compute") + "/virtualMachineScaleSets/" + set
-				if err := add(p.set(path, set)); err != nil && !strings.EqualFold(codeOf(err), codeGone) {
-					return err
-				}
-			}
-			return err
-		}()
+		found, count, err := listGroup[T](ctx, n, l, group)
+		pages += count
 		switch {
 		case err == nil:
-		case group != c.Group && isSkippedGroup(err):
+		case group != n.api.config.Group && isSkippedGroup(err):
 			klog.ErrorS(err, "A resource group that the label of a Node names is left out", "label", labelGroup, "resourceGroup", group)
 		default:
 			return nil, pages, err
 		}
+		all = append(all, found...)
 	}
 	return all, pages, nil
+}
+
+// listGroup lists one resource group. With an error it returns the part that was read.
+func listGroup[T any](ctx context.Context, n *interfaces, l listing, group string) (all []T, pages int, err error) {
+	c := n.api.config
+	provider, kind, _ := strings.Cut(l.path, "/")
+	if c.VMType != vmTypeSets || !c.OnlyScaleSets || c.FlexToo {
+		all, pages, err = list[T](ctx, n.api, l.what, groupPath(c.Subscription, group, provider)+"/"+kind, l.version)
+	}
+	if err != nil || c.VMType == vmTypeStandard {
+		return all, pages, err
+	}
+	sets, count, err := n.scaleSets(ctx, group)
+	pages += count
+	for _, set := range sets {
+		path := groupPath(c.Subscription, group, "Microsoft.Compute") + "/virtualMachineScaleSets/" + set + "/" + kind
+		found, count, err := list[T](ctx, n.api, l.setWhat+" of scale set "+set, path, l.setVersion, l.setQuery...)
+		pages += count
+		if err != nil && !strings.EqualFold(codeOf(err), codeGone) {
+			return all, pages, err
+		}
+		all = append(all, found...)
+	}
+	return all, pages, err
 }
 
 // scaleSets are the names of the uniform scale sets of a resource group.

@@ -56,10 +56,10 @@ type observed struct {
 	nodes []*v1.Node
 	// namedNodes are addresses of nodes, which their machines have, in rules of the security group.
 	namedNodes []string
-	// sets are the names of the machines' scale sets or availability sets, if there are several load balancers. ownPools are the pools of this
-	// Service alone.
-	sets     map[machineID]string
-	ownPools poolNames
+	// sets are the names of the machines' scale sets or availability sets, if there are several load balancers. ownPool begins the names of
+	// the pools of this Service alone.
+	sets    map[machineID]string
+	ownPool string
 	otherParts
 	// left are the addresses that the Service's frontends had before what was changed since.
 	left []string
@@ -70,6 +70,9 @@ type observed struct {
 	// known are the Services of the cluster.
 	known []*v1.Service
 }
+
+// change is a step from the observed state to the desired one.
+type change = services.Change[*observed]
 
 // reconciler implements services.Reconciler.
 type reconciler struct {
@@ -94,14 +97,21 @@ func (r *reconciler) Validate(q services.Request) ([]services.Finding, error) {
 
 // addressGroup is the resource group of a Service's public addresses.
 func (c *Config) addressGroup(service *v1.Service) string {
-	if g := service.Annotations[annotationGroup]; g != "" && resourceName.Holds(g) {
-		return strings.ToLower(g)
-	}
-	return c.Group
+	return groupNamed(service, annotationGroup, c.Group)
 }
 
-func (c *Config) groupID() string {
-	return groupPath(c.NetworkSubscription, c.SecurityGroupGroup, "Microsoft.Network") + "/networkSecurityGroups/" + c.SecurityGroup
+// groupNamed is the resource group that an annotation names, else the usual one.
+func groupNamed(service *v1.Service, annotation, usual string) string {
+	if g := service.Annotations[annotation]; g != "" && resourceName.Holds(g) {
+		return strings.ToLower(g)
+	}
+	return usual
+}
+
+// groupDocument is the network security group.
+func (c *Config) groupDocument() document {
+	id := c.networkPath(c.SecurityGroupGroup, "networkSecurityGroups/"+c.SecurityGroup)
+	return document{id: id, what: "network security group " + c.SecurityGroup}
 }
 
 // CheckOwner refuses load balancers that carry the mark of another cluster.
@@ -113,11 +123,7 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o *obse
 	kept := *o
 	kept.lbs, kept.mark = nil, mark
 	for _, lb := range o.lbs {
-		uid, marked := tag(lb.Tags, clusterTag)
-		var refusal error
-		if marked {
-			refusal = ownership.Check("load balancer "+lb.Name, mark, []string{ownership.ClusterMark(uid)})
-		}
+		refusal := ownership.Check("load balancer "+lb.Name, mark, lb.marks())
 		if refusal == nil {
 			kept.lbs = append(kept.lbs, lb)
 			continue
@@ -133,7 +139,7 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o *obse
 		if kept.inherited, err = r.inheritedFronts(ctx, q, kept.lbs, nil); err != nil {
 			return nil, nil, err
 		}
-		if err == nil && len(kept.droppedFronts(r.config, baseName(q.Service), nil)) > 0 {
+		if len(kept.droppedFronts(r.config, baseName(q.Service), nil)) > 0 {
 			err = r.observeLinks(ctx, q.Service, &kept, false)
 		}
 	}
@@ -233,12 +239,15 @@ func (o *observed) isSix(f *frontend, guess bool) bool {
 	if public == "" {
 		return strings.EqualFold(f.Properties.Version, familyName(true))
 	}
-	for _, a := range o.addresses {
-		if sameID(a.ID, public) {
-			return a.isSix()
-		}
+	if a := o.addressWithID(public); a != nil {
+		return a.isSix()
 	}
 	return guess
+}
+
+// addressWithID finds a public address, nil for none.
+func (o *observed) addressWithID(id string) *publicIP {
+	return find(o.addresses, func(a *publicIP) bool { return sameID(a.ID, id) })
 }
 
 // securityProtocol is a protocol as security groups name it; they do not know SCTP.
@@ -325,7 +334,7 @@ func keptIP(service *v1.Service, in *subnet, six bool) string {
 }
 
 // Changes returns the differences between observed and desired state.
-func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]services.Change[*observed], error) {
+func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]change, error) {
 	list := r.removeBasic(q, o, d)
 	for i := range d.Fronts {
 		if c, ok := r.addressChange(q, d.Fronts[i].address); ok {
@@ -350,7 +359,7 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 		}
 		// It fails when it is its turn, and ends the rest: no node waits for room in the security group.
 		fail := func(context.Context, *services.Request, *observed) (*observed, error) { return o, refused }
-		c, due = services.Change[*observed]{Wait: true, Make: fail}, true
+		c, due = change{Wait: true, Make: fail}, true
 	}
 	if due {
 		list = append(list, c)
@@ -361,7 +370,7 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 }
 
 // removals take a Service out of the other load balancers of its kind, because an address can only be on one, or out of those of the other.
-func (r *reconciler) removals(q services.Request, o *observed, d *spec, sameKind bool) (list []services.Change[*observed]) {
+func (r *reconciler) removals(q services.Request, o *observed, d *spec, sameKind bool) (list []change) {
 	for _, lb := range o.lbs {
 		name := lb.Name
 		if (isInternal(name) == d.Internal) == sameKind && !strings.EqualFold(name, d.LB) && hasPart(lb, d.Base) {
@@ -374,9 +383,11 @@ func (r *reconciler) removals(q services.Request, o *observed, d *spec, sameKind
 }
 
 // loadBalancerChange writes the Service's part of its load balancer.
-func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change[*observed], due bool, err error) {
+func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c change, due bool, err error) {
 	lb := o.balancerNamed(d.LB)
 	action, draft := contract.PlanChange, clone(lb)
+	target := r.loadBalancerDocument(r.config.loadBalancerID(d.LB), d.LB)
+	target.create = func() doc { return format(r.config.newLoadBalancer(o.mark)) }
 	if !lb.exists() {
 		action, draft = contract.PlanCreate, r.config.newLoadBalancer(o.mark)
 	}
@@ -386,25 +397,16 @@ func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change
 	} else if err != nil {
 		return c, false, err
 	}
-	return services.Change[*observed]{
-		Planned: contract.Planned{Action: action, Object: "load balancer " + d.LB, Detail: "frontends, rules and probes of the Service"}, Replan: true,
+	return r.documentChange(change{
+		Planned: contract.Planned{Action: action, Detail: "frontends, rules and probes of the Service"}, Replan: true,
 		Compare: func() (before, after any) {
 			if !lb.exists() {
 				return nil, format(draft)
 			}
 			return withoutAdded(format(lb)), withoutAdded(format(draft))
 		},
-		Expect: func(o *observed) *observed {
-			return o.expectLoadBalancer(d.Base, lb, draft.expect(r.config.loadBalancerID(d.LB)))
-		},
-		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
-			err := r.resources.submit(ctx, r.loadBalancerDocument(d, o.mark), editOf(e))
-			if action == contract.PlanCreate {
-				q.Asked(err)
-			}
-			return err
-		}),
-	}, true, nil
+		Expect: func(o *observed) *observed { return o.expectLoadBalancer(d.Base, lb, draft.expect(target.id)) },
+	}, target, editOf(e)), true, nil
 }
 
 // partEdit is the edit of a load balancer for one Service, with the members of pools by address.
@@ -416,8 +418,13 @@ func (c *Config) partEdit(d *spec, a otherParts) func(*loadBalancer) error {
 	}
 }
 
+// networkPath is the path of a resource of the network in a resource group.
+func (c *Config) networkPath(group, resource string) string {
+	return groupPath(c.NetworkSubscription, group, "Microsoft.Network") + "/" + resource
+}
+
 func (c *Config) networkID() string {
-	return groupPath(c.NetworkSubscription, c.NetworkGroup, "Microsoft.Network") + "/virtualNetworks/" + c.Network
+	return c.networkPath(c.NetworkGroup, "virtualNetworks/"+c.Network)
 }
 
 // fillsPools reports whether this program fills the pools of a kind of load balancers.
@@ -448,11 +455,9 @@ func (c *Config) newLoadBalancer(mark string) *loadBalancer {
 	return lb
 }
 
-func (r *reconciler) loadBalancerDocument(d *spec, mark string) document {
-	return document{
-		id: r.config.loadBalancerID(d.LB), what: "load balancer " + d.LB,
-		create: func() doc { return format(r.config.newLoadBalancer(mark)) }, beforeRemoval: r.members.decouple,
-	}
+// loadBalancerDocument is an existing load balancer.
+func (r *reconciler) loadBalancerDocument(id, name string) document {
+	return document{id: id, what: "load balancer " + name, beforeRemoval: r.members.decouple}
 }
 
 // thenObserve is a write after which the Service is observed again.
@@ -489,12 +494,12 @@ func hasPart(lb *loadBalancer, base string) bool {
 }
 
 // memberChange brings nodes into pools by network interface, and takes those out that are none any more.
-func (r *reconciler) memberChange(q services.Request, o *observed, name string, fronts []front) (c services.Change[*observed], due bool) {
+func (r *reconciler) memberChange(q services.Request, o *observed, name string, fronts []front) (c change, due bool) {
 	lb, nodes := o.balancerNamed(name), r.config.eligible(q.Nodes)
 	if p := r.members.planFor(o, name, fronts, q.Nodes); len(p.join)+len(p.leave) == 0 {
 		return c, false
 	}
-	return services.Change[*observed]{
+	return change{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
 		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
 			return r.members.apply(ctx, lb.ID, func(lb *loadBalancer, machines map[string]machineID) membership {
@@ -545,20 +550,15 @@ func (o *observed) ipOf(f *frontend) string {
 	if ip := f.Properties.Address; ip != "" {
 		return ip
 	}
-	public := f.Properties.PublicIP.ID
-	for _, a := range o.addresses {
-		if sameID(a.ID, public) {
-			return a.Properties.Address
-		}
+	if a := o.addressWithID(f.Properties.PublicIP.ID); a != nil {
+		return a.Properties.Address
 	}
 	return ""
 }
 
 // Deletions returns the changes that delete a Service's objects.
-func (r *reconciler) Deletions(
-	_ context.Context, q services.Request, o *observed,
-) ([]services.Change[*observed], []services.Finding, error) {
-	var list []services.Change[*observed]
+func (r *reconciler) Deletions(_ context.Context, q services.Request, o *observed) ([]change, []services.Finding, error) {
+	var list []change
 	var findings []services.Finding
 	base := baseName(q.Service)
 	if c, ok, err := r.securityChange(q, o, nil); err != nil {

@@ -52,60 +52,44 @@ func (e *endpoints) nodesOf(service *v1.Service) (map[string]bool, error) {
 	return names, nil
 }
 
-// poolNames are the names of the pools of a Service alone, by family.
-type poolNames struct{ four, six string }
+// ownPoolName is the name of the pool of a family that a Service has alone.
+func ownPoolName(name string, six bool) string { return name + strings.ToLower(suffixOf(six, true)) }
 
-func (p poolNames) name(six bool) string {
-	if six {
-		return p.six
-	}
-	return p.four
+func ownPoolNames(name string) []string {
+	return []string{ownPoolName(name, false), ownPoolName(name, true)}
 }
 
-// overlaps reports whether two Services would have a pool in common.
-func (p poolNames) overlaps(other poolNames) bool {
-	return p.contains(other.four) || p.contains(other.six)
-}
-
-func (p poolNames) contains(name string) bool {
-	return strings.EqualFold(p.four, name) || strings.EqualFold(p.six, name)
-}
-
-// joinedPoolNames returns the names of Azure's own controller, which several Services may share.
-func joinedPoolNames(service *v1.Service) poolNames {
-	name := strings.ToLower(service.Namespace + "-" + service.Name)
-	return poolNames{name, name + strings.ToLower(sixSuffix)}
-}
-
-// uniquePoolNames returns names that are unique to a Service.
-func uniquePoolNames(service *v1.Service) poolNames {
-	return poolNames{baseName(service), baseName(service) + strings.ToLower(sixSuffix)}
+// joinedName is the name of Azure's own controller for such pools, which several Services may share; their baseName is unique.
+func joinedName(service *v1.Service) string {
+	return strings.ToLower(service.Namespace + "-" + service.Name)
 }
 
 // choosePools names the pools of a single Service as Azure's own controller does, unless a name is too long or taken by another Service.
-func (c *Config) choosePools(service *v1.Service, known []*v1.Service, lbs []*loadBalancer) poolNames {
-	joined, unique, base := joinedPoolNames(service), uniquePoolNames(service), baseName(service)
-	mine, theirs := pointsTo(lbs, joined, base)
-	chosen, _ := pointsTo(lbs, unique, base)
-	if azurelimits.Name.CheckText(joined.six) != nil || chosen || theirs && !mine {
-		return unique
+func (c *Config) choosePools(service *v1.Service, known []*v1.Service, lbs []*loadBalancer) string {
+	joined, base := joinedName(service), baseName(service)
+	pools := ownPoolNames(joined)
+	mine, theirs := pointsTo(lbs, pools, base)
+	chosen, _ := pointsTo(lbs, ownPoolNames(base), base)
+	if azurelimits.Name.CheckText(ownPoolName(joined, true)) != nil || chosen || theirs && !mine {
+		return base
 	}
 	for _, other := range known {
-		if baseName(other) >= base || !c.ownPool(other) || !joinedPoolNames(other).overlaps(joined) {
+		overlap := func(pool string) bool { return slices.Contains(pools, pool) }
+		if baseName(other) >= base || !c.ownPool(other) || !slices.ContainsFunc(ownPoolNames(joinedName(other)), overlap) {
 			continue
 		}
-		if has, _ := pointsTo(lbs, joined, baseName(other)); has || !mine { // the first of several that have one name keeps it
-			return unique
+		if has, _ := pointsTo(lbs, pools, baseName(other)); has || !mine { // the first of several that have one name keeps it
+			return base
 		}
 	}
 	return joined
 }
 
 // pointsTo reports whether rules of a Service, and whether rules of others, lead to pools.
-func pointsTo(lbs []*loadBalancer, pools poolNames, base string) (own, others bool) {
+func pointsTo(lbs []*loadBalancer, pools []string, base string) (own, others bool) {
 	for _, lb := range lbs {
 		for _, rule := range lb.Properties.Rules {
-			if pools.contains(nameOf(rule.Properties.Pool.ID)) {
+			if slices.ContainsFunc(pools, func(name string) bool { return strings.EqualFold(name, nameOf(rule.Properties.Pool.ID)) }) {
 				isOwn := ownedBy(base, rule.Name)
 				own, others = own || isOwn, others || !isOwn
 			}
@@ -122,7 +106,7 @@ func (c *Config) ownPool(service *v1.Service) bool {
 // poolOf is the name of the pool that a Service's rules of a family lead to.
 func (o *observed) poolOf(c *Config, service *v1.Service, six bool) string {
 	if c.ownPool(service) {
-		return o.ownPools.name(six)
+		return ownPoolName(o.ownPool, six)
 	}
 	return poolName(o.cluster, six)
 }
@@ -136,9 +120,8 @@ func (r *observer) observePools(ctx context.Context, service *v1.Service, o *obs
 	if err != nil {
 		return err
 	}
-	o.ownPools = r.config.choosePools(service, known, o.lbs)
-	joined, unique := joinedPoolNames(service), uniquePoolNames(service)
-	o.pools = []string{joined.four, joined.six, unique.four, unique.six}
+	o.ownPool = r.config.choosePools(service, known, o.lbs)
+	o.pools = slices.Concat(ownPoolNames(joinedName(service)), ownPoolNames(baseName(service)))
 	return nil
 }
 
@@ -179,7 +162,7 @@ func (r *reconciler) poolMembers(
 	wanted = map[string]map[string]string{}
 	for _, f := range fronts {
 		nodes := on
-		if r.config.ownPool(q.Service) && strings.EqualFold(f.pool, o.ownPools.name(f.six)) {
+		if r.config.ownPool(q.Service) && strings.EqualFold(f.pool, ownPoolName(o.ownPool, f.six)) {
 			with, err := r.endpoints.nodesOf(q.Service)
 			if err != nil {
 				return nil, nil, err
@@ -194,7 +177,7 @@ func (r *reconciler) poolMembers(
 		}
 		// A pool is never emptied, but of nodes that are behind another load balancer now, and where no rule leads to it.
 		shared := several && strings.EqualFold(f.pool, poolName(q.Cluster, f.six))
-		_, serving := pointsTo([]*loadBalancer{o.balancerNamed(lb)}, poolNames{f.pool, f.pool}, "")
+		_, serving := pointsTo([]*loadBalancer{o.balancerNamed(lb)}, []string{f.pool}, "")
 		switch {
 		case len(ips) > 0 || shared && !serving:
 			wanted[strings.ToLower(f.pool)] = ips

@@ -198,15 +198,22 @@ func (m *members) isNode(id machineID) bool {
 	m.mu.Lock()
 	known := m.were[id]
 	m.mu.Unlock()
-	return known || slices.ContainsFunc(m.instances.listNodes(), func(n *v1.Node) bool { return instanceKey(n.Spec.ProviderID) == string(id) })
+	isOf := func(n *v1.Node) bool { return instanceKey(n.Spec.ProviderID) == string(id) }
+	return known || slices.ContainsFunc(m.instances.nodes.Nodes(), isOf)
+}
+
+// setMachineOf is the machine of a uniform scale set that an IP configuration, in lower case, is a part of.
+func setMachineOf(config string) (id machineID, ok bool) {
+	before, _, ok := strings.Cut(config, "/networkinterfaces/")
+	return machineID(before), ok && strings.Contains(before, "/virtualmachinescalesets/")
 }
 
 // machineOf is the machine of an IP configuration, "" where it has none, or is in a resource group that the credential may not see: it is
 // somebody else's then.
 func (m *members) machineOf(ctx context.Context, config string) (machineID, error) {
 	config = strings.ToLower(config)
-	if set, _, ok := strings.Cut(config, "/networkinterfaces/"); ok && strings.Contains(set, "/virtualmachinescalesets/") {
-		return machineID(set), nil
+	if id, ok := setMachineOf(config); ok {
+		return id, nil
 	}
 	nic := ownerOf(config)
 	card, err := m.instances.networks.all.Get(ctx, nic, queryMembers)
@@ -507,19 +514,21 @@ func (m *members) leavers(lb *loadBalancer) (work []resourceChange) {
 	out := map[string][]poolChange{}
 	for _, pool := range lb.Properties.Pools {
 		for _, config := range pool.Properties.Configs {
-			id := ownerOf(strings.ToLower(config.ID))
-			if set, _, ok := strings.Cut(id, "/networkinterfaces/"); ok && strings.Contains(set, "/virtualmachinescalesets/") {
-				id = set
+			id := strings.ToLower(config.ID)
+			if machine, ok := setMachineOf(id); ok {
+				id = string(machine)
+			} else {
+				id = ownerOf(id)
 			}
 			out[id] = append(out[id], poolChange{memberAt: memberAt{pool: pool.ID}})
 		}
 	}
 	for _, id := range sortedKeys(out) {
+		e := resourceChange{id, func(ctx context.Context) (*poolWrite, error) { return m.readInterface(ctx, id, out[id]) }}
 		if _, uniform := machineID(id).uniform(); uniform {
-			work = append(work, m.edit(machineID(id), out[id]))
-		} else { // whether it has a machine or not
-			work = append(work, m.editInterface(id, out[id]))
+			e = m.edit(machineID(id), out[id])
 		}
+		work = append(work, e)
 	}
 	return work
 }
@@ -593,11 +602,7 @@ func (m *members) edit(id machineID, changes []poolChange) resourceChange {
 	}}
 }
 
-// editInterface changes the pools of a network interface.
-func (m *members) editInterface(id string, changes []poolChange) resourceChange {
-	return resourceChange{id, func(ctx context.Context) (*poolWrite, error) { return m.readInterface(ctx, id, changes) }}
-}
-
+// readInterface returns what a network interface is to be, whether it has a machine or not.
 func (m *members) readInterface(ctx context.Context, id string, changes []poolChange) (*poolWrite, error) {
 	w := poolWrite{what: "network interface " + nameOf(id), id: id, version: networkVersion}
 	card, err := getAs[networkCard](ctx, m.api, w.what, id, networkVersion)

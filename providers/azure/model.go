@@ -106,7 +106,7 @@ func (a *address) id(c *Config) string {
 	if a.found != nil {
 		return a.found.ID
 	}
-	return groupPath(c.NetworkSubscription, a.group, "Microsoft.Network") + "/publicIPAddresses/" + a.name
+	return c.networkPath(a.group, "publicIPAddresses/"+a.name)
 }
 
 // baseName begins the names of all that is a Service's own.
@@ -122,7 +122,7 @@ func (c *Config) loadBalancerNameOf(cluster string, internal bool) string {
 }
 
 func (c *Config) loadBalancerID(name string) string {
-	return groupPath(c.NetworkSubscription, c.LBGroup, "Microsoft.Network") + "/loadBalancers/" + name
+	return c.networkPath(c.LBGroup, "loadBalancers/"+name)
 }
 
 func poolName(cluster string, six bool) string { return cluster + suffixOf(six, true) }

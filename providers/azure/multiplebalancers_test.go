@@ -479,12 +479,12 @@ func TestPoolsThatTwoServicesShared(t *testing.T) {
 	known := []*v1.Service{a, b}
 	for name, want := range map[string]struct {
 		rules    []*lbRule
-		ofA, ofB poolNames
+		ofA, ofB string
 	}{
-		"neither has it": {nil, joinedPoolNames(a), uniquePoolNames(b)},
-		"the first":      {[]*lbRule{rule(a)}, joinedPoolNames(a), uniquePoolNames(b)},
-		"the second":     {[]*lbRule{rule(b)}, uniquePoolNames(a), joinedPoolNames(b)},
-		"both":           {[]*lbRule{rule(a), rule(b)}, joinedPoolNames(a), uniquePoolNames(b)},
+		"neither has it": {nil, joinedName(a), baseName(b)},
+		"the first":      {[]*lbRule{rule(a)}, joinedName(a), baseName(b)},
+		"the second":     {[]*lbRule{rule(b)}, baseName(a), joinedName(b)},
+		"both":           {[]*lbRule{rule(a), rule(b)}, joinedName(a), baseName(b)},
 	} {
 		lb := &loadBalancer{}
 		lb.Properties.Rules = want.rules

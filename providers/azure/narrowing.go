@@ -68,7 +68,7 @@ func (c clients) narrow(have []string, six bool) (after []string, narrower bool)
 }
 
 // Narrowing takes the addresses of a Service out of rules with sources that it no longer lets in.
-func (r *reconciler) Narrowing(_ context.Context, q services.Request, o *observed) ([]services.Change[*observed], error) {
+func (r *reconciler) Narrowing(_ context.Context, q services.Request, o *observed) ([]change, error) {
 	s, _, _ := parseSettings(q.Service) // what else is wrong does not matter here
 	good, bad := s.ranges(q.Service)
 	restricted := len(s.ServiceTags)+len(good) > 0
@@ -89,7 +89,7 @@ func (r *reconciler) Narrowing(_ context.Context, q services.Request, o *observe
 	if err != nil || !due {
 		return nil, err
 	}
-	return []services.Change[*observed]{c}, nil
+	return []change{c}, nil
 }
 
 // servedAddresses are the addresses of a Service's own frontends.

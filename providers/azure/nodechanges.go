@@ -8,11 +8,9 @@ import (
 )
 
 // NodeChanges are those that follow from the nodes alone.
-func (r *reconciler) NodeChanges(
-	_ context.Context, q services.Request, o *observed,
-) ([]services.Change[*observed], []services.Finding, error) {
+func (r *reconciler) NodeChanges(_ context.Context, q services.Request, o *observed) ([]change, []services.Finding, error) {
 	base := baseName(q.Service)
-	var list []services.Change[*observed]
+	var list []change
 	var findings []services.Finding
 	for _, lb := range o.lbs {
 		name := lb.Name
@@ -41,16 +39,13 @@ func (r *reconciler) NodeChanges(
 		}
 		findings = append(findings, told...)
 		e := func(lb *loadBalancer) error {
-			if lb == nil {
-				return errKeep // it was deleted meanwhile, which is no change of nodes
-			}
 			return keepUnless(applyAddresses(lb, members, r.config.networkID()), nil)
 		}
 		if e(clone(lb)) == nil {
-			list = append(list, services.Change[*observed]{
+			list = append(list, change{
 				Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
 				Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-					err := r.resources.submit(ctx, document{id: lb.ID, what: "load balancer " + name}, editOf(e))
+					err := r.resources.submit(ctx, r.loadBalancerDocument(lb.ID, name), editOf(e))
 					if err == nil && r.config.ownPool(q.Service) {
 						q.Report(services.Notice(eventPoolUpdated, "the pool of the Service on load balancer %s has the nodes with an endpoint", name))
 					}
@@ -67,7 +62,7 @@ func (r *reconciler) NodeChanges(
 }
 
 // nodeAccess keeps the security group in step with the nodes where its rules name them.
-func (r *reconciler) nodeAccess(q services.Request, o *observed) (c services.Change[*observed], due bool, err error) {
+func (r *reconciler) nodeAccess(q services.Request, o *observed) (c change, due bool, err error) {
 	s, _, err := parseSettings(q.Service)
 	if o.group == nil || err != nil || !s.NoFloating {
 		return c, false, nil //nolint:nilerr // a fault in an annotation is told by Ensure

@@ -55,6 +55,17 @@ func (c *Config) newResource(mark string) resource {
 	return r
 }
 
+// marks are the mark of the cluster that a resource is of, if it has one.
+func (r *resource) marks() []string {
+	if uid, marked := tag(r.Tags, clusterTag); marked {
+		return []string{ownership.ClusterMark(uid)}
+	}
+	return nil
+}
+
+// hasMark reports whether a resource carries the mark of this cluster.
+func (r *resource) hasMark(mark string) bool { return mark != "" && slices.Contains(r.marks(), mark) }
+
 func (s *subresource) hasName(name string) bool { return strings.EqualFold(s.Name, name) }
 
 func (s *subresource) lowerID() string { return strings.ToLower(s.ID) }
@@ -67,15 +78,16 @@ type named interface {
 	hasName(name string) bool
 }
 
-// findByName finds a part of a list, nil for none.
-func findByName[T any, P interface {
-	*T
-	named
-}](list []P, name string) P {
-	if i := slices.IndexFunc(list, func(p P) bool { return p.hasName(name) }); i >= 0 {
+// find returns the first element that matches, nil for none.
+func find[P any](list []P, matches func(P) bool) (found P) {
+	if i := slices.IndexFunc(list, matches); i >= 0 {
 		return list[i]
 	}
-	return nil
+	return found
+}
+
+func findByName[P named](list []P, name string) P {
+	return find(list, func(p P) bool { return p.hasName(name) })
 }
 
 // object is embedded in the structs of JSON objects, and holds the object that was read; nil in a new one.

@@ -30,7 +30,9 @@ type observer struct {
 	uses      *inventory.Inventory[string, addressUse]
 	kube      kubernetes.Interface
 	// latest is the framework's last request, for changes that the framework does not see.
-	latest    atomic.Pointer[services.Request]
+	latest atomic.Pointer[services.Request]
+	// translate shows a Service of the API server as the framework's calls show it: with the annotations that portable ones, and the
+	// defaults of its class, stand for.
 	translate func(*v1.Service) *v1.Service
 }
 
@@ -149,7 +151,7 @@ func (r *observer) observeAddresses(ctx context.Context, q services.Request, o *
 		}
 		for _, a := range parseAll[publicIP](list) {
 			r.resources.recordUnlisted(a)
-			if uid, marked := tag(a.Tags, clusterTag); marked && ownership.Foreign(o.mark, []string{ownership.ClusterMark(uid)}) {
+			if ownership.Foreign(o.mark, a.marks()) {
 				o.foreign = append(o.foreign, a)
 				continue
 			}
@@ -197,7 +199,7 @@ func (r *observer) observeGroup(ctx context.Context, q services.Request, o *obse
 		}
 		return &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: "reading the security group", Message: "securityGroupName is not configured"}
 	}
-	group, err := r.resources.single.Get(ctx, strings.ToLower(r.config.groupID()), inventory.Query{MaxAge: lookAge})
+	group, err := r.resources.single.Get(ctx, strings.ToLower(r.config.groupDocument().id), inventory.Query{MaxAge: lookAge})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		if mayLack {
 			return nil
@@ -222,7 +224,7 @@ func (r *observer) namedNodes(ctx context.Context, q services.Request, group *se
 			named[ip] = isManaged(rule) || named[ip]
 		}
 	}
-	nodes := slices.DeleteFunc(slices.Concat(r.instances.listNodes(), q.Nodes), func(n *v1.Node) bool {
+	nodes := slices.DeleteFunc(slices.Concat(r.instances.nodes.Nodes(), q.Nodes), func(n *v1.Node) bool {
 		return !named[internalIP(n, false)] && !named[internalIP(n, true)]
 	})
 	vouched, err := r.attestedNodes(ctx, nodes)

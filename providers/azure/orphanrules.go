@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -47,8 +46,8 @@ func (c *claim) keepPortsOf(living []*v1.Service) {
 		c.nodePorts = slices.DeleteFunc(c.nodePorts, func(p string) bool { return slices.Contains(taken, p) })
 		for _, ip := range additionalAddresses(s) {
 			for _, p := range s.Spec.Ports {
-				protocol := strings.ToLower(securityProtocol(p.Protocol))
-				c.shared[ip] = append(slices.Clip(c.shared[ip]), protocol+" "+strconv.Itoa(int(p.Port)), protocol+" "+strconv.Itoa(int(p.NodePort)))
+				protocol := securityProtocol(p.Protocol)
+				c.shared[ip] = append(slices.Clip(c.shared[ip]), portKey(protocol, int(p.Port)), portKey(protocol, int(p.NodePort)))
 			}
 		}
 	}
@@ -56,8 +55,7 @@ func (c *claim) keepPortsOf(living []*v1.Service) {
 
 // closeTo takes a Service that is gone out of the security group, by its part of a load balancer: the addresses of its frontends, those of
 // others' frontends with its rules, and its node ports, unless a living Service uses them now.
-func (c *cloud) closeTo(ctx context.Context, lb *loadBalancer, base string, living []*v1.Service) error {
-	r := c.reconciler
+func (r orphans) closeTo(ctx context.Context, lb *loadBalancer, base string, living []*v1.Service) error {
 	lbs, err := r.resources.loadBalancers.All(ctx, inventory.Query{MaxAge: lookAge})
 	if err != nil {
 		return err
@@ -86,7 +84,7 @@ func (c *cloud) closeTo(ctx context.Context, lb *loadBalancer, base string, livi
 	}
 	k.keepPortsOf(living)
 	if len(k.nodePorts) > 0 {
-		if k.nodes, err = c.nodeAddresses(ctx); err != nil {
+		if k.nodes, err = r.nodeAddresses(ctx); err != nil {
 			return err
 		}
 	}
@@ -94,11 +92,11 @@ func (c *cloud) closeTo(ctx context.Context, lb *loadBalancer, base string, livi
 }
 
 // nodeAddresses are the addresses of the Nodes of now.
-func (c *cloud) nodeAddresses(ctx context.Context) ([]string, error) {
-	if c.kube == nil {
+func (r orphans) nodeAddresses(ctx context.Context) ([]string, error) {
+	if r.kube == nil {
 		return nil, errors.New("listing Nodes, for the rules of their ports: the API server is not known")
 	}
-	list, err := c.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	list, err := r.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing Nodes, for the rules of their ports: %w", err)
 	}
@@ -106,13 +104,13 @@ func (c *cloud) nodeAddresses(ctx context.Context) ([]string, error) {
 	for i := range list.Items {
 		nodes[i] = &list.Items[i]
 	}
-	nodes, err = c.reconciler.attestedNodes(ctx, nodes)
+	nodes, err = r.attestedNodes(ctx, nodes)
 	return nodeIPs(nodes), err
 }
 
 // closeAddress takes a public address that is about to be deleted, and that is behind no frontend, out of the security group.
-func (c *cloud) closeAddress(ctx context.Context, id string, living []*v1.Service) error {
-	a, err := readAs[publicIP](ctx, c.reconciler.resources, id, false)
+func (r orphans) closeAddress(ctx context.Context, id string, living []*v1.Service) error {
+	a, err := readAs[publicIP](ctx, r.resources, id, false)
 	if err != nil {
 		return err
 	}
@@ -121,7 +119,7 @@ func (c *cloud) closeAddress(ctx context.Context, id string, living []*v1.Servic
 		k.own = []string{a.Properties.Address}
 	}
 	k.keepPortsOf(living)
-	return c.reconciler.withdrawClaim(ctx, k)
+	return r.withdrawClaim(ctx, k)
 }
 
 // withdrawClaim removes a claim from the security group, if the group contains any of it.
@@ -134,11 +132,7 @@ func (r *reconciler) withdrawClaim(ctx context.Context, k claim) error {
 		return err
 	}
 	k.denies = r.denierAt(nil)
-	target := document{id: r.config.groupID(), what: "network security group " + r.config.SecurityGroup}
-	return r.resources.submit(ctx, target, editOf(func(group *securityGroup) error {
-		if group == nil {
-			return errKeep
-		}
+	return r.resources.submit(ctx, r.config.groupDocument(), editOf(func(group *securityGroup) error {
 		known, err := r.cluster.Services(ctx) // those of now
 		if err != nil {
 			return err

@@ -13,7 +13,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-var _ contract.OrphanFinder = (*cloud)(nil)
+// orphans finds and deletes what Services that are gone left in Azure.
+type orphans struct{ *reconciler }
+
+var _ contract.OrphanFinder = orphans{}
 
 const (
 	kindFrontend = "frontend"
@@ -24,19 +27,19 @@ const (
 
 // Orphans implements contract.OrphanFinder: objects with this cluster's mark and without a Service. Load balancers are shared by all
 // Services, so their frontends count, and rules on frontends of others.
-func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
-	mark, err := c.reconciler.cluster.KnownMark(ctx)
+func (r orphans) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
+	mark, err := r.cluster.KnownMark(ctx)
 	if err != nil {
 		return nil, err
 	}
 	uid, _ := ownership.Marked([]string{mark})
-	orphans := []contract.Orphan{}
-	listed, err := c.reconciler.resources.loadBalancers.All(ctx, inventory.Query{})
+	found := []contract.Orphan{}
+	listed, err := r.resources.loadBalancers.All(ctx, inventory.Query{})
 	if err != nil {
 		return nil, err
 	}
 	lbs := parseAll[loadBalancer](listed)
-	addresses, err := c.addressesOf(ctx, lbs, list)
+	addresses, err := r.publicAddresses(ctx, lbs, list)
 	if err != nil {
 		return nil, err
 	}
@@ -48,26 +51,25 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 			if slices.ContainsFunc(list, func(s *v1.Service) bool { return strings.EqualFold(baseName(s), base) }) {
 				continue
 			}
-			found, err := c.orphansIn(ctx, lb, base, list)
+			parts, err := r.orphansIn(ctx, lb, base, list)
 			if err != nil {
 				return nil, err
 			}
-			orphans = append(orphans, found...)
+			found = append(found, parts...)
 		}
 	}
 	for _, a := range addresses {
 		named := func(s *v1.Service) bool { return isNamedFor(a, a.cluster(), s) }
-		if (a.Tags[clusterTag] == uid || slices.ContainsFunc(list, named)) && c.reconciler.config.addressIsOrphan(a, list) {
-			orphans = append(orphans, contract.Orphan{Kind: kindAddress, ID: a.ID, Name: a.Name})
+		if (a.Tags[clusterTag] == uid || slices.ContainsFunc(list, named)) && r.config.addressIsOrphan(a, list) {
+			found = append(found, contract.Orphan{Kind: kindAddress, ID: a.ID, Name: a.Name})
 		}
 	}
-	return orphans, nil
+	return found, nil
 }
 
-// addressesOf are the public addresses of the subscription; where the credential may not ask for these, those of the resource groups that
+// publicAddresses are those of the subscription. Where the credential may not ask for these, they are those of the resource groups that
 // load balancers and Services name.
-func (c *cloud) addressesOf(ctx context.Context, lbs []*loadBalancer, list []*v1.Service) (all []*publicIP, err error) {
-	r := c.reconciler
+func (r orphans) publicAddresses(ctx context.Context, lbs []*loadBalancer, list []*v1.Service) (all []*publicIP, err error) {
 	listed, _, err := r.resources.listSubscription(ctx)
 	if !isSkippedGroup(err) {
 		return parseAll[publicIP](listed), err
@@ -121,22 +123,22 @@ func basesIn(lb *loadBalancer) []string {
 }
 
 // orphansIn finds what a Service that is gone has of a load balancer: its frontends, or its rules where no frontend can go.
-func (c *cloud) orphansIn(ctx context.Context, lb *loadBalancer, base string, list []*v1.Service) (orphans []contract.Orphan, err error) {
+func (r orphans) orphansIn(ctx context.Context, lb *loadBalancer, base string, list []*v1.Service) (found []contract.Orphan, err error) {
 	for _, f := range lb.Properties.Fronts {
 		if !ownedBy(base, f.Name) || isUsedByOthers(lb, f, base) != "" {
 			continue
 		}
-		ip, err := c.reconciler.addressAt(ctx, f)
+		ip, err := r.addressAt(ctx, f)
 		if err != nil {
 			return nil, err
 		}
 		if slices.ContainsFunc(list, func(s *v1.Service) bool { return showsAddress(s, ip) }) {
 			return nil, nil
 		}
-		orphans = append(orphans, contract.Orphan{Kind: kindFrontend, ID: f.ID, Name: f.Name})
+		found = append(found, contract.Orphan{Kind: kindFrontend, ID: f.ID, Name: f.Name})
 	}
-	if len(orphans) > 0 {
-		return orphans, nil
+	if len(found) > 0 {
+		return found, nil
 	}
 	for _, rule := range lb.Properties.Rules {
 		if ownedBy(base, rule.Name) {
@@ -192,19 +194,18 @@ func requestsAddress(s *v1.Service, a *publicIP) bool {
 
 // DeleteOrphan implements contract.OrphanFinder. It checks the orphan again with the present Services. The security group's rules go first,
 // because only the orphan leads to them.
-func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
+func (r orphans) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	var living []*v1.Service
-	if err := c.reconciler.cluster.StillOrphan(ctx, o, func(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
+	if err := r.cluster.StillOrphan(ctx, o, func(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
 		for _, s := range list {
-			living = append(living, c.translate(s))
+			living = append(living, r.translate(s))
 		}
-		return c.Orphans(ctx, living)
+		return r.Orphans(ctx, living)
 	}); err != nil {
 		return err
 	}
-	r := c.reconciler
 	if o.Kind == kindAddress {
-		if err := c.closeAddress(ctx, o.ID, living); err != nil {
+		if err := r.closeAddress(ctx, o.ID, living); err != nil {
 			return err
 		}
 		return r.resources.removeAddress(ctx, o.ID)
@@ -214,23 +215,22 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 		return err
 	}
 	base := o.Name[:32]
-	if err := c.closeTo(ctx, lb, base, living); err != nil {
+	if err := r.closeTo(ctx, lb, base, living); err != nil {
 		return err
 	}
-	if err := c.unlink(ctx, lb, base); err != nil {
+	if err := r.unlinkOrphan(ctx, lb, base); err != nil {
 		return err
 	}
 	without := editOf(r.config.withoutService(lb.Name, base, otherParts{}))
-	if err := r.resources.submit(ctx, r.withoutTarget(lb), without); err != nil {
+	if err := r.resources.submit(ctx, r.loadBalancerDocument(lb.ID, lb.Name), without); err != nil {
 		return err
 	}
-	return c.releaseElsewhere(ctx, lb, base, living)
+	return r.releaseElsewhere(ctx, lb, base, living)
 }
 
-// unlink removes the private link services of the frontends of a Service that is gone. One in a resource group that the Service alone named
-// is not found: Azure then refuses to delete its frontend.
-func (c *cloud) unlink(ctx context.Context, lb *loadBalancer, base string) error {
-	r := c.reconciler
+// unlinkOrphan removes the private link services of the frontends of a Service that is gone. One in a resource group that the Service alone
+// named is not found: Azure then refuses to delete its frontend.
+func (r orphans) unlinkOrphan(ctx context.Context, lb *loadBalancer, base string) error {
 	mark, err := r.cluster.Mark(ctx)
 	if err != nil {
 		return err
@@ -248,8 +248,7 @@ func (c *cloud) unlink(ctx context.Context, lb *loadBalancer, base string) error
 		if l == nil {
 			continue
 		}
-		uid, marked := tag(l.Tags, clusterTag)
-		if !marked || ownership.ClusterMark(uid) != mark {
+		if !l.hasMark(mark) {
 			return fmt.Errorf("private link service %s, which was not made for a Service of this cluster, uses frontend %s: remove it first",
 				l.Name, nameOf(id))
 		}
@@ -263,21 +262,15 @@ func (c *cloud) unlink(ctx context.Context, lb *loadBalancer, base string) error
 
 // removeAddress deletes a public address.
 func (r *resources) removeAddress(ctx context.Context, id string) error {
-	target := document{id: id, what: "public IP address " + nameOf(id)}
-	err := r.submit(ctx, target, func(d doc) (doc, error) { return d, errRemove })
-	if err == nil {
-		r.forgetUnlisted(strings.ToLower(id))
-	}
-	return err
+	return r.submit(ctx, document{id: id, what: "public IP address " + nameOf(id)}, deleteDocument)
 }
 
 // releaseElsewhere deletes public addresses outside of the usual resource group. Without a frontend, a credential limited to resource
 // groups could not find them again.
-func (c *cloud) releaseElsewhere(ctx context.Context, before *loadBalancer, base string, living []*v1.Service) error {
-	r := c.reconciler
+func (r orphans) releaseElsewhere(ctx context.Context, before *loadBalancer, base string, living []*v1.Service) error {
 	for _, f := range before.Properties.Fronts {
 		id := f.Properties.PublicIP.ID
-		usual := strings.Contains(strings.ToLower(id), "/resourcegroups/"+strings.ToLower(r.config.Group)+"/")
+		usual := groupOf(strings.ToLower(id)) == r.config.Group
 		if id == "" || usual || !ownedBy(base, f.Name) {
 			continue
 		}

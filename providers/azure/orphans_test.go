@@ -20,7 +20,7 @@ func (w *world) lose(list ...*v1.Service) {
 		require.NoError(w, w.Kube.CoreV1().Services(s.Namespace).Delete(w.Context(), s.Name, metav1.DeleteOptions{}))
 	}
 	w.restart()
-	w.cloud.instances.lister = nil
+	w.cloud.instances.nodes.SetLister(nil)
 	for _, n := range w.nodes {
 		_, _ = w.Kube.CoreV1().Nodes().Create(w.Context(), n, metav1.CreateOptions{}) // it may be there
 	}

@@ -126,29 +126,22 @@ type link struct {
 // managedLink reports whether a private link service is one of this cluster's.
 func managedLink(l *privateLink, cluster, mark string) bool {
 	name, named := tag(l.Tags, nameTag)
-	uid, marked := tag(l.Tags, clusterTag)
-	ours := !marked || ownership.Check("private link service", mark, []string{ownership.ClusterMark(uid)}) == nil
-	return named && strings.EqualFold(name, cluster) && ours
+	return named && strings.EqualFold(name, cluster) && !ownership.Foreign(mark, l.marks())
 }
 
 // linkOn finds the private link service of a frontend.
 func linkOn(links []*privateLink, front string) *privateLink {
-	for _, l := range links {
-		for _, f := range l.Properties.Fronts {
-			if front != "" && sameID(f.ID, front) {
-				return l
-			}
-		}
-	}
-	return nil
+	return find(links, func(l *privateLink) bool { return l.serves(front) })
+}
+
+// serves reports whether a private link service is on a frontend.
+func (l *privateLink) serves(front string) bool {
+	return slices.ContainsFunc(l.Properties.Fronts, func(f *subresource) bool { return front != "" && sameID(f.ID, front) })
 }
 
 // linkGroup is the resource group of the private link service of a Service.
 func (c *Config) linkGroup(service *v1.Service) string {
-	if g := service.Annotations[annotationLinkGroup]; g != "" && resourceName.Holds(g) {
-		return strings.ToLower(g)
-	}
-	return c.LinkGroup
+	return groupNamed(service, annotationLinkGroup, c.LinkGroup)
 }
 
 // observeLinks reads the private link services. A credential that may not see them has made none; Azure protects frontends that others'
@@ -209,7 +202,7 @@ func (o *observed) droppedFronts(c *Config, base string, d *spec) (ids []string)
 }
 
 // unlink removes the private link services of frontends that go, which Azure keeps as long as they have one.
-func (r *reconciler) unlink(q services.Request, o *observed, d *spec) (list []services.Change[*observed]) {
+func (r *reconciler) unlink(q services.Request, o *observed, d *spec) (list []change) {
 	seen := map[string]bool{}
 	for _, id := range o.droppedFronts(r.config, baseName(q.Service), d) {
 		l := linkOn(o.links, id)
@@ -219,13 +212,13 @@ func (r *reconciler) unlink(q services.Request, o *observed, d *spec) (list []se
 		seen[l.lowerID()] = true
 		for _, c := range l.Properties.Connections {
 			if q.Purpose == services.Plan { // they go with it
-				list = append(list, services.Change[*observed]{
+				list = append(list, change{
 					Planned: contract.Planned{Action: contract.PlanDelete, Object: "private endpoint connection " + c.Name},
 					Compare: func() (before, after any) { return format(c), nil },
 				})
 			}
 		}
-		list = append(list, services.Change[*observed]{
+		list = append(list, change{
 			Planned: contract.Planned{Action: contract.PlanDelete, Object: "private link service " + l.Name}, Replan: true,
 			Compare: func() (before, after any) { return format(l), nil },
 			Expect:  func(o *observed) *observed { return o.expectWithoutLink(baseName(q.Service), l) },
@@ -247,7 +240,7 @@ func (r *resources) removeLink(ctx context.Context, l *privateLink) error {
 		}
 		return errors.Join(problems...)
 	}}
-	return r.submit(ctx, target, func(d doc) (doc, error) { return d, errRemove })
+	return r.submit(ctx, target, deleteDocument)
 }
 
 // forgetFronts makes the load balancers of a private link service ones to be read again: its changes give them new ETags.
@@ -339,7 +332,7 @@ func (r *reconciler) fillLink(q services.Request, s *settings, o *observed, l *l
 	configs := linkConfigs(name, subnet, l.subnet, &s.Link)
 	made := l.found == nil
 	l.edit = func(p *privateLink) error {
-		if made && len(p.Properties.Fronts) > 0 && linkOn([]*privateLink{p}, l.front) == nil {
+		if made && len(p.Properties.Fronts) > 0 && !p.serves(l.front) {
 			return fmt.Errorf("private link service %s exists already, for other frontends: choose another name by annotation %s", name, annotationLinkName)
 		}
 		return keepUnless(applyLink(p, l.front, configs, &s.Link, tags, c.SystemTags))
@@ -381,7 +374,7 @@ func applyLink(
 ) (changed bool, err error) {
 	in := &p.Properties
 	changed = hasFailed(in.State)
-	if linkOn([]*privateLink{p}, front) == nil {
+	if !p.serves(front) {
 		in.Fronts, changed = []*subresource{{ID: front}}, true
 	}
 	if !slices.Equal(configsOf(in.Configs), configsOf(configs)) {
@@ -421,9 +414,9 @@ func (r *observer) checkLinkSubnet(ctx context.Context, q services.Request, l *l
 	return nil
 }
 
-// allowLinks lets private link services into a subnet; nil is one that does not exist.
+// allowLinks lets private link services into a subnet.
 func (s *subnet) allowLinks() error {
-	if s == nil || s.allowsLinks() {
+	if s.allowsLinks() {
 		return errKeep
 	}
 	s.Properties.LinkPolicies = "Disabled"
@@ -434,13 +427,13 @@ func (s *subnet) allowLinks() error {
 func (s *subnet) allowsLinks() bool { return strings.EqualFold(s.Properties.LinkPolicies, "Disabled") }
 
 // linkChanges make the private link service of a Service what it should be.
-func (r *reconciler) linkChanges(d *spec) (list []services.Change[*observed]) {
+func (r *reconciler) linkChanges(d *spec) (list []change) {
 	l := d.Link
 	if l == nil {
 		return nil
 	}
 	if l.closed != nil {
-		list = append(list, services.Change[*observed]{
+		list = append(list, change{
 			Planned: contract.Planned{Action: contract.PlanChange, Object: "subnet " + nameOf(l.subnet), Detail: "network policies of private link services: off"},
 			Compare: func() (before, after any) {
 				draft := clone(l.closed)
@@ -457,26 +450,17 @@ func (r *reconciler) linkChanges(d *spec) (list []services.Change[*observed]) {
 	if l.found == nil {
 		action = contract.PlanCreate
 	}
-	return append(list, services.Change[*observed]{
-		Planned: contract.Planned{Action: action, Object: "private link service " + nameOf(l.id)},
+	c := r.documentChange(change{
+		Planned: contract.Planned{Action: action},
 		Compare: func() (before, after any) {
 			_ = l.edit(draft) // it was tried
-			if l.found == nil {
-				return nil, format(draft)
-			}
 			return format(l.found), format(draft)
 		},
-		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			defer r.resources.invalidate(ownerOf(l.front)) // it has another ETag then
-			target := document{id: l.id, what: "private link service " + nameOf(l.id), create: func() doc { return format(l.fresh) }}
-			err := r.resources.submit(ctx, target, editOf(l.edit))
-			if l.found == nil {
-				q.Asked(err)
-			}
-			if err != nil {
-				return o, err
-			}
-			return r.reobserve(ctx, q, o)
-		},
-	})
+	}, document{id: l.id, what: "private link service " + nameOf(l.id), create: func() doc { return format(l.fresh) }}, editOf(l.edit))
+	write := c.Make
+	c.Make = func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
+		defer r.resources.invalidate(ownerOf(l.front)) // it has another ETag then
+		return write(ctx, q, o)
+	}
+	return append(list, c)
 }

@@ -8,13 +8,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
@@ -50,15 +50,12 @@ func features() registry.Features {
 // cloud implements cloudprovider.Interface by what it embeds.
 type cloud struct {
 	cloudbase.Whole
+	contract.OrphanFinder
 
 	instances     *instances
 	reconciler    *reconciler
 	loadBalancers *services.LoadBalancer[*observed, *spec]
 	stop          <-chan struct{}
-	kube          kubernetes.Interface
-	// translate shows a Service of the API server as the framework's calls show it: with the annotations that portable ones, and the
-	// defaults of its class, stand for.
-	translate func(*v1.Service) *v1.Service
 }
 
 func maker() cloudbase.Maker[Config, *api, *cloud] {
@@ -80,16 +77,15 @@ func (c *Config) hasRoutes(in registry.Inputs) bool {
 const creationShows = 45 * time.Second
 
 func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
-	c := &cloud{
-		instances: newInstances(a),
-		translate: func(s *v1.Service) *v1.Service { return registry.Translate(Description(), in, s).Service },
-	}
+	c := &cloud{instances: newInstances(a)}
 	c.Name, c.HTTP, c.NodeAPI, c.Begin = Name, a.http, c.instances, c.begin
 	r := newResources(a)
 	c.reconciler = &reconciler{api: a, observer: observer{
 		config: &a.config, resources: r, members: &members{api: a, instances: c.instances, resources: r},
-		instances: c.instances, uses: newAddressUses(a), translate: c.translate,
+		instances: c.instances, uses: newAddressUses(a),
+		translate: func(s *v1.Service) *v1.Service { return registry.Translate(Description(), in, s).Service },
 	}}
+	c.OrphanFinder = orphans{c.reconciler}
 	c.loadBalancers = &services.LoadBalancer[*observed, *spec]{
 		Reconciler: c.reconciler, Creations: services.Creations{Shows: creationShows, Repeat: true}, Identify: c.instances.machines.Identify,
 		Name: func(cluster string, s *v1.Service) string {
@@ -105,7 +101,6 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 
 // begin makes what the program leads known to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
-	c.kube = b.Kube
 	c.reconciler.cluster.SetClient(b.Kube)
 	c.reconciler.kube, c.stop = b.Kube, b.Stop
 	c.loadBalancers.Events = b.Events
@@ -113,8 +108,7 @@ func (c *cloud) begin(b cloudbase.Begun) {
 
 // SetInformers implements cloudprovider.InformerUser.
 func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
-	c.instances.lister = factory.Core().V1().Nodes().Lister()
-	c.instances.nodes.SetLister(c.instances.lister)
+	c.instances.nodes.SetLister(factory.Core().V1().Nodes().Lister())
 	c.reconciler.cluster.SetServices(factory.Core().V1().Services().Lister())
 	c.watchEndpoints(factory)
 }

@@ -21,9 +21,9 @@ type resources struct {
 	single        *inventory.Inventory[string, doc]
 	writer        shared.Writer[draft]
 
-	mu        sync.Mutex
-	addresses map[string]*inventory.Inventory[string, doc]
-	links     map[string]*inventory.Inventory[string, doc]
+	mu sync.Mutex
+	// byPath are the public addresses and private link services of resource groups, by the path of their listing.
+	byPath    map[string]*inventory.Inventory[string, doc]
 	known     []string
 	zonesRead bool
 	// strays are public addresses for Services in other resource groups than the usual one, by their IDs in lower case, as they were seen
@@ -32,9 +32,11 @@ type resources struct {
 }
 
 func newResources(a *api) *resources {
-	r := &resources{api: a, addresses: map[string]*inventory.Inventory[string, doc]{}, links: map[string]*inventory.Inventory[string, doc]{}}
-	r.loadBalancers = r.inventory("load balancer", groupPath(a.config.NetworkSubscription, a.config.LBGroup, "Microsoft.Network")+"/loadBalancers")
-	r.routeTables = r.inventory("route table", groupPath(a.config.NetworkSubscription, a.config.RouteGroup, "Microsoft.Network")+"/routeTables")
+	r := &resources{api: a}
+	usual := inventory.New(inventory.Source[string, doc]{Kind: "public address", ID: docID, Get: r.get, List: r.listUsual})
+	r.byPath = map[string]*inventory.Inventory[string, doc]{r.addressPath(a.config.Group): usual}
+	r.loadBalancers = r.inventory("load balancer", a.config.networkPath(a.config.LBGroup, "loadBalancers"))
+	r.routeTables = r.inventory("route table", a.config.networkPath(a.config.RouteGroup, "routeTables"))
 	r.single = inventory.New(inventory.Source[string, doc]{Kind: "network resource", ID: docID, Get: r.get})
 	return r
 }
@@ -79,42 +81,40 @@ func groupOf(id string) string {
 	return group
 }
 
-// linksOf are the private link services of a resource group, which are in the subscription of the machines.
+// linksOf are the private link services of a resource group.
 func (r *resources) linksOf(group string) *inventory.Inventory[string, doc] {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.links[group] == nil {
-		r.links[group] = r.inventory("private link service", groupPath(r.api.config.Subscription, group, "Microsoft.Network")+"/privateLinkServices")
-	}
-	return r.links[group]
+	return r.inventoryAt("private link service", r.linkPath(group))
 }
 
 // addressesOf are the public addresses of a resource group.
 func (r *resources) addressesOf(group string) *inventory.Inventory[string, doc] {
-	group = strings.ToLower(group)
+	return r.inventoryAt("public address", r.addressPath(strings.ToLower(group)))
+}
+
+func (r *resources) inventoryAt(kind, path string) *inventory.Inventory[string, doc] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case r.addresses[group] != nil:
-	case group == r.api.config.Group:
-		r.addresses[group] = inventory.New(inventory.Source[string, doc]{Kind: "public address", ID: docID, Get: r.get, List: r.listUsual})
-	default:
-		r.addresses[group] = r.inventory("public address", r.addressPath(group))
+	if r.byPath[path] == nil {
+		r.byPath[path] = r.inventory(kind, path)
 	}
-	return r.addresses[group]
+	return r.byPath[path]
+}
+
+// linkPath is where the private link services of a resource group are: in the subscription of the machines.
+func (r *resources) linkPath(group string) string {
+	return groupPath(r.api.config.Subscription, group, "Microsoft.Network") + "/privateLinkServices"
+}
+
+func (r *resources) addressPath(group string) string {
+	return r.api.config.networkPath(group, "publicIPAddresses")
 }
 
 // forgetGroup forgets a resource group that is not there, or not to be seen: any group may be named.
 func (r *resources) forgetGroup(group string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.addresses, group)
-	delete(r.links, group)
-}
-
-// addressPath is where the public addresses of a resource group are.
-func (r *resources) addressPath(group string) string {
-	return groupPath(r.api.config.NetworkSubscription, group, "Microsoft.Network") + "/publicIPAddresses"
+	delete(r.byPath, r.addressPath(group))
+	delete(r.byPath, r.linkPath(group))
 }
 
 // documentAge is how old a document may be from which a write is made: its ETag tells Azure.

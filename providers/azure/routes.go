@@ -103,14 +103,10 @@ func sameNetwork(a, b string) bool {
 	return a == b || errA == nil && errB == nil && one.Masked() == other.Masked()
 }
 
-func (r *routes) tableID() string {
-	return groupPath(r.config.NetworkSubscription, r.config.RouteGroup, "Microsoft.Network") + "/routeTables/" + r.config.RouteTable
-}
-
 // table is the route table as a document. It is made with the first route.
 func (r *routes) table() document {
 	return document{
-		id: r.tableID(), what: "route table " + r.config.RouteTable, gather: gatherRoutes,
+		id: r.config.networkPath(r.config.RouteGroup, "routeTables/"+r.config.RouteTable), what: "route table " + r.config.RouteTable, gather: gatherRoutes,
 		create: func() doc { return format(&routeTable{resource: resource{Location: r.config.Location}}) },
 	}
 }
@@ -129,7 +125,7 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 		return nil, err
 	}
 	var table routeTable
-	if n := slices.IndexFunc(tables, func(d doc) bool { return sameID(docID(d), r.tableID()) }); n >= 0 {
+	if n := slices.IndexFunc(tables, func(d doc) bool { return sameID(docID(d), r.table().id) }); n >= 0 {
 		table = *parse[routeTable](tables[n])
 	}
 	list := []*cloudprovider.Route{}

@@ -18,7 +18,7 @@ import (
 // This file says what a Service wants of the network security group.
 
 // securityChange writes the Service's part of the security group; d is nil for a Service that goes.
-func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c services.Change[*observed], due bool, err error) {
+func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c change, due bool, err error) {
 	if o.group == nil {
 		return c, false, nil
 	}
@@ -39,15 +39,15 @@ type clusterState struct {
 type groupEdit func(group *securityGroup, now clusterState) error
 
 // groupChange writes the security group.
-func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*observed], due bool, err error) {
+func (r *reconciler) groupChange(o *observed, e groupEdit) (c change, due bool, err error) {
 	draft := clone(o.group)
 	if err = e(draft, clusterState{o.known, o.lbs}); errors.Is(err, errKeep) {
 		return c, false, nil
 	} else if err != nil {
 		return c, false, err
 	}
-	return services.Change[*observed]{
-		Planned: contract.Planned{Action: contract.PlanChange, Object: "network security group " + r.config.SecurityGroup, Detail: "rules for the Service"},
+	return change{
+		Planned: contract.Planned{Action: contract.PlanChange, Object: r.config.groupDocument().what, Detail: "rules for the Service"},
 		Compare: func() (before, after any) {
 			return withoutAdded(format(o.group)), withoutAdded(format(draft))
 		},
@@ -57,11 +57,7 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*o
 			return &now
 		},
 		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
-			target := document{id: r.config.groupID(), what: "network security group " + r.config.SecurityGroup}
-			return r.resources.submit(ctx, target, editOf(func(group *securityGroup) error {
-				if group == nil {
-					return errKeep
-				}
+			return r.resources.submit(ctx, r.config.groupDocument(), editOf(func(group *securityGroup) error {
 				// A Service that has come meanwhile may have its rules there already.
 				var now clusterState
 				var err error
@@ -77,11 +73,16 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*o
 	}, true, nil
 }
 
+// portKey is a port with its protocol in lower case, as claims have it.
+func portKey(protocol string, port int) string {
+	return strings.ToLower(protocol) + " " + strconv.Itoa(port)
+}
+
 // nodePortsOf are the node ports of a Service, each with its protocol in lower case.
 func nodePortsOf(service *v1.Service) (ports []string) {
 	for _, p := range service.Spec.Ports {
 		if p.NodePort > 0 {
-			ports = append(ports, strings.ToLower(securityProtocol(p.Protocol))+" "+strconv.Itoa(int(p.NodePort)))
+			ports = append(ports, portKey(securityProtocol(p.Protocol), int(p.NodePort)))
 		}
 	}
 	return ports
@@ -125,11 +126,10 @@ func portsIn(lb *loadBalancer, base string) (ports []string) {
 
 // portAt is a port with the protocol of a rule in lower case, as rules of the security group have it.
 func (r *lbRule) portAt(port int) string {
-	protocol := strings.ToLower(r.Properties.Protocol)
-	if protocol == "all" {
-		protocol = "*"
+	if strings.EqualFold(r.Properties.Protocol, "All") {
+		return portKey("*", port)
 	}
-	return protocol + " " + strconv.Itoa(port)
+	return portKey(r.Properties.Protocol, port)
 }
 
 // addressesFor are the public addresses of a Service alone. They identify its rules even if its load balancer is gone.
@@ -236,7 +236,7 @@ func (r *reconciler) findUnproven(q services.Request, o *observed, d *spec) (fin
 	}
 	k := claimAt(r.claimOf(q, o, d), q, o, clusterState{o.known, o.lbs})
 	for _, p := range q.Service.Spec.Ports { // a rule is about the ports of the Service, or about its node ports
-		k.nodePorts = append(k.nodePorts, strings.ToLower(securityProtocol(p.Protocol))+" "+strconv.Itoa(int(p.Port)))
+		k.nodePorts = append(k.nodePorts, portKey(securityProtocol(p.Protocol), int(p.Port)))
 	}
 	for _, rule := range o.group.Properties.Rules {
 		if !isManaged(rule) || !k.onNodes(rule.Properties.Protocol, rule.ports()) {
@@ -278,7 +278,7 @@ func (r *reconciler) checkAdditional(q services.Request, o *observed, d *spec) e
 		if a := o.isOfAnotherCluster(ip); a != nil {
 			return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: "is public IP address " + a.Name + " of another cluster"}
 		}
-		for _, n := range slices.Concat(r.instances.listNodes(), q.Nodes) {
+		for _, n := range slices.Concat(r.instances.nodes.Nodes(), q.Nodes) {
 			if slices.ContainsFunc([]bool{false, true}, func(six bool) bool { return sameIP(internalIP(n, six), ip) }) {
 				return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: "is an address of node " + n.Name}
 			}
@@ -290,7 +290,7 @@ func (r *reconciler) checkAdditional(q services.Request, o *observed, d *spec) e
 				}
 				taken := otherPorts(lb, f, d.Base)
 				for _, p := range d.AccessPorts {
-					if slices.Contains(taken, strings.ToLower(p.protocol)+" "+strconv.Itoa(int(p.port))) {
+					if slices.Contains(taken, portKey(p.protocol, int(p.port))) {
 						return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: fmt.Sprintf(
 							"is the address of another Service, which has port %d there", p.port)}
 					}
@@ -304,9 +304,8 @@ func (r *reconciler) checkAdditional(q services.Request, o *observed, d *spec) e
 // isOfAnotherCluster finds a public address that another cluster's controller made.
 func (o *observed) isOfAnotherCluster(ip string) *publicIP {
 	for _, a := range slices.Concat(o.foreign, o.addresses) {
-		isForeign := slices.ContainsFunc(o.foreign, func(f *publicIP) bool { return f.lowerID() == a.lowerID() })
 		cluster := a.cluster()
-		if sameIP(a.Properties.Address, ip) && (isForeign || cluster != "" && !strings.EqualFold(cluster, o.cluster)) {
+		if sameIP(a.Properties.Address, ip) && (slices.Contains(o.foreign, a) || cluster != "" && !strings.EqualFold(cluster, o.cluster)) {
 			return a
 		}
 	}

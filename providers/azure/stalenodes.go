@@ -89,14 +89,12 @@ type addressUse struct {
 }
 
 func newAddressUses(a *api) *inventory.Inventory[string, addressUse] {
-	c := a.config
-	network := groupPath(c.NetworkSubscription, c.NetworkGroup, "Microsoft.Network") + "/virtualNetworks/" + c.Network
 	return inventory.New(inventory.Source[string, addressUse]{
 		Kind: "use of an address", ID: func(u addressUse) string { return u.ip }, Get: func(ctx context.Context, ip string) (addressUse, error) {
 			var answer struct {
 				Available *bool `json:"available"`
 			}
-			err := a.get(ctx, "the use of address "+ip, network+"/CheckIPAddressAvailability", networkVersion, &answer, "ipAddress", ip)
+			err := a.get(ctx, "the use of address "+ip, a.config.networkID()+"/CheckIPAddressAvailability", networkVersion, &answer, "ipAddress", ip)
 			if err == nil && answer.Available == nil {
 				err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "reading the use of address " + ip, Message: "the answer does not say it"}
 			}
@@ -141,7 +139,7 @@ func (r *observer) findFormerNodes(ctx context.Context, q services.Request, o *o
 
 // isNodeAddress reports whether a node's machine has an address, whatever the Node reports.
 func (r *observer) isNodeAddress(ctx context.Context, ip string) (bool, error) {
-	for _, n := range r.instances.listNodes() {
+	for _, n := range r.instances.nodes.Nodes() {
 		has, err := r.instances.addressesOf(ctx, n)
 		if err != nil || slices.ContainsFunc(has, func(a v1.NodeAddress) bool { return sameIP(a.Address, ip) }) {
 			return err == nil, err

@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
@@ -85,7 +84,7 @@ func (r *observer) unlistedAddresses(
 	ctx context.Context, q services.Request, o *observed, looked []string,
 ) (list []*publicIP, err error) {
 	proven := func(a *publicIP) bool {
-		return r.config.servedBy(a, q.Service, q.Cluster) && (hasMark(a, o.mark) || isNamedFor(a, q.Cluster, q.Service))
+		return r.config.servedBy(a, q.Service, q.Cluster) && (a.hasMark(o.mark) || isNamedFor(a, q.Cluster, q.Service))
 	}
 	for _, id := range r.resources.unlistedIDs(proven) {
 		if slices.Contains(looked, groupOf(id)) {
@@ -105,19 +104,9 @@ func (r *observer) unlistedAddresses(
 	return list, nil
 }
 
-// hasMark reports whether an address carries the mark of this cluster.
-func hasMark(a *publicIP, mark string) bool {
-	uid, marked := tag(a.Tags, clusterTag)
-	return marked && mark != "" && ownership.ClusterMark(uid) == mark
-}
-
 // isNamedFor reports whether an address without a mark has the name that a controller gives to that of a Service, which holds the Service's
 // UID: another cluster may be called the same, and have a Service of the same name.
 func isNamedFor(a *publicIP, cluster string, s *v1.Service) bool {
-	if _, marked := tag(a.Tags, clusterTag); marked {
-		return false
-	}
-	prefix, name := strings.ToLower(cluster)+"-", strings.ToLower(a.Name)
-	rest, ok := strings.CutPrefix(name, prefix)
-	return ok && ownedBy(baseName(s), rest)
+	rest, ok := strings.CutPrefix(strings.ToLower(a.Name), strings.ToLower(cluster)+"-")
+	return len(a.marks()) == 0 && ok && ownedBy(baseName(s), rest)
 }

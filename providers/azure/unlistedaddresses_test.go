@@ -218,7 +218,7 @@ func TestResourceGroupsNamedOneAfterAnother(t *testing.T) {
 		assert.Equal(w, 1, w.server.Calls().ByOperation["GET Microsoft.Network/publicIPAddresses"], "that of the usual group")
 		assert.LessOrEqual(w, w.server.Calls().Total, 3, "%v", w.server.Calls().ByOperation)
 		resources := w.cloud.reconciler.resources
-		assert.LessOrEqual(w, len(resources.addresses), 2)
+		assert.LessOrEqual(w, len(resources.byPath), 2)
 		assert.Empty(w, resources.strays)
 	})
 }
