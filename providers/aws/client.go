@@ -49,9 +49,8 @@ type api struct {
 	// insecure is set if the operator allows endpoints without TLS.
 	insecure bool
 	// dial is nil for the system's network.
-	dial    cloudapi.DialFunc
-	http    *cloudapi.Client
-	metrics *callMetrics
+	dial cloudapi.DialFunc
+	http *cloudapi.Client
 
 	// once keeps the identity from being looked for by everybody at the same time.
 	once keylock.Locks
@@ -78,7 +77,8 @@ func newAPI(c Config, in registry.Inputs, limits limitsFunc) (*api, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &api{config: c, version: in.Version, insecure: in.AllowInsecureEndpoints, dial: in.Dial, metrics: newCallMetrics()}
+	registerMetrics()
+	a := &api{config: c, version: in.Version, insecure: in.AllowInsecureEndpoints, dial: in.Dial}
 	a.http = cloudapi.NewClient(cloudapi.Config{
 		Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, Timeout: requestTimeout, Transport: transport,
 		LimitsOf: limits, Repeatable: repeatable, ClassOf: answerClass,
@@ -388,17 +388,17 @@ func call[C client, Option, In, Out any](
 	if err != nil {
 		return nil, err
 	}
-	return callWith(ctx, a, c, what, do, in)
+	return callWith(ctx, c, what, do, in)
 }
 
 func callWith[C client, Option, In, Out any](
-	ctx context.Context, a *api, c *clients, what string, do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In,
+	ctx context.Context, c *clients, what string, do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In,
 ) (*Out, error) {
-	ctx, caught := cloudapi.RecordLastResponse(ctx)
+	ctx, last := cloudapi.RecordLastResponse(ctx)
 	began := time.Now()
 	out, err := do(clientOf[C](c), ctx, in)
-	a.metrics.count(caught, began, err)
-	return out, apiError(err, caught, what)
+	countCall(last, began, err)
+	return out, apiError(err, last, what)
 }
 
 // errIncomplete is the answer to a page that says less than it must.

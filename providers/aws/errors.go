@@ -5,7 +5,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
@@ -14,84 +13,59 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// The codes of failures that have a class other than "invalid", from the lists "Common errors" and "Error codes" of the
-// API references of EC2, Elastic Load Balancing and STS.
-func throttleCodes() []string {
-	return []string{
-		"RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled", "RequestThrottledException",
-		"TooManyRequestsException", "EC2ThrottledException", "BandwidthLimitExceeded", "SlowDown", "LimitExceededException", "Client.RequestLimitExceeded",
-	}
-}
-
-func refusalCodes() []string {
-	return []string{
-		"AuthFailure", "UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
-		"InvalidClientTokenId", "SignatureDoesNotMatch", "IncompleteSignature", "MissingAuthenticationToken", "MissingAuthenticationTokenException",
-		"OptInRequired", "UnrecognizedClientException", "InvalidAccessKeyId", "InvalidIdentityToken", "Blocked", "NotAuthorized",
-	}
-}
-
-func conflictCodes() []string {
-	return []string{
-		"DependencyViolation", "ResourceInUse", "IncorrectInstanceState", "IncorrectState", "InvalidGroup.InUse", "DuplicateLoadBalancerName",
-		"DuplicateTargetGroupName", "DuplicateListener", "DuplicatePolicyName", "InvalidGroup.Duplicate", "InvalidPermission.Duplicate", "RouteAlreadyExists",
-		"PriorRequestNotComplete", "TransactionInProgressException", "OperationNotPermitted",
-	}
-}
-
-func quotaCodes() []string {
-	return []string{
-		"TooManyLoadBalancers", "TooManyTargetGroups", "TooManyListeners", "TooManyTargets", "TooManyRegistrationsForTargetId", "TooManyCertificates", "TooManyTags",
-		"TooManyPolicies", "TooManyUniqueTargetGroupsPerLoadBalancer", "TargetGroupAssociationLimit", "RulesPerSecurityGroupLimitExceeded", "SecurityGroupLimitExceeded",
-		"SecurityGroupsPerInterfaceLimitExceeded", "AddressLimitExceeded", "RouteLimitExceeded", "InsufficientFreeAddressesInSubnet", "TagLimitExceeded", "ResourceLimitExceeded",
-	}
-}
-
-// absenceCodes say that the very object asked for does not exist.
-func absenceCodes() []string {
-	return []string{
-		"InvalidInstanceID.NotFound", "LoadBalancerNotFound", "AccessPointNotFound", "TargetGroupNotFound", "ListenerNotFound", "InvalidGroup.NotFound",
-		"InvalidGroupId.NotFound",
-		"InvalidRoute.NotFound", "InvalidRouteTableID.NotFound", "InvalidSubnetID.NotFound", "InvalidPermission.NotFound", "PolicyNotFound", "InvalidNetworkInterfaceID.NotFound",
-	}
-}
-
-// classOf finds the class of a failure by its code and status.
+// classOf finds the class of a failure by its code and status. The codes are those of the lists "Common errors" and "Error codes" of the
+// API references of EC2, Elastic Load Balancing and STS. Absence is that of the very object asked for.
 func classOf(code string, status int) error {
-	switch {
-	case slices.Contains(throttleCodes(), code):
+	switch code {
+	case "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled", "RequestThrottledException",
+		"TooManyRequestsException", "EC2ThrottledException", "BandwidthLimitExceeded", "SlowDown", "LimitExceededException",
+		"Client.RequestLimitExceeded":
 		return cloudapi.ErrRateLimited
-	case slices.Contains(refusalCodes(), code):
+	case "AuthFailure", "UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "ExpiredToken", "ExpiredTokenException",
+		"RequestExpired", "InvalidClientTokenId", "SignatureDoesNotMatch", "IncompleteSignature", "MissingAuthenticationToken",
+		"MissingAuthenticationTokenException", "OptInRequired", "UnrecognizedClientException", "InvalidAccessKeyId", "InvalidIdentityToken",
+		"Blocked", "NotAuthorized":
 		return cloudapi.ErrUnauthorized
-	case slices.Contains(absenceCodes(), code):
+	case "InvalidInstanceID.NotFound", "LoadBalancerNotFound", "AccessPointNotFound", "TargetGroupNotFound", "ListenerNotFound",
+		"InvalidGroup.NotFound", "InvalidGroupId.NotFound", "InvalidRoute.NotFound", "InvalidRouteTableID.NotFound",
+		"InvalidSubnetID.NotFound", "InvalidPermission.NotFound", "PolicyNotFound", "InvalidNetworkInterfaceID.NotFound":
 		return cloudapi.ErrNotFound
-	case slices.Contains(conflictCodes(), code):
+	case "DependencyViolation", "ResourceInUse", "IncorrectInstanceState", "IncorrectState", "InvalidGroup.InUse",
+		"DuplicateLoadBalancerName", "DuplicateTargetGroupName", "DuplicateListener", "DuplicatePolicyName", "InvalidGroup.Duplicate",
+		"InvalidPermission.Duplicate", "RouteAlreadyExists", "PriorRequestNotComplete", "TransactionInProgressException",
+		"OperationNotPermitted":
 		return cloudapi.ErrConflict
-	case slices.Contains(quotaCodes(), code):
+	case "TooManyLoadBalancers", "TooManyTargetGroups", "TooManyListeners", "TooManyTargets", "TooManyRegistrationsForTargetId",
+		"TooManyCertificates", "TooManyTags", "TooManyPolicies", "TooManyUniqueTargetGroupsPerLoadBalancer", "TargetGroupAssociationLimit",
+		"RulesPerSecurityGroupLimitExceeded", "SecurityGroupLimitExceeded", "SecurityGroupsPerInterfaceLimitExceeded",
+		"AddressLimitExceeded", "RouteLimitExceeded", "InsufficientFreeAddressesInSubnet", "TagLimitExceeded", "ResourceLimitExceeded":
 		return cloudapi.ErrQuota
-	case status >= http.StatusInternalServerError, code == "InternalError", code == "InternalFailure", code == "ServiceUnavailable",
-		code == "Unavailable", code == "IDPCommunicationError", code == "":
+	case "", "InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable", "IDPCommunicationError":
+		return cloudapi.ErrTransient
+	}
+	if status >= http.StatusInternalServerError {
 		return cloudapi.ErrTransient
 	}
 	return cloudapi.ErrInvalid
 }
 
 // permissionRefused reports whether AWS refused one action for lack of a permission.
-func permissionRefused(err error) bool {
-	code := codeOf(err)
+func permissionRefused(err error) bool { return isPermissionCode(codeOf(err)) }
+
+func isPermissionCode(code string) bool {
 	return code == "UnauthorizedOperation" || strings.HasPrefix(code, "AccessDenied")
 }
 
-// codeOf returns the code of a failure that AWS told, or "".
+// codeOf returns AWS's code of a failure; "" if AWS did not answer with one.
 func codeOf(err error) string {
-	if said, ok := errors.AsType[smithy.APIError](err); ok {
-		return said.ErrorCode()
+	if failure, ok := errors.AsType[smithy.APIError](err); ok {
+		return failure.ErrorCode()
 	}
 	return ""
 }
 
 // apiError maps an error of the SDK to the common vocabulary and names the operation.
-func apiError(err error, caught *cloudapi.LastResponse, operation string) error {
+func apiError(err error, last *cloudapi.LastResponse, operation string) error {
 	if err == nil {
 		return nil
 	}
@@ -99,7 +73,7 @@ func apiError(err error, caught *cloudapi.LastResponse, operation string) error 
 		return cloudapi.Describe(own, operation)
 	}
 	mapped := &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: operation, Message: err.Error(), Cause: err}
-	if _, sent := caught.Last(); sent != nil {
+	if _, sent := last.Last(); sent != nil {
 		mapped.Message = sent.Error()
 		return mapped
 	}
@@ -109,9 +83,9 @@ func apiError(err error, caught *cloudapi.LastResponse, operation string) error 
 			mapped.Status = answered.HTTPStatusCode()
 		}
 	}
-	if said, ok := errors.AsType[smithy.APIError](err); ok {
-		mapped.Message = said.ErrorCode() + ": " + said.ErrorMessage()
-		mapped.Class = classOf(said.ErrorCode(), mapped.Status)
+	if failure, ok := errors.AsType[smithy.APIError](err); ok {
+		mapped.Message = failure.ErrorCode() + ": " + failure.ErrorMessage()
+		mapped.Class = classOf(failure.ErrorCode(), mapped.Status)
 	}
 	return mapped
 }
@@ -136,21 +110,15 @@ func answerClass(status int, body []byte) error {
 	if status < http.StatusBadRequest {
 		return nil
 	}
-	var said struct {
+	var failure struct {
 		Code string `xml:"Error>Code"`
 		EC2  string `xml:"Errors>Error>Code"`
 	}
-	_ = xml.Unmarshal(body, &said) // what is no answer of AWS's has no code
-	code := said.Code + said.EC2
-	if code == "" {
-		return nil
-	}
+	_ = xml.Unmarshal(body, &failure) // an answer that is not AWS's has no code
+	code := failure.Code + failure.EC2
 	class := classOf(code, status)
-	if errors.Is(class, cloudapi.ErrRateLimited) {
-		return class
-	}
 	// A missing permission concerns one action, not the credential.
-	if errors.Is(class, cloudapi.ErrUnauthorized) && code != "UnauthorizedOperation" && !strings.HasPrefix(code, "AccessDenied") {
+	if errors.Is(class, cloudapi.ErrRateLimited) || (errors.Is(class, cloudapi.ErrUnauthorized) && !isPermissionCode(code)) {
 		return class
 	}
 	return nil

@@ -153,7 +153,7 @@ func (a *api) identify(ctx context.Context) (*clients, *identity, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("finding out which instance runs this program: %w; off EC2, set VPC, KubernetesClusterID and SubnetID or RoleARN in the cloud config", err)
 	}
-	out, err := callWith(ctx, a, made, "reading the instance that runs this program", (*ec2.Client).DescribeInstances, &ec2.DescribeInstancesInput{InstanceIds: []string{selfID}})
+	out, err := callWith(ctx, made, "reading the instance that runs this program", (*ec2.Client).DescribeInstances, &ec2.DescribeInstancesInput{InstanceIds: []string{selfID}})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -41,14 +41,6 @@ var registerMetrics = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(requestDuration, requestErrors, throttledTotal, statusTotal, taggingErrors, taggingDelay)
 })
 
-// callMetrics counts calls of the SDK.
-type callMetrics struct{}
-
-func newCallMetrics() *callMetrics {
-	registerMetrics()
-	return &callMetrics{}
-}
-
 // metricRequests are the calls whose latency AWS's own controller measures, under its names.
 func metricRequests() map[string]string {
 	return map[string]string{
@@ -57,9 +49,9 @@ func metricRequests() map[string]string {
 	}
 }
 
-// count notes a call that is over.
-func (*callMetrics) count(caught *cloudapi.LastResponse, began time.Time, err error) {
-	name := caught.Operation()
+// countCall counts a call of the SDK that is over.
+func countCall(last *cloudapi.LastResponse, began time.Time, err error) {
+	name := last.Operation() // such as "EC2 DescribeInstances"
 	if request, ok := metricRequests()[name]; ok && err == nil {
 		requestDuration.WithLabelValues(request).Observe(time.Since(began).Seconds())
 	} else if ok {
@@ -68,20 +60,12 @@ func (*callMetrics) count(caught *cloudapi.LastResponse, began time.Time, err er
 	if err == nil || name == "" {
 		return
 	}
-	service, operation, _ := trimLastSegment(name)
-	if answered, _ := caught.Last(); answered != nil {
-		statusTotal.WithLabelValues(service, operation, strconv.Itoa(answered.Status)).Inc()
+	space := strings.LastIndex(name, " ")
+	service, operation := name[:max(space, 0)], name[space+1:]
+	if answer, _ := last.Last(); answer != nil {
+		statusTotal.WithLabelValues(service, operation, strconv.Itoa(answer.Status)).Inc()
 	}
 	if errors.Is(classOf(codeOf(err), 0), cloudapi.ErrRateLimited) {
 		throttledTotal.WithLabelValues(operation).Inc()
 	}
-}
-
-// trimLastSegment cuts a text at its last space.
-func trimLastSegment(text string) (before, after string, found bool) {
-	n := strings.LastIndex(text, " ")
-	if n < 0 {
-		return "", text, false
-	}
-	return text[:n], text[n+1:], true
 }
