@@ -2,6 +2,7 @@ package aws
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -294,14 +295,34 @@ func sameCheck(want elbtypes.HealthCheck, have *elbtypes.HealthCheck) bool {
 type step struct {
 	// what tells the step in logs and errors.
 	what string
-	// input is the call's input; its type selects the call.
+	// input is the call's input, and send makes the call.
 	input any
+	send  func(context.Context, *api) (output any, err error)
 	// group is the name of the target group whose ARN the input gets; it may be one that an earlier step makes.
 	group string
 	// loadBalancer is the ARN of the load balancer that a target group is made for.
 	loadBalancer string
 	// before holds the present values of the input's fields, under the same names, for plan.
 	before any
+}
+
+// newStep returns the step that makes one call.
+func newStep[C client, Option, In, Out any](
+	what string, do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In,
+) step {
+	return step{what: what, input: in, send: func(ctx context.Context, a *api) (any, error) { return call(ctx, a, what, do, in) }}
+}
+
+// replacing adds the present values that the step changes.
+func (s step) replacing(before any) step {
+	s.before = before
+	return s
+}
+
+// onGroup makes the input get the ARN of a target group by its name.
+func (s step) onGroup(name string) step {
+	s.group = name
+	return s
 }
 
 // compare returns the fields that the step changes, before and after it.
@@ -332,27 +353,26 @@ func (s step) deletes() bool {
 // classicSteps returns the calls that make a classic load balancer what it should be.
 func classicSteps(lb *classicLoadBalancer, attributes elbtypes.LoadBalancerAttributes, tags map[string]string, want desiredClassic) []step {
 	name := lb.LoadBalancerName
-	var steps []step
-	add := func(what string, before, input any) {
-		steps = append(steps, step{what: what, before: before, input: input})
-	}
-
-	steps = append(steps, classicSubnetSteps(lb, want)...)
+	steps := classicSubnetSteps(lb, want)
 	if len(want.groups) > 0 && !services.SameSet(lb.SecurityGroups, want.groups) {
-		add("setting security groups", lb, &elb.ApplySecurityGroupsToLoadBalancerInput{LoadBalancerName: name, SecurityGroups: want.groups})
+		in := &elb.ApplySecurityGroupsToLoadBalancerInput{LoadBalancerName: name, SecurityGroups: want.groups}
+		steps = append(steps, newStep("setting security groups", (*elb.Client).ApplySecurityGroupsToLoadBalancer, in).replacing(lb))
 	}
 	steps = append(steps, classicListenerSteps(lb, want)...)
 	steps = append(steps, proxySteps(lb, want)...)
 	if missing := missingTags(want.tags, tags); len(missing) > 0 {
-		add("adding tags", nil, &elb.AddTagsInput{LoadBalancerNames: []string{aws.ToString(name)}, Tags: elbTags(missing)})
+		in := &elb.AddTagsInput{LoadBalancerNames: []string{aws.ToString(name)}, Tags: elbTags(missing)}
+		steps = append(steps, newStep("adding tags", (*elb.Client).AddTags, in))
 	}
 	if !sameSettings(want.settings, attributes) {
-		before := map[string]any{"LoadBalancerAttributes": attributes}
-		add("changing attributes", before, &elb.ModifyLoadBalancerAttributesInput{LoadBalancerName: name, LoadBalancerAttributes: &want.settings})
+		in := &elb.ModifyLoadBalancerAttributesInput{LoadBalancerName: name, LoadBalancerAttributes: &want.settings}
+		steps = append(steps, newStep("changing attributes", (*elb.Client).ModifyLoadBalancerAttributes, in).
+			replacing(map[string]any{"LoadBalancerAttributes": attributes}))
 	}
 	steps = append(steps, tlsPolicySteps(lb, want)...)
 	if len(want.listeners) > 0 && !sameCheck(want.check, lb.HealthCheck) {
-		add("setting the health check", lb, &elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &want.check})
+		in := &elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &want.check}
+		steps = append(steps, newStep("setting the health check", (*elb.Client).ConfigureHealthCheck, in).replacing(lb))
 	}
 	return append(steps, classicInstanceSteps(lb, want.instances)...)
 }
@@ -366,10 +386,12 @@ func classicSubnetSteps(lb *classicLoadBalancer, want desiredClassic) []step {
 	}
 	var steps []step
 	attach := func(ids ...string) {
-		steps = append(steps, step{what: "attaching subnets", input: &elb.AttachLoadBalancerToSubnetsInput{LoadBalancerName: lb.LoadBalancerName, Subnets: ids}})
+		in := &elb.AttachLoadBalancerToSubnetsInput{LoadBalancerName: lb.LoadBalancerName, Subnets: ids}
+		steps = append(steps, newStep("attaching subnets", (*elb.Client).AttachLoadBalancerToSubnets, in))
 	}
 	detach := func(ids ...string) {
-		steps = append(steps, step{what: "detaching subnets", input: &elb.DetachLoadBalancerFromSubnetsInput{LoadBalancerName: lb.LoadBalancerName, Subnets: ids}})
+		in := &elb.DetachLoadBalancerFromSubnetsInput{LoadBalancerName: lb.LoadBalancerName, Subnets: ids}
+		steps = append(steps, newStep("detaching subnets", (*elb.Client).DetachLoadBalancerFromSubnets, in))
 	}
 	gone, fresh := difference(lb.Subnets, want.subnets), difference(want.subnets, lb.Subnets)
 	slices.Sort(gone)
@@ -411,14 +433,12 @@ func classicListenerSteps(lb *classicLoadBalancer, want desiredClassic) []step {
 	}
 	var steps []step
 	if len(gone) > 0 {
-		steps = append(steps, step{
-			what: "deleting listeners", input: &elb.DeleteLoadBalancerListenersInput{LoadBalancerName: lb.LoadBalancerName, LoadBalancerPorts: gone},
-		})
+		in := &elb.DeleteLoadBalancerListenersInput{LoadBalancerName: lb.LoadBalancerName, LoadBalancerPorts: gone}
+		steps = append(steps, newStep("deleting listeners", (*elb.Client).DeleteLoadBalancerListeners, in))
 	}
 	if len(fresh) > 0 {
-		steps = append(steps, step{
-			what: "creating listeners", input: &elb.CreateLoadBalancerListenersInput{LoadBalancerName: lb.LoadBalancerName, Listeners: fresh},
-		})
+		in := &elb.CreateLoadBalancerListenersInput{LoadBalancerName: lb.LoadBalancerName, Listeners: fresh}
+		steps = append(steps, newStep("creating listeners", (*elb.Client).CreateLoadBalancerListeners, in))
 	}
 	return steps
 }
@@ -430,38 +450,40 @@ func proxySteps(lb *classicLoadBalancer, want desiredClassic) []step {
 		has[aws.ToInt32(b.InstancePort)] = b.PolicyNames
 	}
 	var steps []step
+	set := func(what string, port int32, policies []string) {
+		in := &elb.SetLoadBalancerPoliciesForBackendServerInput{
+			LoadBalancerName: lb.LoadBalancerName, InstancePort: aws.Int32(port), PolicyNames: policies,
+		}
+		steps = append(steps, newStep(what, (*elb.Client).SetLoadBalancerPoliciesForBackendServer, in).
+			replacing(map[string]any{"PolicyNames": has[port]}))
+	}
 	for _, port := range want.proxyPorts {
 		if slices.Contains(has[port], policyProxy) {
 			continue
 		}
-		if steps == nil && !slices.Contains(policiesOf(lb), policyProxy) {
-			steps = append(steps, step{what: "creating the policy of the PROXY protocol", input: &elb.CreateLoadBalancerPolicyInput{
-				LoadBalancerName: lb.LoadBalancerName, PolicyName: aws.String(policyProxy), PolicyTypeName: aws.String("ProxyProtocolPolicyType"),
-				PolicyAttributes: []elbtypes.PolicyAttribute{{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("true")}},
-			}})
+		if steps == nil && !hasPolicy(lb, policyProxy) {
+			steps = append(steps, newPolicyStep(lb, "creating the policy of the PROXY protocol", policyProxy, "ProxyProtocolPolicyType", "ProxyProtocol", textTrue))
 		}
-		before := map[string]any{"PolicyNames": has[port]}
-		steps = append(steps, step{what: "switching on the PROXY protocol", before: before, input: &elb.SetLoadBalancerPoliciesForBackendServerInput{
-			LoadBalancerName: lb.LoadBalancerName, InstancePort: aws.Int32(port), PolicyNames: append(slices.Clone(has[port]), policyProxy),
-		}})
+		set("switching on the PROXY protocol", port, append(slices.Clone(has[port]), policyProxy))
 	}
 	for _, port := range slices.Sorted(maps.Keys(has)) {
 		if slices.Contains(has[port], policyProxy) && !slices.Contains(want.proxyPorts, port) {
-			left := slices.DeleteFunc(slices.Clone(has[port]), func(p string) bool { return p == policyProxy })
-			before := map[string]any{"PolicyNames": has[port]}
-			steps = append(steps, step{what: "switching off the PROXY protocol", before: before, input: &elb.SetLoadBalancerPoliciesForBackendServerInput{
-				LoadBalancerName: lb.LoadBalancerName, InstancePort: aws.Int32(port), PolicyNames: append([]string{}, left...),
-			}})
+			set("switching off the PROXY protocol", port, append([]string{}, difference(has[port], []string{policyProxy})...))
 		}
 	}
 	return steps
 }
 
-func policiesOf(lb *classicLoadBalancer) []string {
-	if lb.Policies == nil {
-		return nil
-	}
-	return lb.Policies.OtherPolicies
+func hasPolicy(lb *classicLoadBalancer, name string) bool {
+	return lb.Policies != nil && slices.Contains(lb.Policies.OtherPolicies, name)
+}
+
+// newPolicyStep creates a policy with one attribute.
+func newPolicyStep(lb *classicLoadBalancer, what, name, kind, attribute, value string) step {
+	return newStep(what, (*elb.Client).CreateLoadBalancerPolicy, &elb.CreateLoadBalancerPolicyInput{
+		LoadBalancerName: lb.LoadBalancerName, PolicyName: aws.String(name), PolicyTypeName: aws.String(kind),
+		PolicyAttributes: []elbtypes.PolicyAttribute{{AttributeName: aws.String(attribute), AttributeValue: aws.String(value)}},
+	})
 }
 
 // tlsPolicySteps sets the policy of TLS on every listener that ends it, those that are new included.
@@ -482,15 +504,11 @@ func tlsPolicySteps(lb *classicLoadBalancer, want desiredClassic) []step {
 		if !l.tls() || has[l.port] {
 			continue
 		}
-		if steps == nil && !slices.Contains(policiesOf(lb), policy) {
-			steps = append(steps, step{what: "creating the policy of TLS", input: &elb.CreateLoadBalancerPolicyInput{
-				LoadBalancerName: lb.LoadBalancerName, PolicyName: aws.String(policy), PolicyTypeName: aws.String("SSLNegotiationPolicyType"),
-				PolicyAttributes: []elbtypes.PolicyAttribute{{AttributeName: aws.String("Reference-Security-Policy"), AttributeValue: aws.String(want.tlsPolicy)}},
-			}})
+		if steps == nil && !hasPolicy(lb, policy) {
+			steps = append(steps, newPolicyStep(lb, "creating the policy of TLS", policy, "SSLNegotiationPolicyType", "Reference-Security-Policy", want.tlsPolicy))
 		}
-		steps = append(steps, step{what: "setting the policy of TLS", input: &elb.SetLoadBalancerPoliciesOfListenerInput{
-			LoadBalancerName: lb.LoadBalancerName, LoadBalancerPort: l.port, PolicyNames: []string{policy},
-		}})
+		in := &elb.SetLoadBalancerPoliciesOfListenerInput{LoadBalancerName: lb.LoadBalancerName, LoadBalancerPort: l.port, PolicyNames: []string{policy}}
+		steps = append(steps, newStep("setting the policy of TLS", (*elb.Client).SetLoadBalancerPoliciesOfListener, in))
 	}
 	return steps
 }
@@ -499,14 +517,12 @@ func classicInstanceSteps(lb *classicLoadBalancer, want []string) []step {
 	have := classicTargets(lb)
 	var steps []step
 	if fresh := difference(want, have); len(fresh) > 0 {
-		steps = append(steps, step{
-			what: "registering instances", input: &elb.RegisterInstancesWithLoadBalancerInput{LoadBalancerName: lb.LoadBalancerName, Instances: elbInstances(fresh)},
-		})
+		in := &elb.RegisterInstancesWithLoadBalancerInput{LoadBalancerName: lb.LoadBalancerName, Instances: elbInstances(fresh)}
+		steps = append(steps, newStep("registering instances", (*elb.Client).RegisterInstancesWithLoadBalancer, in))
 	}
 	if gone := difference(have, want); len(gone) > 0 {
-		steps = append(steps, step{
-			what: "deregistering instances", input: &elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: lb.LoadBalancerName, Instances: elbInstances(gone)},
-		})
+		in := &elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: lb.LoadBalancerName, Instances: elbInstances(gone)}
+		steps = append(steps, newStep("deregistering instances", (*elb.Client).DeregisterInstancesFromLoadBalancer, in))
 	}
 	return steps
 }

@@ -252,33 +252,27 @@ func (a *api) listInstances(ctx context.Context) ([]instance, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	list, pages, err := a.pagesOfInstances(ctx, "listing instances", filter("tag-key", id.clusterTag(), legacyClusterTag))
+	list, pages, err := a.describeInstances(ctx, "listing instances", filter("tag-key", id.clusterTag(), legacyClusterTag))
 	return slices.DeleteFunc(list, func(one instance) bool { return !id.isTagged(one.tags) }), pages, err
 }
 
 // getInstances reads instances by a filter, which answers with those that exist.
 func (a *api) getInstances(ctx context.Context, ids []string) ([]instance, error) {
-	list, _, err := a.pagesOfInstances(ctx, fmt.Sprintf("reading %d instances", len(ids)), filter("instance-id", ids...))
+	list, _, err := a.describeInstances(ctx, fmt.Sprintf("reading %d instances", len(ids)), filter("instance-id", ids...))
 	return list, err
 }
 
-// pagesOfInstances reads all pages of instances that pass a filter, and tells how many there were.
-func (a *api) pagesOfInstances(ctx context.Context, what string, f ec2types.Filter) (list []instance, pages int, err error) {
+// describeInstances reads all pages of instances that pass a filter.
+func (a *api) describeInstances(ctx context.Context, what string, f ec2types.Filter) (list []instance, pages int, err error) {
 	in := &ec2.DescribeInstancesInput{MaxResults: aws.Int32(pageSize), Filters: []ec2types.Filter{f}}
-	pages, err = everyPage(ctx, a, what, (*ec2.Client).DescribeInstances, in, func(
-		out *ec2.DescribeInstancesOutput,
-	) (objects int, next *string) {
-		for _, r := range out.Reservations {
-			objects += len(r.Instances)
-			for n := range r.Instances {
-				if one := newInstance(&r.Instances[n]); one.id != "" {
-					list = append(list, one)
-				}
+	list, pages, err = listPages(ctx, a, cloudapi.WatchListing, what, (*ec2.Client).DescribeInstances, in, &in.NextToken,
+		func(out *ec2.DescribeInstancesOutput) (all []ec2types.Instance, next *string) {
+			for _, r := range out.Reservations {
+				all = append(all, r.Instances...)
 			}
-		}
-		return objects, out.NextToken
-	}, func(token *string) { in.NextToken = token })
-	return list, pages, err
+			return all, out.NextToken
+		}, newInstance)
+	return slices.DeleteFunc(list, func(i instance) bool { return i.id == "" }), pages, err
 }
 
 // getInstance reads one instance by its ID. EC2 says of an ID that it does not know that it does not exist; an answer

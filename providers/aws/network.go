@@ -442,10 +442,6 @@ func (c *networkReconciler) run(ctx context.Context, service *v1.Service, lb *ne
 	}
 	attached := ""
 	switch in := s.input.(type) {
-	case *elbv2.CreateTargetGroupInput:
-		if tg := made[s.group]; tg != "" {
-			c.records.networkTags.Put(keyedValue[map[string]string]{tg, mapOf(in.Tags, networkTag)})
-		}
 	case *elbv2.CreateListenerInput:
 		attached = aws.ToString(in.DefaultActions[0].TargetGroupArn)
 	case *elbv2.ModifyListenerInput:
@@ -585,7 +581,7 @@ func (c *networkReconciler) deletionChange(name, arn string) networkChange {
 // targetGroupDeletionChange deletes a target group, which AWS allows some time after the load balancer's deletion.
 func (c *networkReconciler) targetGroupDeletionChange(t elbv2types.TargetGroup) networkChange {
 	name := aws.ToString(t.TargetGroupName)
-	del := step{what: "deleting target group " + name, input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: t.TargetGroupArn}}
+	del := deleteTargetGroupStep(name, t.TargetGroupArn)
 	return networkChange{
 		Planned: contract.Planned{Action: contract.PlanDelete, Object: "target group " + name},
 		Make: func(ctx context.Context, _ *services.Request, o networkObserved) (networkObserved, error) {

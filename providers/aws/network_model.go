@@ -446,12 +446,11 @@ func networkSteps(state networkState, want desiredNetwork) []step {
 	var steps []step
 	lbARN := state.lb.LoadBalancerArn
 	if want.groups != nil && len(state.lb.SecurityGroups) > 0 && !services.SameSet(want.groups, state.lb.SecurityGroups) {
-		steps = append(steps, step{
-			what: "setting security groups", before: state.lb, input: &elbv2.SetSecurityGroupsInput{LoadBalancerArn: lbARN, SecurityGroups: want.groups},
-		})
+		in := &elbv2.SetSecurityGroupsInput{LoadBalancerArn: lbARN, SecurityGroups: want.groups}
+		steps = append(steps, newStep("setting security groups", (*elbv2.Client).SetSecurityGroups, in).replacing(state.lb))
 	}
 	if grown := grownSubnets(state.lb, want); grown != nil {
-		steps = append(steps, step{what: "adding subnets", input: &elbv2.SetSubnetsInput{LoadBalancerArn: lbARN, Subnets: grown}})
+		steps = append(steps, newStep("adding subnets", (*elbv2.Client).SetSubnets, &elbv2.SetSubnetsInput{LoadBalancerArn: lbARN, Subnets: grown}))
 	}
 	arns := want.match(state)
 	for i, l := range want.listeners {
@@ -463,28 +462,29 @@ func networkSteps(state networkState, want desiredNetwork) []step {
 	for n := range state.listeners {
 		l := &state.listeners[n]
 		if !slices.ContainsFunc(want.listeners, func(w desiredListener) bool { return w.port == aws.ToInt32(l.Port) }) {
-			steps = append(steps, step{
-				what: fmt.Sprintf("deleting the listener of port %d", aws.ToInt32(l.Port)), before: l, input: &elbv2.DeleteListenerInput{ListenerArn: l.ListenerArn},
-			})
+			what := fmt.Sprintf("deleting the listener of port %d", aws.ToInt32(l.Port))
+			in := &elbv2.DeleteListenerInput{ListenerArn: l.ListenerArn}
+			steps = append(steps, newStep(what, (*elbv2.Client).DeleteListener, in).replacing(l))
 		}
 	}
 	for _, t := range state.groups {
 		if arn := aws.ToString(t.TargetGroupArn); !slices.Contains(arns, arn) && !slices.Contains(want.kept, arn) {
-			steps = append(steps, step{
-				what: "deleting target group " + aws.ToString(t.TargetGroupName), before: t, input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: t.TargetGroupArn},
-			})
+			steps = append(steps, deleteTargetGroupStep(aws.ToString(t.TargetGroupName), t.TargetGroupArn).replacing(t))
 		}
 	}
 	if changed := missingTags(want.attributes, state.attributes); len(changed) > 0 {
 		list := pairsOf(changed, func(key, value *string) elbv2types.LoadBalancerAttribute {
 			return elbv2types.LoadBalancerAttribute{Key: key, Value: value}
 		})
-		steps = append(steps, step{
-			what: "changing attributes", before: attributesOf(changed, state.attributes),
-			input: &elbv2.ModifyLoadBalancerAttributesInput{LoadBalancerArn: lbARN, Attributes: list},
-		})
+		in := &elbv2.ModifyLoadBalancerAttributesInput{LoadBalancerArn: lbARN, Attributes: list}
+		steps = append(steps, newStep("changing attributes", (*elbv2.Client).ModifyLoadBalancerAttributes, in).
+			replacing(attributesOf(changed, state.attributes)))
 	}
 	return steps
+}
+
+func deleteTargetGroupStep(name string, arn *string) step {
+	return newStep("deleting target group "+name, (*elbv2.Client).DeleteTargetGroup, &elbv2.DeleteTargetGroupInput{TargetGroupArn: arn})
 }
 
 // attributesOf are the attributes that are about to change, as an input has them: a change leaves all others as they are.
@@ -520,21 +520,19 @@ func (d desiredNetwork) groupSteps(state networkState, arn string, g desiredTarg
 	var have []target
 	var attributes map[string]string
 	if arn == "" {
-		steps = append(steps, step{
-			what: "creating target group " + g.name, input: createTargetGroup(g, aws.ToString(state.lb.VpcId), d.tags), group: g.name,
-			loadBalancer: aws.ToString(state.lb.LoadBalancerArn),
-		})
+		in := createTargetGroup(g, aws.ToString(state.lb.VpcId), d.tags)
+		create := newStep("creating target group "+g.name, (*elbv2.Client).CreateTargetGroup, in).onGroup(g.name)
+		create.loadBalancer = aws.ToString(state.lb.LoadBalancerArn)
+		steps = append(steps, create)
 		attributes = map[string]string{attributeProxyV2: textFalse}
 		if g.protocol == "TCP" || g.protocol == protocolTLS {
 			attributes[attributePreserveClient] = textTrue
 		}
 	} else {
-		n := slices.IndexFunc(state.groups, func(t elbv2types.TargetGroup) bool { return aws.ToString(t.TargetGroupArn) == arn })
-		if g.check.differs(checkOf(&state.groups[n])) {
-			steps = append(steps, step{
-				what: "changing the health check of target group " + aws.ToString(state.groups[n].TargetGroupName), input: modifyTargetGroup(arn, g.check.changed(checkOf(&state.groups[n]))),
-				before: state.groups[n],
-			})
+		t := state.groups[slices.IndexFunc(state.groups, func(t elbv2types.TargetGroup) bool { return aws.ToString(t.TargetGroupArn) == arn })]
+		if check := checkOf(&t); g.check.differs(check) {
+			what := "changing the health check of target group " + aws.ToString(t.TargetGroupName)
+			steps = append(steps, newStep(what, (*elbv2.Client).ModifyTargetGroup, modifyTargetGroup(arn, g.check.changed(check))).replacing(t))
 		}
 		have, attributes = state.targets[arn], state.targetAttributes[arn]
 	}
@@ -542,10 +540,9 @@ func (d desiredNetwork) groupSteps(state networkState, arn string, g desiredTarg
 		list := pairsOf(changed, func(key, value *string) elbv2types.TargetGroupAttribute {
 			return elbv2types.TargetGroupAttribute{Key: key, Value: value}
 		})
-		steps = append(steps, step{
-			what: "changing attributes of target group " + g.name, input: &elbv2.ModifyTargetGroupAttributesInput{TargetGroupArn: nilIfEmpty(arn), Attributes: list}, group: g.name,
-			before: attributesOf(changed, attributes),
-		})
+		in := &elbv2.ModifyTargetGroupAttributesInput{TargetGroupArn: nilIfEmpty(arn), Attributes: list}
+		steps = append(steps, newStep("changing attributes of target group "+g.name, (*elbv2.Client).ModifyTargetGroupAttributes, in).
+			onGroup(g.name).replacing(attributesOf(changed, attributes)))
 	}
 	return append(steps, targetSteps(arn, g, have, d.targets, d.eligible, d.keep)...)
 }
@@ -572,12 +569,12 @@ func targetSteps(arn string, g desiredTargetGroup, have []target, want, eligible
 	}
 	var leave, join []step
 	for chunk := range slices.Chunk(gone, targetsAtOnce) {
-		leave = append(leave, step{
-			what: "deregistering targets", input: &elbv2.DeregisterTargetsInput{TargetGroupArn: nilIfEmpty(arn), Targets: chunk}, group: g.name,
-		})
+		in := &elbv2.DeregisterTargetsInput{TargetGroupArn: nilIfEmpty(arn), Targets: chunk}
+		leave = append(leave, newStep("deregistering targets", (*elbv2.Client).DeregisterTargets, in).onGroup(g.name))
 	}
 	for chunk := range slices.Chunk(fresh, targetsAtOnce) {
-		join = append(join, step{what: "registering targets", input: &elbv2.RegisterTargetsInput{TargetGroupArn: nilIfEmpty(arn), Targets: chunk}, group: g.name})
+		in := &elbv2.RegisterTargetsInput{TargetGroupArn: nilIfEmpty(arn), Targets: chunk}
+		join = append(join, newStep("registering targets", (*elbv2.Client).RegisterTargets, in).onGroup(g.name))
 	}
 	if len(known) == 0 && len(have)+len(fresh) <= awslimits.Targets.Max {
 		return append(join, leave...)
@@ -587,7 +584,7 @@ func targetSteps(arn string, g desiredTargetGroup, have []target, want, eligible
 
 // listenerSteps makes one listener, or what it should be. A port that changes its protocol keeps its listener.
 func listenerSteps(state networkState, groupARN string, l desiredListener, tags map[string]string) []step {
-	certificates := []elbv2types.Certificate(nil)
+	var certificates []elbv2types.Certificate
 	if l.certificate != "" {
 		certificates = []elbv2types.Certificate{{CertificateArn: aws.String(l.certificate)}}
 	}
@@ -611,15 +608,17 @@ func listenerSteps(state networkState, groupARN string, l desiredListener, tags 
 		if l.protocol == protocolTLS && aws.ToString(have.SslPolicy) == "" {
 			policy = cmp.Or(policy, usualTLSPolicy) // AWS has a default at the creation alone
 		}
-		return []step{{what: fmt.Sprintf("changing the listener of port %d", l.port), group: l.group.name, before: have, input: &elbv2.ModifyListenerInput{
+		change := newStep(fmt.Sprintf("changing the listener of port %d", l.port), (*elbv2.Client).ModifyListener, &elbv2.ModifyListenerInput{
 			ListenerArn: have.ListenerArn, Port: aws.Int32(l.port), Protocol: elbv2types.ProtocolEnum(l.protocol), SslPolicy: nilIfEmpty(policy),
 			Certificates: certificates, DefaultActions: actions,
-		}}}
+		})
+		return []step{change.onGroup(l.group.name).replacing(have)}
 	}
-	return []step{{what: fmt.Sprintf("creating the listener of port %d", l.port), group: l.group.name, input: &elbv2.CreateListenerInput{
+	create := newStep(fmt.Sprintf("creating the listener of port %d", l.port), (*elbv2.Client).CreateListener, &elbv2.CreateListenerInput{
 		LoadBalancerArn: state.lb.LoadBalancerArn, Port: aws.Int32(l.port), Protocol: elbv2types.ProtocolEnum(l.protocol),
 		SslPolicy: nilIfEmpty(l.policy), Certificates: certificates, DefaultActions: actions, Tags: elbv2Tags(tags),
-	}}}
+	})
+	return []step{create.onGroup(l.group.name)}
 }
 
 func createTargetGroup(g desiredTargetGroup, vpc string, tags map[string]string) *elbv2.CreateTargetGroupInput {

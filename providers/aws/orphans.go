@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
 	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -509,7 +508,7 @@ func (c *cloud) deleteOrphanTargetGroup(ctx context.Context, id *identity, o con
 	if used {
 		return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
 	}
-	return b.run(ctx, step{what: "deleting target group " + o.ID, input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: aws.String(o.ID)}}, nil)
+	return b.run(ctx, deleteTargetGroupStep(o.ID, aws.String(o.ID)), nil)
 }
 
 func (c *cloud) deleteOrphanGroup(ctx context.Context, id *identity, o contract.Orphan) error {

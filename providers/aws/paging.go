@@ -8,36 +8,34 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// everyPage reads all pages of a listing and counts them. take stores a page and returns its size and the next token; turn puts that token
-// into the request. An endless listing is an error.
-func everyPage[C client, Option, In, Out any](
-	ctx context.Context, a *api, what string, do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In,
-	take func(*Out) (objects int, next *string), turn func(token *string),
-) (pages int, err error) {
-	ctx, listing := cloudapi.WatchListing(ctx)
-	return pagesOf(ctx, listing, a, what, do, in, take, turn)
-}
+// watchFunc bounds the size of a listing: cloudapi.WatchListing, or WatchLargeListing.
+type watchFunc func(context.Context) (context.Context, *cloudapi.Listing)
 
-func pagesOf[C client, Option, In, Out any](
-	ctx context.Context, listing *cloudapi.Listing, a *api, what string,
-	do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In,
-	take func(*Out) (objects int, next *string), turn func(token *string),
-) (pages int, err error) {
+// listPages reads all pages of a listing, and counts them. token is the field of the input that asks for the next page. convert makes of
+// each object what is kept of it. An endless listing is an error.
+func listPages[C client, Option, In, Out, T, V any](
+	ctx context.Context, a *api, watch watchFunc, what string, do func(C, context.Context, *In, ...func(*Option)) (*Out, error),
+	in *In, token **string, page func(*Out) (objects []T, next *string), convert func(*T) V,
+) (list []V, pages int, err error) {
+	ctx, listing := watch(ctx)
 	for pages = 1; ; pages++ {
 		out, err := call(ctx, a, what, do, in)
 		if err != nil {
-			return pages, err
+			return nil, pages, err
 		}
-		objects, next := take(out)
-		if err := listing.Add(objects); err != nil {
-			return pages, apiError(err, nil, what)
+		objects, next := page(out)
+		for n := range objects {
+			list = append(list, convert(&objects[n]))
+		}
+		if err := listing.Add(len(objects)); err != nil {
+			return nil, pages, apiError(err, nil, what)
 		}
 		if aws.ToString(next) == "" {
-			return pages, nil
+			return list, pages, nil
 		}
-		if err := listing.Turn(aws.ToString(next)); err != nil {
-			return pages, apiError(err, nil, what)
+		if err := listing.Turn(*next); err != nil {
+			return nil, pages, apiError(err, nil, what)
 		}
-		turn(next)
+		*token = next
 	}
 }

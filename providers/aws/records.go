@@ -136,17 +136,11 @@ func newBatchInventory[V any](
 
 // listClassics lists all classic load balancers, of whose pages little is kept.
 func (a *api) listClassics(ctx context.Context) (list []*classicLoadBalancer, pages int, err error) {
-	keep := keepInstances()
 	in := &elb.DescribeLoadBalancersInput{PageSize: aws.Int32(classicPage)}
-	ctx, listing := cloudapi.WatchLargeListing(ctx)
-	pages, err = pagesOf(ctx, listing, a, "listing classic load balancers", (*elb.Client).DescribeLoadBalancers, in,
-		func(out *elb.DescribeLoadBalancersOutput) (int, *string) {
-			for n := range out.LoadBalancerDescriptions {
-				list = append(list, keep(&out.LoadBalancerDescriptions[n]))
-			}
-			return len(out.LoadBalancerDescriptions), out.NextMarker
-		}, func(token *string) { in.Marker = token })
-	return list, pages, err
+	return listPages(ctx, a, cloudapi.WatchLargeListing, "listing classic load balancers", (*elb.Client).DescribeLoadBalancers, in, &in.Marker,
+		func(out *elb.DescribeLoadBalancersOutput) ([]classicLoadBalancer, *string) {
+			return out.LoadBalancerDescriptions, out.NextMarker
+		}, keepInstances())
 }
 
 func (a *api) getClassic(ctx context.Context, name string) (*classicLoadBalancer, error) {
@@ -169,18 +163,18 @@ func incompleteError(what string) error {
 // controllerName is the form of the names that controllers give load balancers: "a" and the UID of the Service.
 var controllerName = regexp.MustCompile(`^a[0-9a-zA-Z]{1,31}$`)
 
+// asRead keeps an object as the API shows it.
+func asRead[T any](object *T) *T { return object }
+
 func (a *api) listNetworks(ctx context.Context) (list []*elbv2types.LoadBalancer, pages int, err error) {
 	in := &elbv2.DescribeLoadBalancersInput{PageSize: aws.Int32(loadBalancerPage)}
-	pages, err = everyPage(ctx, a, "listing network load balancers", (*elbv2.Client).DescribeLoadBalancers, in,
-		func(out *elbv2.DescribeLoadBalancersOutput) (int, *string) {
-			for n := range out.LoadBalancers {
-				if controllerName.MatchString(aws.ToString(out.LoadBalancers[n].LoadBalancerName)) {
-					list = append(list, &out.LoadBalancers[n])
-				}
-			}
-			return len(out.LoadBalancers), out.NextMarker
-		}, func(token *string) { in.Marker = token })
-	return list, pages, err
+	list, pages, err = listPages(ctx, a, cloudapi.WatchListing, "listing network load balancers", (*elbv2.Client).DescribeLoadBalancers, in, &in.Marker,
+		func(out *elbv2.DescribeLoadBalancersOutput) ([]networkLoadBalancer, *string) {
+			return out.LoadBalancers, out.NextMarker
+		}, asRead)
+	return slices.DeleteFunc(list, func(lb *networkLoadBalancer) bool {
+		return !controllerName.MatchString(aws.ToString(lb.LoadBalancerName))
+	}), pages, err
 }
 
 func (a *api) getNetwork(ctx context.Context, name string) (*elbv2types.LoadBalancer, error) {
@@ -197,25 +191,22 @@ func (a *api) getNetwork(ctx context.Context, name string) (*elbv2types.LoadBala
 
 func (a *api) listTargetGroups(ctx context.Context) (list []*elbv2types.TargetGroup, pages int, err error) {
 	in := &elbv2.DescribeTargetGroupsInput{PageSize: aws.Int32(loadBalancerPage)}
-	pages, err = everyPage(ctx, a, "listing target groups", (*elbv2.Client).DescribeTargetGroups, in,
-		func(out *elbv2.DescribeTargetGroupsOutput) (int, *string) {
-			for n := range out.TargetGroups {
-				if strings.HasPrefix(aws.ToString(out.TargetGroups[n].TargetGroupName), "k8s-") {
-					list = append(list, &out.TargetGroups[n])
-				}
-			}
-			return len(out.TargetGroups), out.NextMarker
-		}, func(token *string) { in.Marker = token })
-	return list, pages, err
+	list, pages, err = listPages(ctx, a, cloudapi.WatchListing, "listing target groups", (*elbv2.Client).DescribeTargetGroups, in, &in.Marker,
+		func(out *elbv2.DescribeTargetGroupsOutput) ([]elbv2types.TargetGroup, *string) {
+			return out.TargetGroups, out.NextMarker
+		}, asRead)
+	return slices.DeleteFunc(list, func(t *elbv2types.TargetGroup) bool {
+		return !strings.HasPrefix(aws.ToString(t.TargetGroupName), "k8s-")
+	}), pages, err
 }
 
 func (a *api) getListeners(ctx context.Context, arn string) (list []elbv2types.Listener, err error) {
 	in := &elbv2.DescribeListenersInput{LoadBalancerArn: aws.String(arn)}
-	_, err = everyPage(ctx, a, "reading the listeners of "+arn, (*elbv2.Client).DescribeListeners, in,
-		func(out *elbv2.DescribeListenersOutput) (int, *string) {
-			list = append(list, out.Listeners...)
-			return len(out.Listeners), out.NextMarker
-		}, func(token *string) { in.Marker = token })
+	list, _, err = listPages(ctx, a, cloudapi.WatchListing, "reading the listeners of "+arn, (*elbv2.Client).DescribeListeners, in, &in.Marker,
+		func(out *elbv2.DescribeListenersOutput) ([]elbv2types.Listener, *string) {
+			return out.Listeners, out.NextMarker
+		},
+		func(l *elbv2types.Listener) elbv2types.Listener { return *l })
 	return list, err
 }
 
@@ -370,55 +361,103 @@ func (b *records) forgetGroup(arn string) {
 	b.networkTags.Forget(arn)
 }
 
-// run carries out one step. group gives the ARN of target groups that were made before it, by name.
-func (b *records) run(ctx context.Context, s step, groups map[string]string) error {
-	arn := func(given *string) *string {
-		if given != nil {
-			return given
+// run carries out one step, and keeps the records true. made holds the ARNs of target groups that were made before it, by name.
+func (b *records) run(ctx context.Context, s step, made map[string]string) error {
+	fill := func(arn **string) {
+		if *arn == nil {
+			*arn = nilIfEmpty(made[s.group])
 		}
-		return nilIfEmpty(groups[s.group])
 	}
-	a := b.api
 	switch in := s.input.(type) {
 	case *elbv2.CreateTargetGroupInput:
-		return b.makeGroup(ctx, s, in, groups)
+		return b.makeGroup(ctx, s, in, made)
+	case *elbv2.ModifyTargetGroupAttributesInput:
+		fill(&in.TargetGroupArn)
+	case *elbv2.RegisterTargetsInput:
+		fill(&in.TargetGroupArn)
+	case *elbv2.CreateListenerInput:
+		if later := b.newListeners.check(listenerKey(in), "the listener of a port"); later != nil {
+			return later
+		}
+		fill(&in.DefaultActions[0].TargetGroupArn)
+	case *elbv2.ModifyListenerInput:
+		fill(&in.DefaultActions[0].TargetGroupArn)
+	case *elbv2.DeleteListenerInput:
+		b.newListeners.clear() // the port may get another one
+	case *elb.DeregisterInstancesFromLoadBalancerInput:
+		err := b.deregister(ctx, s, in)
+		b.noteInstances(aws.ToString(in.LoadBalancerName), nil, in.Instances, err)
+		return err
+	}
+	out, err := s.send(ctx, b.api)
+	b.noteClassic(s.input, err)
+	return b.noteNetwork(s.input, out, err)
+}
+
+// listenerKey is the ARN of the load balancer and the port of a listener.
+func listenerKey(in *elbv2.CreateListenerInput) string {
+	return aws.ToString(in.LoadBalancerArn) + " " + strconv.Itoa(int(aws.ToInt32(in.Port)))
+}
+
+// noteNetwork notes the result of a call for a network load balancer. What is gone already is no error of a deletion.
+func (b *records) noteNetwork(input, output any, err error) error {
+	switch in := input.(type) {
 	case *elbv2.ModifyTargetGroupInput:
-		out, err := call(ctx, a, s.what, (*elbv2.Client).ModifyTargetGroup, in)
-		if err == nil && len(out.TargetGroups) == 1 {
+		if out, ok := output.(*elbv2.ModifyTargetGroupOutput); ok && err == nil && len(out.TargetGroups) == 1 {
 			b.groups.Put(&out.TargetGroups[0])
 		} else {
 			b.groups.Invalidate(aws.ToString(in.TargetGroupArn))
 		}
-		return err
 	case *elbv2.ModifyTargetGroupAttributesInput:
-		in.TargetGroupArn = arn(in.TargetGroupArn)
-		_, err := call(ctx, a, s.what, (*elbv2.Client).ModifyTargetGroupAttributes, in)
 		b.targetAttributes.Invalidate(aws.ToString(in.TargetGroupArn))
-		return err
 	case *elbv2.RegisterTargetsInput:
-		in.TargetGroupArn = arn(in.TargetGroupArn)
-		_, err := call(ctx, a, s.what, (*elbv2.Client).RegisterTargets, in)
 		b.noteTargets(aws.ToString(in.TargetGroupArn), in.Targets, nil, err)
-		return err
 	case *elbv2.DeregisterTargetsInput:
-		_, err := call(ctx, a, s.what, (*elbv2.Client).DeregisterTargets, in)
 		b.noteTargets(aws.ToString(in.TargetGroupArn), nil, in.Targets, err)
-		return err
 	case *elbv2.DeleteTargetGroupInput:
-		_, err := call(ctx, a, s.what, (*elbv2.Client).DeleteTargetGroup, in)
 		if err == nil || errors.Is(err, cloudapi.ErrNotFound) {
 			b.forgetGroup(aws.ToString(in.TargetGroupArn))
 			return nil
 		}
 		b.groups.Invalidate(aws.ToString(in.TargetGroupArn))
 		return retryIfInUse(err, "target group "+aws.ToString(in.TargetGroupArn))
+	case *elbv2.CreateListenerInput:
+		if err == nil {
+			b.newListeners.add(listenerKey(in))
+		}
+	case *elbv2.DeleteListenerInput:
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			return nil
+		}
+	case *elbv2.ModifyLoadBalancerAttributesInput:
+		b.noteAttributes(in, err)
 	}
-	return b.runListener(ctx, s, arn)
+	return err
+}
+
+// noteClassic notes the result of a call for a classic load balancer.
+func (b *records) noteClassic(input any, err error) {
+	switch in := input.(type) {
+	case *elb.SetLoadBalancerPoliciesForBackendServerInput:
+		b.noteBackendPolicies(in, err)
+	case *elb.AddTagsInput:
+		name := in.LoadBalancerNames[0]
+		if _, known := b.classicTags.Peek(name); known || err != nil {
+			b.classicTags.Invalidate(name)
+		} else { // they cannot be read
+			b.classicTags.Put(keyedValue[map[string]string]{name, mapOf(in.Tags, classicTag)})
+		}
+	case *elb.ModifyLoadBalancerAttributesInput:
+		b.classicSettings.Invalidate(aws.ToString(in.LoadBalancerName))
+	case *elb.RegisterInstancesWithLoadBalancerInput:
+		b.noteInstances(aws.ToString(in.LoadBalancerName), in.Instances, nil, err)
+	}
 }
 
 // makeGroup makes a target group. A call whose answer was lost has made it, too; the same call answers with it then.
-func (b *records) makeGroup(ctx context.Context, s step, in *elbv2.CreateTargetGroupInput, groups map[string]string) error {
-	out, err := call(ctx, b.api, s.what, (*elbv2.Client).CreateTargetGroup, in)
+func (b *records) makeGroup(ctx context.Context, s step, in *elbv2.CreateTargetGroupInput, made map[string]string) error {
+	output, err := s.send(ctx, b.api)
+	out, _ := output.(*elbv2.CreateTargetGroupOutput)
 	if err == nil && (len(out.TargetGroups) != 1 || out.TargetGroups[0].TargetGroupArn == nil) {
 		err = incompleteError(s.what)
 	}
@@ -426,17 +465,19 @@ func (b *records) makeGroup(ctx context.Context, s step, in *elbv2.CreateTargetG
 		b.groups.InvalidateAll()
 		return err
 	}
-	made := &out.TargetGroups[0]
-	for _, user := range made.LoadBalancerArns {
+	group := &out.TargetGroups[0]
+	for _, user := range group.LoadBalancerArns {
 		if loadBalancerOfARN(user) != loadBalancerOfARN(s.loadBalancer) { // no target of ours is registered there
-			b.groups.Invalidate(aws.ToString(made.TargetGroupArn))
+			b.groups.Invalidate(aws.ToString(group.TargetGroupArn))
 			return &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: s.what, Message: fmt.Sprintf("target group %s (%s) exists and is used by "+
-				"another load balancer, %s; delete that one if nobody needs it, or change the name or the ports of the Service", aws.ToString(made.TargetGroupName), aws.ToString(made.TargetGroupArn), user)}
+				"another load balancer, %s; delete that one if nobody needs it, or change the name or the ports of the Service", aws.ToString(group.TargetGroupName), aws.ToString(group.TargetGroupArn), user)}
 		}
 	}
-	b.groups.Put(made)
-	b.newGroups.add(aws.ToString(made.TargetGroupArn))
-	groups[s.group] = aws.ToString(made.TargetGroupArn)
+	arn := aws.ToString(group.TargetGroupArn)
+	b.groups.Put(group)
+	b.newGroups.add(arn)
+	made[s.group] = arn
+	b.networkTags.Put(keyedValue[map[string]string]{arn, mapOf(in.Tags, networkTag)})
 	return nil
 }
 
@@ -462,45 +503,6 @@ func (b *records) noteTargets(arn string, added, removed []elbv2types.TargetDesc
 	b.targets.PutPartial(keyedValue[registered]{arn, registeredOf(changed)})
 }
 
-func (b *records) runListener(ctx context.Context, s step, arn func(*string) *string) error {
-	a := b.api
-	switch in := s.input.(type) {
-	case *elbv2.CreateListenerInput:
-		key := aws.ToString(in.LoadBalancerArn) + " " + strconv.Itoa(int(aws.ToInt32(in.Port)))
-		if later := b.newListeners.check(key, "the listener of a port"); later != nil {
-			return later
-		}
-		in.DefaultActions[0].TargetGroupArn = arn(in.DefaultActions[0].TargetGroupArn)
-		_, err := call(ctx, a, s.what, (*elbv2.Client).CreateListener, in)
-		if err == nil {
-			b.newListeners.add(key)
-		}
-		return err
-	case *elbv2.ModifyListenerInput:
-		in.DefaultActions[0].TargetGroupArn = arn(in.DefaultActions[0].TargetGroupArn)
-		_, err := call(ctx, a, s.what, (*elbv2.Client).ModifyListener, in)
-		return err
-	case *elbv2.DeleteListenerInput:
-		b.newListeners.clear() // the port may get another one
-		_, err := call(ctx, a, s.what, (*elbv2.Client).DeleteListener, in)
-		if errors.Is(err, cloudapi.ErrNotFound) {
-			return nil
-		}
-		return err
-	case *elbv2.ModifyLoadBalancerAttributesInput:
-		_, err := call(ctx, a, s.what, (*elbv2.Client).ModifyLoadBalancerAttributes, in)
-		b.noteAttributes(in, err)
-		return err
-	case *elbv2.SetSecurityGroupsInput:
-		_, err := call(ctx, a, s.what, (*elbv2.Client).SetSecurityGroups, in)
-		return err
-	case *elbv2.SetSubnetsInput:
-		_, err := call(ctx, a, s.what, (*elbv2.Client).SetSubnets, in)
-		return err
-	}
-	return b.runClassic(ctx, s)
-}
-
 func (b *records) noteAttributes(in *elbv2.ModifyLoadBalancerAttributesInput, err error) {
 	arn := aws.ToString(in.LoadBalancerArn)
 	known, ok := b.attributes.Peek(arn)
@@ -515,56 +517,10 @@ func (b *records) noteAttributes(in *elbv2.ModifyLoadBalancerAttributesInput, er
 	b.attributes.PutPartial(keyedValue[map[string]string]{arn, changed})
 }
 
-// runClassic carries out a step of a classic load balancer.
-func (b *records) runClassic(ctx context.Context, s step) error {
-	a := b.api
-	var err error
-	switch in := s.input.(type) {
-	case *elb.DetachLoadBalancerFromSubnetsInput:
-		_, err = call(ctx, a, s.what, (*elb.Client).DetachLoadBalancerFromSubnets, in)
-	case *elb.AttachLoadBalancerToSubnetsInput:
-		_, err = call(ctx, a, s.what, (*elb.Client).AttachLoadBalancerToSubnets, in)
-	case *elb.ApplySecurityGroupsToLoadBalancerInput:
-		_, err = call(ctx, a, s.what, (*elb.Client).ApplySecurityGroupsToLoadBalancer, in)
-	case *elb.DeleteLoadBalancerListenersInput:
-		_, err = call(ctx, a, s.what, (*elb.Client).DeleteLoadBalancerListeners, in)
-	case *elb.CreateLoadBalancerListenersInput:
-		_, err = call(ctx, a, s.what, (*elb.Client).CreateLoadBalancerListeners, in)
-	case *elb.CreateLoadBalancerPolicyInput:
-		_, err = call(ctx, a, s.what, (*elb.Client).CreateLoadBalancerPolicy, in)
-	case *elb.SetLoadBalancerPoliciesForBackendServerInput:
-		_, err = call(ctx, a, s.what, (*elb.Client).SetLoadBalancerPoliciesForBackendServer, in)
-		b.noteBackendPolicies(in, err)
-	case *elb.SetLoadBalancerPoliciesOfListenerInput:
-		_, err = call(ctx, a, s.what, (*elb.Client).SetLoadBalancerPoliciesOfListener, in)
-	case *elb.ConfigureHealthCheckInput:
-		_, err = call(ctx, a, s.what, (*elb.Client).ConfigureHealthCheck, in)
-	case *elb.AddTagsInput:
-		_, err = call(ctx, a, s.what, (*elb.Client).AddTags, in)
-		if _, known := b.classicTags.Peek(in.LoadBalancerNames[0]); known || err != nil {
-			b.classicTags.Invalidate(in.LoadBalancerNames[0])
-		} else { // they cannot be read
-			b.classicTags.Put(keyedValue[map[string]string]{in.LoadBalancerNames[0], mapOf(in.Tags, classicTag)})
-		}
-	case *elb.ModifyLoadBalancerAttributesInput:
-		_, err = call(ctx, a, s.what, (*elb.Client).ModifyLoadBalancerAttributes, in)
-		b.classicSettings.Invalidate(aws.ToString(in.LoadBalancerName))
-	case *elb.RegisterInstancesWithLoadBalancerInput:
-		_, err = call(ctx, a, s.what, (*elb.Client).RegisterInstancesWithLoadBalancer, in)
-		b.noteInstances(aws.ToString(in.LoadBalancerName), in.Instances, nil, err)
-	case *elb.DeregisterInstancesFromLoadBalancerInput:
-		err = b.deregister(ctx, s.what, in)
-		b.noteInstances(aws.ToString(in.LoadBalancerName), nil, in.Instances, err)
-	default:
-		return fmt.Errorf("%s: no call is known for %T; this is a bug", s.what, s.input)
-	}
-	return err
-}
-
 // deregister takes instances out of a classic load balancer. AWS refuses all of them for one that exists no longer, which it has taken
 // out by itself.
-func (b *records) deregister(ctx context.Context, what string, in *elb.DeregisterInstancesFromLoadBalancerInput) error {
-	_, err := call(ctx, b.api, what, (*elb.Client).DeregisterInstancesFromLoadBalancer, in)
+func (b *records) deregister(ctx context.Context, s step, in *elb.DeregisterInstancesFromLoadBalancerInput) error {
+	_, err := s.send(ctx, b.api)
 	switch {
 	case codeOf(err) != "InvalidInstance":
 		return err
@@ -573,7 +529,7 @@ func (b *records) deregister(ctx context.Context, what string, in *elb.Deregiste
 	}
 	for _, i := range in.Instances {
 		one := &elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: in.LoadBalancerName, Instances: []elbtypes.Instance{i}}
-		_, err := call(ctx, b.api, what, (*elb.Client).DeregisterInstancesFromLoadBalancer, one)
+		_, err := newStep(s.what, (*elb.Client).DeregisterInstancesFromLoadBalancer, one).send(ctx, b.api)
 		if err != nil && codeOf(err) != "InvalidInstance" {
 			return err
 		}

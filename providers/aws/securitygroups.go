@@ -321,14 +321,10 @@ func (a *api) listGroups(ctx context.Context) ([]securityGroup, int, error) {
 		return nil, 0, err
 	}
 	in := &ec2.DescribeSecurityGroupsInput{MaxResults: aws.Int32(pageSize), Filters: []ec2types.Filter{filter("vpc-id", id.vpc)}}
-	var list []securityGroup
-	pages, err := everyPage(ctx, a, "listing security groups", (*ec2.Client).DescribeSecurityGroups, in,
-		func(out *ec2.DescribeSecurityGroupsOutput) (int, *string) {
-			for n := range out.SecurityGroups {
-				list = append(list, newGroup(&out.SecurityGroups[n]))
-			}
-			return len(out.SecurityGroups), out.NextToken
-		}, func(token *string) { in.NextToken = token })
+	list, pages, err := listPages(ctx, a, cloudapi.WatchListing, "listing security groups", (*ec2.Client).DescribeSecurityGroups, in, &in.NextToken,
+		func(out *ec2.DescribeSecurityGroupsOutput) ([]ec2types.SecurityGroup, *string) {
+			return out.SecurityGroups, out.NextToken
+		}, newGroup)
 	if err == nil && len(list) == 0 { // each VPC has its default group
 		err = fmt.Errorf("listing security groups of %s: %w", id.vpc, errIncomplete)
 	}

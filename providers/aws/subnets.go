@@ -16,6 +16,7 @@ import (
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -75,14 +76,8 @@ func (a *api) listSubnets(ctx context.Context) ([]subnet, int, error) {
 		return nil, 0, err
 	}
 	in := &ec2.DescribeSubnetsInput{MaxResults: aws.Int32(pageSize), Filters: []ec2types.Filter{filter("vpc-id", id.vpc)}}
-	var list []subnet
-	pages, err := everyPage(ctx, a, "listing subnets", (*ec2.Client).DescribeSubnets, in, func(out *ec2.DescribeSubnetsOutput) (int, *string) {
-		for n := range out.Subnets {
-			list = append(list, newSubnet(&out.Subnets[n]))
-		}
-		return len(out.Subnets), out.NextToken
-	}, func(token *string) { in.NextToken = token })
-	return list, pages, err
+	return listPages(ctx, a, cloudapi.WatchListing, "listing subnets", (*ec2.Client).DescribeSubnets, in, &in.NextToken,
+		func(out *ec2.DescribeSubnetsOutput) ([]ec2types.Subnet, *string) { return out.Subnets, out.NextToken }, newSubnet)
 }
 
 func newSubnet(s *ec2types.Subnet) subnet {
@@ -103,15 +98,10 @@ func (a *api) listTables(ctx context.Context) ([]routeTable, int, error) {
 		return nil, 0, err
 	}
 	in := &ec2.DescribeRouteTablesInput{MaxResults: aws.Int32(tablePage), Filters: []ec2types.Filter{filter("vpc-id", id.vpc)}}
-	var list []routeTable
-	pages, err := everyPage(ctx, a, "listing route tables", (*ec2.Client).DescribeRouteTables, in,
-		func(out *ec2.DescribeRouteTablesOutput) (int, *string) {
-			for n := range out.RouteTables {
-				list = append(list, newTable(&out.RouteTables[n]))
-			}
-			return len(out.RouteTables), out.NextToken
-		}, func(token *string) { in.NextToken = token })
-	return list, pages, err
+	return listPages(ctx, a, cloudapi.WatchListing, "listing route tables", (*ec2.Client).DescribeRouteTables, in, &in.NextToken,
+		func(out *ec2.DescribeRouteTablesOutput) ([]ec2types.RouteTable, *string) {
+			return out.RouteTables, out.NextToken
+		}, newTable)
 }
 
 func newTable(t *ec2types.RouteTable) routeTable {
