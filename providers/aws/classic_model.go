@@ -507,7 +507,9 @@ func tlsPolicySteps(lb *classicLoadBalancer, want desiredClassic) []step {
 		if steps == nil && !hasPolicy(lb, policy) {
 			steps = append(steps, newPolicyStep(lb, "creating the policy of TLS", policy, "SSLNegotiationPolicyType", "Reference-Security-Policy", want.tlsPolicy))
 		}
-		in := &elb.SetLoadBalancerPoliciesOfListenerInput{LoadBalancerName: lb.LoadBalancerName, LoadBalancerPort: l.port, PolicyNames: []string{policy}}
+		in := &elb.SetLoadBalancerPoliciesOfListenerInput{
+			LoadBalancerName: lb.LoadBalancerName, LoadBalancerPort: l.port, PolicyNames: []string{policy},
+		}
 		steps = append(steps, newStep("setting the policy of TLS", (*elb.Client).SetLoadBalancerPoliciesOfListener, in))
 	}
 	return steps
