@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -26,7 +25,8 @@ type file struct {
 	// vcenters and classes are the named sections, with the values of their keys.
 	vcenters, classes map[string]map[string]string
 	// ini is set for the INI format, in which the name of a vCenter is its address.
-	ini     bool
+	ini bool
+	// unknown are warnings of keys without effect.
 	unknown []error
 }
 
@@ -50,22 +50,30 @@ func classKeys() []string {
 
 // readFile parses either format. A file that begins with a section in brackets is INI; everything else is YAML, so that its faults are
 // reported as such.
-func readFile(data []byte) (file, error) {
-	f := file{keys: map[string]string{}, vcenters: map[string]map[string]string{}, classes: map[string]map[string]string{}}
+func readFile(data []byte) (*file, error) {
+	f := &file{keys: map[string]string{}, vcenters: map[string]map[string]string{}, classes: map[string]map[string]string{}}
 	for line := range bytes.Lines(data) {
 		line = bytes.TrimSpace(line)
 		if len(line) == 0 || line[0] == '#' {
 			continue
 		}
-		if line[0] == '[' || line[0] == ';' {
-			f.ini = true
-			err := f.readINI(data)
-			return f, err
+		if f.ini = line[0] == '[' || line[0] == ';'; f.ini {
+			return f, f.readINI(data)
 		}
-		err := f.readYAML(data)
-		return f, err
+		return f, f.readYAML(data)
 	}
 	return f, nil
+}
+
+// namedSections returns the sections of a kind by name, and the keys that they may have; nil if sections of that kind have no names.
+func (f *file) namedSections(kind string) (sections map[string]map[string]string, keys []string) {
+	switch kind {
+	case sectionVCenter:
+		return f.vcenters, vcenterKeys()
+	case sectionClass:
+		return f.classes, classKeys()
+	}
+	return nil, nil
 }
 
 func (f *file) readINI(data []byte) error {
@@ -78,22 +86,17 @@ func (f *file) readINI(data []byte) error {
 		if e.Blank && isFlag(camel(e.Key)) {
 			value = "true"
 		}
-		section, isOurs := sectionOf(e.Section)
-		if !isOurs {
-			section = e.Section
-		}
-		f.set(section, e.Subsection, camel(e.Key), value, "key "+e.FileKey()+" of the cloud config")
+		f.set(sectionOf(e.Section), e.Subsection, camel(e.Key), value, "key "+e.FileKey()+" of the cloud config")
 	}
 	return nil
 }
 
-// sectionOf translates the name of an INI section.
-func sectionOf(ini string) (string, bool) {
-	section, ok := map[string]string{
+// sectionOf translates the name of an INI section; an unknown one stays.
+func sectionOf(ini string) string {
+	return cmp.Or(map[string]string{
 		"global": "global", "virtualcenter": sectionVCenter, "labels": "labels", "nodes": "nodes", "loadbalancer": "loadBalancer",
 		"loadbalancerclass": sectionClass, "nsxt": "nsxt", "route": "route",
-	}[strings.ToLower(ini)]
-	return section, ok
+	}[strings.ToLower(ini)], ini)
 }
 
 // camel translates the name of an INI key: "ca-file" is caFile.
@@ -112,16 +115,36 @@ func (f *file) set(section, name, key, value, place string) {
 	if isFlag(key) {
 		value = switchText(value)
 	}
-	switch {
-	case section == sectionVCenter && name != "":
-		f.setIn(f.vcenters, vcenterKeys(), name, key, value, place)
-	case section == sectionClass && name != "":
-		f.setIn(f.classes, classKeys(), name, key, value, place)
-	case name == "" && slices.ContainsFunc(Options, func(o option) bool { return o.FileKey == section+"."+key }):
-		f.keys[section+"."+key] = value
-	default:
-		f.note(place, section+"."+key)
+	if sections, known := f.namedSections(section); sections != nil && name != "" {
+		if sections[name] == nil {
+			sections[name] = map[string]string{}
+		}
+		if slices.Contains(known, key) {
+			sections[name][key] = value
+		} else {
+			f.noteUnknown(place, camel(key), known, "; there are "+strings.Join(known, ", "))
+		}
+		return
 	}
+	var known []string
+	for _, o := range Options {
+		if o.FileKey != "" {
+			known = append(known, o.FileKey)
+		}
+	}
+	if name == "" && slices.Contains(known, section+"."+key) {
+		f.keys[section+"."+key] = value
+	} else {
+		f.noteUnknown(place, section+"."+camel(key), known, "")
+	}
+}
+
+// noteUnknown records an unknown key, with the known one that was probably meant, or else with other advice.
+func (f *file) noteUnknown(place, name string, known []string, otherwise string) {
+	if near := schema.Nearest(name, known); near != "" {
+		otherwise = fmt.Sprintf("; did you mean %s?", near)
+	}
+	f.unknown = append(f.unknown, &schema.Problem{Place: place, Reason: "is unknown and has no effect" + otherwise, Warning: true, InFile: true})
 }
 
 // isFlag reports boolean keys, for which both formats have further words. In other keys these are ordinary texts: there are datacenters
@@ -130,6 +153,7 @@ func isFlag(key string) bool {
 	return slices.Contains([]string{"insecureFlag", "snatDisabled", "remoteAuth", "apiDisable"}, key)
 }
 
+// switchText translates further words for true and false.
 func switchText(word string) string {
 	switch strings.ToLower(word) {
 	case "yes", "on", "y":
@@ -139,38 +163,6 @@ func switchText(word string) string {
 	}
 	return word
 }
-
-func (f *file) setIn(sections map[string]map[string]string, known []string, name, key, value, place string) {
-	if sections[name] == nil {
-		sections[name] = map[string]string{}
-	}
-	if slices.Contains(known, key) {
-		sections[name][key] = value
-		return
-	}
-	reason := "is unknown and has no effect; there are " + strings.Join(known, ", ")
-	if near := schema.Nearest(camel(key), known); near != "" {
-		reason = fmt.Sprintf("is unknown and has no effect; did you mean %s?", near)
-	}
-	f.unknown = append(f.unknown, &schema.Problem{Place: place, Reason: reason, Warning: true, InFile: true})
-}
-
-func (f *file) note(place, key string) {
-	var known []string
-	for _, o := range Options {
-		if o.FileKey != "" {
-			known = append(known, o.FileKey)
-		}
-	}
-	reason := "is unknown and has no effect"
-	section, name, _ := strings.Cut(key, ".")
-	if near := schema.Nearest(section+"."+camel(name), known); near != "" {
-		reason += fmt.Sprintf("; did you mean %s?", near)
-	}
-	f.unknown = append(f.unknown, &schema.Problem{Place: place, Reason: reason, Warning: true, InFile: true})
-}
-
-func (f *file) warnings() error { return errors.Join(f.unknown...) }
 
 // readYAML parses the sections. Of keys that occur twice the last one counts.
 func (f *file) readYAML(data []byte) error {
@@ -187,17 +179,13 @@ func (f *file) readYAML(data []byte) error {
 			problems = append(problems, badYAML(content, "", "must be sections with keys"))
 			return
 		}
-		named := section == sectionVCenter || section == sectionClass
+		sections, _ := f.namedSections(section)
 		pairs(content, func(key string, value *yaml.Node, ok bool) {
 			switch {
 			case !ok:
 				problems = append(problems, badYAML(value, section, "must have keys"))
-			case named:
-				if section == sectionVCenter {
-					f.vcenters[key] = map[string]string{}
-				} else {
-					f.classes[key] = map[string]string{}
-				}
+			case sections != nil:
+				sections[key] = map[string]string{}
 				pairs(value, func(inner string, value *yaml.Node, ok bool) {
 					problems = append(problems, f.setYAML(section, key, inner, value, ok))
 				})
@@ -281,19 +269,15 @@ func scalar(node *yaml.Node, ofNames bool) (string, error) {
 	return string(encoded), err
 }
 
-// understand completes the configuration: named sections, inheritance, and combined keys.
-func (c *Config) understand(f file, in registry.Inputs) error {
-	var problems []error
-	note := func(err error) { problems = append(problems, err) }
+// complete adds to the options what the table does not hold: named sections, inheritance, and combined keys.
+func (c *Config) complete(f *file, in registry.Inputs) error {
 	c.Nodes.InternalCIDRs, _ = parseCIDRs(c.raw.InternalCIDRs)     // the table has refused invalid ones
 	c.Nodes.ExternalCIDRs, _ = parseCIDRs(c.raw.ExternalCIDRs)     // as above
 	c.Nodes.ExcludeInternal, _ = parseCIDRs(c.raw.ExcludeInternal) // as above
 	c.Nodes.ExcludeExternal, _ = parseCIDRs(c.raw.ExcludeExternal) // as above
 	c.NodeLabels, _ = parseNodeLabels(c.raw.NodeLabels)            // as above
 	c.SkipNodeDeletion = isSet(in, envSkipDeletion)
-	if c.Global.SecretsDirectory == "" {
-		c.Global.SecretsDirectory = defaultSecretsDirectory
-	}
+	c.Global.SecretsDirectory = cmp.Or(c.Global.SecretsDirectory, defaultSecretsDirectory)
 	if info, err := os.Stat(c.Global.SecretsDirectory); err != nil || !info.IsDir() {
 		c.Global.SecretsDirectory = ""
 	}
@@ -301,22 +285,26 @@ func (c *Config) understand(f file, in registry.Inputs) error {
 	if server := c.Global.Server; server != "" && f.vcenters[server] == nil {
 		f.vcenters[server] = map[string]string{"server": server}
 	}
+	var found faults
 	for _, key := range slices.Sorted(maps.Keys(f.vcenters)) {
 		own := f.vcenters[key]
-		if own["server"] == "" && !f.ini {
-			note(problem("vcenter."+key+".server", "is required and is not set: the address of the vCenter"))
-		}
-		v, err := c.vcenter(key, own, in)
-		note(err)
+		found.addIf(own["server"] == "" && !f.ini, blameKey("vcenter."+key+".server", "is required and is not set: the address of the vCenter"))
+		v, err := c.completeVCenter(key, own, in)
+		found = append(found, err)
 		c.VCenters = append(c.VCenters, v)
 	}
-	if len(c.VCenters) == 0 {
-		note(blameMissing("vcenter", "there is no vCenter: set global.server, or a section vcenter.<name> with server"))
+	found.addIf(len(c.VCenters) == 0, blameMissing("vcenter", "there is no vCenter: set global.server, or a section vcenter.<name> with server"))
+	return errors.Join(append(found, c.completeLoadBalancer(f), c.checkNSXT(), c.checkNSXValues(in))...)
+}
+
+// faults are what is wrong with the configuration.
+type faults []error
+
+// addIf adds a fault on a condition.
+func (f *faults) addIf(condition bool, fault error) {
+	if condition {
+		*f = append(*f, fault)
 	}
-	note(c.loadBalancerSections(f))
-	note(c.NSXT.check(c.LoadBalancer.Enabled || c.Route.RouterPath != ""))
-	note(c.nsxSections(in))
-	return errors.Join(problems...)
 }
 
 const (
@@ -372,54 +360,49 @@ func isSet(in registry.Inputs, name string) bool {
 	return ok
 }
 
-func problem(key, reason string) error { return schema.BlameKey(key, "", reason) }
+// blameKey returns the fault of a key of the cloud config, without its value.
+func blameKey(key, reason string) error { return schema.BlameKey(key, "", reason) }
 
 // blameMissing returns the fault of a key whose value the environment, or a file beside the cloud config, could supply instead.
 func blameMissing(key, reason string) error {
 	return &schema.Problem{Place: "key " + key + " of the cloud config", Reason: reason}
 }
 
-// vcenter returns a vCenter with its inherited settings.
-func (c *Config) vcenter(key string, own map[string]string, in registry.Inputs) (vcenterConfig, error) {
+// completeVCenter returns a vCenter with its own and inherited settings.
+func (c *Config) completeVCenter(key string, own map[string]string, in registry.Inputs) (vcenterConfig, error) {
 	at := func(name string) string { return "vcenter." + key + "." + name }
-	g := c.Global
-	insecure, flagErr := strconv.ParseBool(cmp.Or(own["insecureFlag"], "false"))
-	v := vcenterConfig{
-		Key: key, Server: cmp.Or(own["server"], key), Port: g.Port, User: g.User, Password: g.Password, Insecure: g.Insecure || insecure,
-		CAFile: cmp.Or(own["caFile"], g.CAFile), Thumbprint: cmp.Or(own["thumbprint"], g.Thumbprint), Datacenters: c.raw.Datacenters,
-	}
+	v := vcenterConfig{globalConfig: c.Global, Key: key, Datacenters: c.raw.Datacenters}
+	v.Server, v.CAFile, v.Thumbprint = cmp.Or(own["server"], key), cmp.Or(own["caFile"], v.CAFile), cmp.Or(own["thumbprint"], v.Thumbprint)
 	if own["datacenters"] != "" {
 		v.Datacenters = splitList(own["datacenters"])
 	}
-	var problems []error
+	var found faults
 	if text := own["port"]; text != "" {
 		port, err := strconv.Atoi(text)
-		if err != nil || port < 1 || port > 65535 {
-			problems = append(problems, schema.BlameKey(at("port"), text, "is not a port"))
-		}
+		found.addIf(err != nil || port < 1 || port > 65535, schema.BlameKey(at("port"), text, "is not a port"))
 		v.Port = port
 	}
-	if flagErr != nil {
-		problems = append(problems, problem(at("insecureFlag"), "is neither true nor false"))
-	}
+	insecure, err := strconv.ParseBool(cmp.Or(own["insecureFlag"], "false"))
+	found.addIf(err != nil, blameKey(at("insecureFlag"), "is neither true nor false"))
+	v.Insecure = v.Insecure || insecure
 	if err := checkThumbprint(v.Thumbprint); v.Thumbprint != "" && err != nil {
-		problems = append(problems, problem(at("thumbprint"), err.Error()))
+		found = append(found, blameKey(at("thumbprint"), err.Error()))
 	}
 	if _, err := v.endpoint(in.AllowInsecureEndpoints); err != nil {
-		problems = append(problems, schema.BlameKey(at("server"), v.Server, err.Error()))
+		found = append(found, schema.BlameKey(at("server"), v.Server, err.Error()))
 	}
-	problems = append(problems, v.credentials(g, own, at), v.families(c.raw.IPFamily, own["ipFamily"], in, at))
-	return v, errors.Join(problems...)
+	return v, errors.Join(append(found, v.chooseCredentials(c.Global, own, at), v.chooseFamilies(c.raw.IPFamily, own["ipFamily"], in, at))...)
 }
 
-// credentials selects the source of user and password: the vCenter's own Secret, the folder, the global Secret, the file.
-func (v *vcenterConfig) credentials(g globalConfig, own map[string]string, at func(string) string) error {
+// chooseCredentials selects the source of user and password: the vCenter's own Secret, the folder, the global Secret, the file.
+func (v *vcenterConfig) chooseCredentials(g globalConfig, own map[string]string, at func(string) string) error {
 	if own["user"] != "" {
 		v.User = schema.NewSecret(own["user"])
 	}
 	if own["password"] != "" {
 		v.Password = schema.NewSecret(own["password"])
 	}
+	v.SecretName, v.SecretNamespace, v.SecretsDirectory = "", "", ""
 	switch {
 	case own["secretName"] != "":
 		v.SecretName, v.SecretNamespace = own["secretName"], cmp.Or(own["secretNamespace"], g.SecretNamespace, defaultSecretNamespace)
@@ -427,34 +410,25 @@ func (v *vcenterConfig) credentials(g globalConfig, own map[string]string, at fu
 		v.SecretsDirectory = g.SecretsDirectory
 	case g.SecretName != "":
 		v.SecretName, v.SecretNamespace = g.SecretName, cmp.Or(g.SecretNamespace, defaultSecretNamespace)
+	default:
+		var found faults
+		found.addIf(v.User.IsZero(), blameMissing(at("user"), "is required and is not set: set it, or global.user, or secretName"))
+		found.addIf(v.Password.IsZero(), blameMissing(at("password"), "is required and is not set: set it, or global.password, or secretName"))
+		return errors.Join(found...)
 	}
-	if v.SecretName != "" || v.SecretsDirectory != "" {
-		return nil
-	}
-	var problems []error
-	if v.User.IsZero() {
-		problems = append(problems, blameMissing(at("user"), "is required and is not set: set it, or global.user, or secretName"))
-	}
-	if v.Password.IsZero() {
-		problems = append(problems, blameMissing(at("password"), "is required and is not set: set it, or global.password, or secretName"))
-	}
-	return errors.Join(problems...)
+	return nil
 }
 
-func (v *vcenterConfig) families(global []string, own string, in registry.Inputs, at func(string) string) error {
-	items := global
+// chooseFamilies sets the families of addresses: the vCenter's own, or the global ones.
+func (v *vcenterConfig) chooseFamilies(global []string, own string, in registry.Inputs, at func(string) string) (err error) {
+	families := global
 	if own != "" {
-		items = splitList(own)
+		families = splitList(own)
 	}
-	families, err := parseFamilies(items)
-	if err != nil {
-		return problem(at("ipFamily"), err.Error())
+	if v.IPFamilies, err = parseFamilies(families); err != nil {
+		return blameKey(at("ipFamily"), err.Error())
 	}
-	v.IPFamilies = families
-	if len(families) == 0 {
-		v.IPFamilies = []v1.IPFamily{v1.IPv4Protocol}
-	}
-	if len(families) > 1 && !isSet(in, envDualStack) {
+	if len(v.IPFamilies) > 1 && !isSet(in, envDualStack) {
 		return blameMissing(at("ipFamily"), "has more than one family, which needs the environment variable "+envDualStack)
 	}
 	return nil
@@ -462,17 +436,12 @@ func (v *vcenterConfig) families(global []string, own string, in registry.Inputs
 
 // checkUnused warns about settings without effect.
 func (c *Config) checkUnused() error {
-	var problems []error
-	warn := func(set bool, key, reason string) {
-		if set {
-			problems = append(problems, schema.WarnOfKey(key, reason))
-		}
-	}
-	warn(c.raw.RoundTrips != "", "global.soapRoundtripCount", "has no effect: failed calls are repeated where that is safe")
-	warn(c.raw.APIDisable != "", "global.apiDisable", "has no effect: this program does not serve that API")
-	warn(c.raw.APIBinding != "", "global.apiBinding", "has no effect: this program does not serve that API")
+	var found faults
+	found.addIf(c.raw.RoundTrips != "", schema.WarnOfKey("global.soapRoundtripCount", "has no effect: failed calls are repeated where that is safe"))
+	found.addIf(c.raw.APIDisable != "", schema.WarnOfKey("global.apiDisable", "has no effect: this program does not serve that API"))
+	found.addIf(c.raw.APIBinding != "", schema.WarnOfKey("global.apiBinding", "has no effect: this program does not serve that API"))
 	zone, region := c.Labels.Zone != "", c.Labels.Region != ""
-	warn(zone && !region, "labels.zone", "has no effect without labels.region: nodes get neither zone nor region")
-	warn(region && !zone, "labels.region", "has no effect without labels.zone: nodes get neither zone nor region")
-	return errors.Join(problems...)
+	found.addIf(zone && !region, schema.WarnOfKey("labels.zone", "has no effect without labels.region: nodes get neither zone nor region"))
+	found.addIf(region && !zone, schema.WarnOfKey("labels.region", "has no effect without labels.zone: nodes get neither zone nor region"))
+	return errors.Join(found...)
 }

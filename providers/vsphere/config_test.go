@@ -227,8 +227,9 @@ func TestVCentersOfTheEnvironment(t *testing.T) {
 	assert.Equal(t, "p=1", tenant.Password.Reveal())
 	tenant.Password = two.Password
 	assert.Equal(t, vcenterConfig{
-		Key: "tenant", Server: "vc1", Port: 444, User: tenant.User, Password: two.Password, Insecure: true, CAFile: "/ca",
-		Datacenters: []string{"a", "b"}, SecretName: "s", SecretNamespace: "n", IPFamilies: []v1.IPFamily{v1.IPv6Protocol},
+		Key: "tenant", Datacenters: []string{"a", "b"}, IPFamilies: []v1.IPFamily{v1.IPv6Protocol}, globalConfig: globalConfig{
+			Server: "vc1", Port: 444, User: tenant.User, Password: two.Password, Insecure: true, CAFile: "/ca", SecretName: "s", SecretNamespace: "n",
+		},
 	}, tenant)
 	assert.Equal(t, "u1", tenant.User.Reveal())
 	assert.Equal(t, []any{"vc2", 445, "u"}, []any{two.Server, two.Port, two.User.Reveal()}, "what it leaves open is that of global")

@@ -4,8 +4,13 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxlimits"
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -64,8 +69,8 @@ type routeConfig struct {
 	RouterPath string
 }
 
-// loadBalancerSections completes the section loadBalancer and the classes, and reports missing keys.
-func (c *Config) loadBalancerSections(f file) error {
+// completeLoadBalancer completes the section loadBalancer and the classes, and reports missing keys.
+func (c *Config) completeLoadBalancer(f *file) error {
 	l := &c.LoadBalancer
 	l.Classes = map[string]loadBalancerClass{}
 	for name, keys := range f.classes {
@@ -75,41 +80,77 @@ func (c *Config) loadBalancerSections(f file) error {
 			UDPAppProfileName: keys["udpAppProfileName"], UDPAppProfilePath: keys["udpAppProfilePath"],
 		}
 	}
-	var problems []error
+	var found faults
 	if c.raw.Tags != "" {
-		if err := json.Unmarshal([]byte(c.raw.Tags), &l.Tags); err != nil {
-			problems = append(problems, problem("loadBalancer.tags", "is not a set of scopes with their tags, as JSON in the INI form"))
-		}
+		found.addIf(json.Unmarshal([]byte(c.raw.Tags), &l.Tags) != nil,
+			blameKey("loadBalancer.tags", "is not a set of scopes with their tags, as JSON in the INI form"))
 	}
 	l.Enabled = cmp.Or(l.Size, l.LBServiceID, l.Class.IPPoolID, l.Class.IPPoolName, l.Tier1GatewayPath) != "" || len(l.Classes) > 0
 	if l.Enabled {
-		problems = append(problems, l.check())
+		found = append(found, l.check())
 	}
-	return errors.Join(problems...)
+	return errors.Join(found...)
 }
 
 // defaultClass is the class of Services without one.
 const defaultClass = "default"
 
+// classes returns the effective classes: a class without its own pool or profiles inherits the section's; profiles of the class default
+// come before those. A pool is inherited as a whole, so that a class may name its pool where the section has an ID.
+func (c loadBalancerConfig) classes() map[string]loadBalancerClass {
+	all := map[string]loadBalancerClass{}
+	base := c.Classes[defaultClass].inherit(c.Class)
+	for name, class := range c.Classes {
+		inherited := c.Class
+		inherited.TCPAppProfileName, inherited.TCPAppProfilePath = base.TCPAppProfileName, base.TCPAppProfilePath
+		inherited.UDPAppProfileName, inherited.UDPAppProfilePath = base.UDPAppProfileName, base.UDPAppProfilePath
+		all[name] = class.inherit(inherited)
+	}
+	all[defaultClass] = base
+	return all
+}
+
+func (c loadBalancerClass) inherit(from loadBalancerClass) loadBalancerClass {
+	if c.IPPoolID == "" && c.IPPoolName == "" {
+		c.IPPoolID, c.IPPoolName = from.IPPoolID, from.IPPoolName
+	}
+	if c.TCPAppProfilePath == "" && c.TCPAppProfileName == "" {
+		c.TCPAppProfilePath, c.TCPAppProfileName = from.TCPAppProfilePath, from.TCPAppProfileName
+	}
+	if c.UDPAppProfilePath == "" && c.UDPAppProfileName == "" {
+		c.UDPAppProfilePath, c.UDPAppProfileName = from.UDPAppProfilePath, from.UDPAppProfileName
+	}
+	return c
+}
+
+// tier1Prefix begins the policy path of a tier-1 gateway.
+const tier1Prefix = "/infra/tier-1s/"
+
+// tier1 returns the ID of the gateway for routes: the last part of its path. Any other path is refused, because its last part would be
+// taken for a tier-1 gateway that does not exist.
+func (c routeConfig) tier1() (string, error) {
+	id := strings.TrimSuffix(strings.TrimPrefix(c.RouterPath, tier1Prefix), "/")
+	if id == "" || strings.Contains(id, "/") {
+		return "", fmt.Errorf("%q is not the path of a tier-1 gateway; write %s<id>", c.RouterPath, tier1Prefix)
+	}
+	return id, nil
+}
+
 // check reports missing keys of the section.
 func (l loadBalancerConfig) check() error {
-	var problems []error
-	report := func(bad bool, key, reason string) {
-		if bad {
-			problems = append(problems, problem("loadBalancer."+key, reason))
-		}
-	}
-	own := l.Classes[defaultClass]
+	var found faults
+	report := func(missing bool, key, reason string) { found.addIf(missing, blameKey("loadBalancer."+key, reason)) }
+	base := l.classes()[defaultClass]
 	report(l.Size == "", "size", "is required and is not set; use one of "+strings.Join(sizes, ", "))
 	report(l.LBServiceID == "" && l.Tier1GatewayPath == "", "lbServiceId", "is not set, and neither is tier1GatewayPath; set one of them")
 	report(l.Class.IPPoolID != "" && l.Class.IPPoolName != "", "ipPoolName", "is set beside ipPoolID; keep one")
-	report(cmp.Or(l.Class.IPPoolID, l.Class.IPPoolName, own.IPPoolID, own.IPPoolName) == "", "ipPoolName",
+	report(base.IPPoolID == "" && base.IPPoolName == "", "ipPoolName",
 		"the default class has no pool: set ipPoolName or ipPoolID, here or in the class "+defaultClass)
-	report(cmp.Or(l.Class.TCPAppProfileName, l.Class.TCPAppProfilePath, own.TCPAppProfileName, own.TCPAppProfilePath) == "",
+	report(base.TCPAppProfileName == "" && base.TCPAppProfilePath == "",
 		"tcpAppProfileName", "is not set, and neither is tcpAppProfilePath; set one of them")
-	report(cmp.Or(l.Class.UDPAppProfileName, l.Class.UDPAppProfilePath, own.UDPAppProfileName, own.UDPAppProfilePath) == "",
+	report(base.UDPAppProfileName == "" && base.UDPAppProfilePath == "",
 		"udpAppProfileName", "is not set, and neither is udpAppProfilePath; set one of them")
-	return errors.Join(problems...)
+	return errors.Join(found...)
 }
 
 // isConfigured reports whether there is a section.
@@ -117,21 +158,16 @@ func (n nsxtConfig) isConfigured() bool {
 	return n.Host != "" || n.User != "" || !n.Password.IsZero() || n.SecretName != "" || n.ClientCertFile != "" || !n.VMCAccessToken.IsZero()
 }
 
-// check reports missing keys of the section nsxt; needed is set if NSX-T is used.
-func (n nsxtConfig) check(needed bool) error {
-	if !needed && !n.isConfigured() {
+// checkNSXT reports missing keys of the section nsxt.
+func (c *Config) checkNSXT() error {
+	n := c.NSXT
+	if !c.LoadBalancer.Enabled && c.Route.RouterPath == "" && !n.isConfigured() {
 		return nil
 	}
-	var problems []error
-	report := func(bad bool, key, reason string) {
-		if bad {
-			problems = append(problems, blameMissing("nsxt."+key, reason))
-		}
-	}
+	var found faults
+	report := func(missing bool, key, reason string) { found.addIf(missing, blameMissing("nsxt."+key, reason)) }
 	report(n.Host == "", "host", "is required for load balancers and routes; name the host of the NSX-T manager")
-	if !n.VMCAccessToken.IsZero() && n.VMCAuthHost == "" {
-		problems = append(problems, problem("nsxt.vmcAuthHost", "is required with vmcAccessToken"))
-	}
+	found.addIf(!n.VMCAccessToken.IsZero() && n.VMCAuthHost == "", blameKey("nsxt.vmcAuthHost", "is required with vmcAccessToken"))
 	report(n.User != "" && n.Password.IsZero(), "password", "is required with user")
 	report(n.ClientKeyFile != "" && n.ClientCertFile == "", "clientAuthCertFile", "is required with clientAuthKeyFile")
 	report(n.ClientCertFile != "" && n.ClientKeyFile == "", "clientAuthKeyFile", "is required with clientAuthCertFile")
@@ -139,5 +175,40 @@ func (n nsxtConfig) check(needed bool) error {
 	report(n.SecretNamespace != "" && n.SecretName == "", "secretName", "is required with secretNamespace")
 	report(n.User == "" && n.VMCAccessToken.IsZero() && n.ClientCertFile == "" && n.SecretName == "", "user",
 		"is required where there is neither a vmcAccessToken, a clientAuthCertFile nor a secretName")
-	return errors.Join(problems...)
+	return errors.Join(found...)
+}
+
+// checkNSXValues reports what is wrong in the sections about NSX besides missing keys.
+func (c *Config) checkNSXValues(in registry.Inputs) error {
+	var found faults
+	report := func(key string, err error) {
+		if err != nil {
+			found = append(found, blameKey(key, err.Error()))
+		}
+	}
+	if c.Route.RouterPath != "" {
+		_, err := c.Route.tier1()
+		report("route.routerPath", err)
+	}
+	bare := strings.TrimPrefix(strings.TrimPrefix(c.NSXT.Host, "http://"), "https://")
+	found.addIf(strings.ContainsAny(bare, "/@? "), blameKey("nsxt.host", "is not the name or the address of a host"))
+	report("nsxt.host", schema.InsecureURL(c.NSXT.Host, in.AllowInsecureEndpoints))
+	report("nsxt.vmcAuthHost", schema.InsecureURL(c.NSXT.VMCAuthHost, in.AllowInsecureEndpoints))
+	l := c.LoadBalancer
+	if !l.Enabled {
+		return errors.Join(found...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Classes)) {
+		found.addIf(l.Classes[name].IPPoolID != "" && l.Classes[name].IPPoolName != "",
+			blameKey("loadBalancerClass."+name+".ipPoolName", "is set beside ipPoolID; keep one"))
+	}
+	room := nsxlimits.Tags.Max - ownTags
+	found.addIf(len(l.Tags) > room, blameKey("loadBalancer.tags", fmt.Sprintf("has more than %d tags, which is all that NSX has room for", room)))
+	for _, scope := range slices.Sorted(maps.Keys(l.Tags)) {
+		if scope == "" || nsxlimits.Scope.CheckText(scope) != nil || nsxlimits.Tag.CheckText(l.Tags[scope]) != nil {
+			report("loadBalancer.tags", fmt.Errorf("has the scope %q: a scope has 1 to %d characters, and a tag at most %d",
+				scope, nsxlimits.Scope.Max, nsxlimits.Tag.Max))
+		}
+	}
+	return errors.Join(found...)
 }

@@ -265,7 +265,7 @@ func nsxDescription(config Config) registry.Provider {
 	p.New = func(in registry.Inputs) (cloudprovider.Interface, error) {
 		own := config
 		own.NSXT.Host, _ = in.LookupEnv(nsxHost)
-		if err := own.nsxSections(in); err != nil {
+		if err := own.checkNSXValues(in); err != nil {
 			return nil, err
 		}
 		return newNSXPart(own, in)

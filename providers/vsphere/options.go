@@ -47,30 +47,22 @@ type rawConfig struct {
 
 // globalConfig is the section global, which vCenters inherit.
 type globalConfig struct {
-	Server           string
-	Port             int
-	User, Password   schema.Secret
-	Insecure         bool
-	CAFile           string
-	Thumbprint       string
-	SecretName       string
-	SecretNamespace  string
-	SecretsDirectory string
+	Server             string
+	Port               int
+	User, Password     schema.Secret
+	Insecure           bool
+	CAFile, Thumbprint string
+	// SecretName and SecretNamespace name the Secret with the credentials, SecretsDirectory the folder with the same keys as files.
+	SecretName, SecretNamespace, SecretsDirectory string
 }
 
 // vcenterConfig is one vCenter with inherited settings.
 type vcenterConfig struct {
+	globalConfig
 	// Key is its name in the cloud config.
-	Key, Server    string
-	Port           int
-	User, Password schema.Secret
-	Insecure       bool
-	CAFile         string
-	Thumbprint     string
+	Key string
 	// Datacenters are names, inventory paths or references; none means all below the root folder.
 	Datacenters []string
-	// SecretName and SecretNamespace name the Secret with the credentials; SecretsDirectory the folder with the same keys as files.
-	SecretName, SecretNamespace, SecretsDirectory string
 	// IPFamilies are the families of the addresses of nodes, in order.
 	IPFamilies []v1.IPFamily
 }
@@ -131,13 +123,11 @@ func secret(key, env, help string, at func(*Config) *schema.Secret) option {
 }
 
 func cidrs(key, env, help string, at func(*Config) *string) option {
-	return schema.StringOption(at, row{FileKey: key, Env: env, Spec: schema.Spec{Help: help, Check: checkCIDRs}})
+	return schema.StringOption(at, row{FileKey: key, Env: env, Spec: schema.Spec{Help: help, Check: checkBy(parseCIDRs)}})
 }
 
-var (
-	minPort, maxPort = 1.0, 65535.0
-	sizes            = []string{"DLB", "LARGE", "MEDIUM", "SMALL", "XLARGE"}
-)
+// sizes are those of load balancer services.
+var sizes = []string{"DLB", "LARGE", "MEDIUM", "SMALL", "XLARGE"}
 
 // Options is the table of the provider's options: the keys of vsphere.conf, as in the YAML of vSphere's own controller. The INI keys are
 // the same words with hyphens.
@@ -146,7 +136,7 @@ var Options = schema.Options[Config]{
 		func(c *Config) *string { return &c.Global.Server }),
 	schema.IntOption(func(c *Config) *int { return &c.Global.Port }, row{
 		FileKey: "global.port", Env: "VSPHERE_VCENTER_PORT",
-		Spec: schema.Spec{Default: "443", Min: &minPort, Max: &maxPort, Help: "Port of vCenters that name none."},
+		Spec: schema.Spec{Default: "443", Min: new(1.0), Max: new(65535.0), Help: "Port of vCenters that name none."},
 	}),
 	secret("global.user", "VSPHERE_USER", "User for vCenters that name none; a certificate in PEM logs in by single sign-on.",
 		func(c *Config) *schema.Secret { return &c.Global.User }),
@@ -169,7 +159,8 @@ var Options = schema.Options[Config]{
 	text("global.secretsDirectory", "VSPHERE_SECRETS_DIRECTORY", "Folder with the keys of such a Secret as files.",
 		func(c *Config) *string { return &c.Global.SecretsDirectory }),
 	schema.ListOption(func(c *Config) *[]string { return &c.raw.IPFamily }, row{FileKey: "global.ipFamily", Spec: schema.Spec{
-		Default: "ipv4", Check: checkFamilies, Help: "Families of the nodes' addresses, in order: ipv4, ipv6. Both need ENABLE_ALPHA_DUAL_STACK.",
+		Default: "ipv4", Check: checkBy(func(text string) ([]v1.IPFamily, error) { return parseFamilies(splitList(text)) }),
+		Help: "Families of the nodes' addresses, in order: ipv4, ipv6. Both need ENABLE_ALPHA_DUAL_STACK.",
 	}}),
 	text("global.soapRoundtripCount", "VSPHERE_ROUNDTRIP_COUNT", noEffect+"failed calls are repeated where that is safe.",
 		func(c *Config) *string { return &c.raw.RoundTrips }),
@@ -233,7 +224,7 @@ var Options = schema.Options[Config]{
 		func(c *Config) *string { return &c.Route.RouterPath }),
 
 	schema.StringOption(func(c *Config) *string { return &c.raw.NodeLabels }, row{
-		Flag: "node-labels", Spec: schema.Spec{Check: checkNodeLabels, Help: "Labels of new Nodes, such as a=b,c=d."},
+		Flag: "node-labels", Spec: schema.Spec{Check: checkBy(parseNodeLabels), Help: "Labels of new Nodes, such as a=b,c=d."},
 	}),
 	text("", envDualStack, "If it is set, to any value, it allows more than one family of addresses.",
 		func(c *Config) *string { return &c.raw.DualStack }),
@@ -245,6 +236,14 @@ const (
 	envDualStack    = "ENABLE_ALPHA_DUAL_STACK"
 	envSkipDeletion = "SKIP_NODE_DELETION"
 )
+
+// checkBy makes a check of a parser.
+func checkBy[T any](parse func(string) (T, error)) func(string) error {
+	return func(text string) error {
+		_, err := parse(text)
+		return err
+	}
+}
 
 func splitList(v string) []string {
 	var items []string
@@ -267,11 +266,7 @@ func parseCIDRs(v string) (prefixes []netip.Prefix, err error) {
 	return prefixes, nil
 }
 
-func checkCIDRs(v string) error {
-	_, err := parseCIDRs(v)
-	return err
-}
-
+// parseFamilies parses families of addresses; none means IPv4.
 func parseFamilies(items []string) (families []v1.IPFamily, err error) {
 	for _, item := range items {
 		switch strings.ToLower(strings.TrimSpace(item)) {
@@ -283,12 +278,10 @@ func parseFamilies(items []string) (families []v1.IPFamily, err error) {
 			return nil, fmt.Errorf("holds %q, which is no family of addresses; use ipv4 and ipv6", item)
 		}
 	}
+	if len(families) == 0 {
+		families = []v1.IPFamily{v1.IPv4Protocol}
+	}
 	return families, nil
-}
-
-func checkFamilies(v string) error {
-	_, err := parseFamilies(splitList(v))
-	return err
 }
 
 var thumbprint = regexp.MustCompile(`^([0-9A-Fa-f]{2}:){19}([0-9A-Fa-f]{2}:){0,12}[0-9A-Fa-f]{2}$`)
@@ -319,22 +312,14 @@ func parseNodeLabels(v string) (labels map[string]string, err error) {
 	return labels, nil
 }
 
-func checkNodeLabels(v string) error {
-	_, err := parseNodeLabels(v)
-	return err
-}
-
 // parseConfig reads all sources. All problems are reported together; warnings are about settings without effect.
 func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
-	f, fileErr := readFile(in.File)
-	if fileErr != nil {
-		return c, nil, fileErr
+	f, err := readFile(in.File)
+	if err != nil {
+		return c, nil, err
 	}
 	in.Keys = f.keys
 	c, err = Options.Parse(in.Sources)
-	problems := []error{err}
-	if err := c.understand(f, in); err != nil {
-		problems = append(problems, err)
-	}
-	return c, errors.Join(f.warnings(), c.checkUnused()), errors.Join(problems...)
+	err = errors.Join(err, c.complete(f, in))
+	return c, errors.Join(append(f.unknown, c.checkUnused())...), err
 }

@@ -69,7 +69,7 @@ func (s *settingsCheck) exists(ctx context.Context, key, path string) {
 	s.looked[path] = true
 	err := s.nsx.call(ctx, "reading "+path, http.MethodGet, path, nil, &struct{}{})
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		err = problem(key, fmt.Sprintf("there is no %s in NSX; correct it", path))
+		err = blameKey(key, fmt.Sprintf("there is no %s in NSX; correct it", path))
 	}
 	s.note(err)
 }
