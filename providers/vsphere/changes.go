@@ -35,18 +35,18 @@ func (r *reconciler) Changes(_ services.Request, o observed, d desired) ([]chang
 		return nil, d.doubt
 	}
 	if p.allocate {
-		changes = append(changes, r.allocation(o, d))
+		changes = append(changes, r.planAllocation(o, d))
 		o.address = "of the pool " + d.poolID
 		p = diff(o, d) // for plan
 	}
 	if len(p.create) > 0 {
-		changes = append(changes, r.creation(p.create))
+		changes = append(changes, r.planCreation(p.create))
 	}
-	for _, rev := range p.revise {
-		changes = append(changes, r.revision(rev, d.marking))
+	for _, u := range p.update {
+		changes = append(changes, r.planUpdate(u, d.marking))
 	}
 	for _, x := range p.remove {
-		changes = append(changes, r.removal(x))
+		changes = append(changes, r.planRemoval(x))
 	}
 	return withDoubt(changes, d.doubt), nil
 }
@@ -61,16 +61,18 @@ func withDoubt(changes []change, doubt error) []change {
 	}})
 }
 
-// allocation acquires an address from the pool. An earlier allocation whose address is unknown is awaited.
-func (r *reconciler) allocation(o observed, d desired) change {
-	planned := contract.Planned{Action: contract.PlanCreate, Object: kindAllocation, Detail: "of the pool " + d.poolID}
-	c := change{Planned: planned, Replan: true, Wait: d.usableAllocation(o.allocations) != nil}
+// planAllocation acquires an address from the pool. An earlier allocation whose address is unknown is awaited.
+func (r *reconciler) planAllocation(o observed, d desired) change {
+	c := change{
+		Planned: contract.Planned{Action: contract.PlanCreate, Object: kindAllocation, Detail: "of the pool " + d.poolID},
+		Replan:  true, Wait: d.usableAllocation(o.allocations) != nil,
+	}
 	c.Compare = func() (before, after any) { return nil, map[string]any{"pool": d.poolID} }
 	c.Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {
 		a := d.usableAllocation(o.allocations)
 		if a == nil {
 			a = &ipAllocation{pool: d.poolID, nsxObject: nsxObject{ID: objectID(d.uid, "address"), Tags: d.marking.tags(nil)}}
-			err := r.nsx.patch(ctx, kindAllocation, a.path(), a)
+			err := r.nsx.patch(ctx, kindAllocation, pathOf(a), a)
 			req.Asked(err)
 			r.views.allocations.Invalidate(a.key())
 			if err != nil {
@@ -93,7 +95,7 @@ func (r *reconciler) findAllocated(ctx context.Context, req *services.Request, o
 		return o, err
 	}
 	if now.address() == "" {
-		entities, err := r.nsx.readRealized(ctx, a.path())
+		entities, err := r.nsx.readRealized(ctx, pathOf(a))
 		if err != nil {
 			return o, err
 		}
@@ -116,11 +118,11 @@ func (r *reconciler) findAllocated(ctx context.Context, req *services.Request, o
 
 // deleteAllocation deletes a failed allocation.
 func (r *reconciler) deleteAllocation(ctx context.Context, req *services.Request, a *ipAllocation, why string) error {
-	if err := r.nsx.remove(ctx, kindAllocation, a.path()); err != nil {
+	if err := r.nsx.remove(ctx, kindAllocation, pathOf(a)); err != nil {
 		r.views.allocations.Invalidate(a.key())
 		return err
 	}
-	r.erased.note(a.path())
+	r.erased.note(pathOf(a))
 	r.views.allocations.Forget(a.key())
 	return noAddressError(req, a.pool, &cloudapi.Error{Class: cloudapi.ErrQuota, Operation: "taking an address out of the IP pool " + a.pool, Message: why})
 }
@@ -166,7 +168,7 @@ func (r *reconciler) allocationError(err error, a *ipAllocation) error {
 	if !isInvalidWrite(err) {
 		return err
 	}
-	if waiting := r.erased.retryable(err, "the address that the Service had before is being released", a.path()); !errors.Is(waiting, err) {
+	if waiting := r.erased.retryable(err, "the address that the Service had before is being released", pathOf(a)); !errors.Is(waiting, err) {
 		return waiting
 	}
 	said, _ := errors.AsType[*cloudapi.Error](err)
@@ -226,30 +228,19 @@ func (e *erasures) retryable(err error, why string, paths ...string) error {
 	return err
 }
 
-// creation creates all missing objects, by one call if NSX allows it for this account.
-func (r *reconciler) creation(objects []object) change {
-	names := make([]string, len(objects))
+// planCreation creates all missing objects, by one call if NSX allows it for this account.
+func (r *reconciler) planCreation(objects []object) change {
+	names, paths, kinds := make([]string, len(objects)), make([]string, len(objects)), map[string][]object{}
 	for i, x := range objects {
-		names[i] = describeNew(x)
+		names[i], paths[i], kinds[kindOf(x)] = describeNew(x), pathOf(x), append(kinds[kindOf(x)], x)
 	}
-	planned := contract.Planned{Action: contract.PlanCreate, Object: "NSX load balancer", Detail: strings.Join(names, ", ")}
-	compare := func() (before, after any) {
-		made := map[string][]object{}
-		for _, x := range objects {
-			made[kindOf(x)] = append(made[kindOf(x)], x)
-		}
-		return nil, made
-	}
-	c := change{Planned: planned, Compare: compare}
+	c := change{Planned: contract.Planned{Action: contract.PlanCreate, Object: kindLoadBalancer, Detail: strings.Join(names, ", ")}}
+	c.Compare = func() (before, after any) { return nil, kinds }
 	c.Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {
 		if err := r.nsx.create(ctx, objects); err != nil {
 			req.Asked(err)
 			for _, x := range objects {
 				r.views.invalidate(x)
-			}
-			paths := make([]string, len(objects))
-			for i, x := range objects {
-				paths[i] = pathTo(x)
 			}
 			if gone := r.views.checkReferences(ctx, err, objects, paths); gone != nil {
 				return o, gone
@@ -257,15 +248,19 @@ func (r *reconciler) creation(objects []object) change {
 			return o, r.erased.retryable(err, "NSX is still deleting what the Service had before", paths...)
 		}
 		for _, x := range objects {
-			r.views.put(x)
 			switch x := x.(type) {
 			case *virtualServer:
+				r.views.servers.Put(x)
 				o.servers = append(o.servers, x)
-				r.unrealized.add(pathOf(pathServers, x))
+				r.unrealized.add(pathOf(x))
 			case *serverPool:
+				r.views.pools.Put(x)
 				o.pools = append(o.pools, x)
 			case *monitorProfile:
+				r.views.monitors.Put(x)
 				o.monitors = append(o.monitors, x)
+			case *lbService:
+				r.views.services.Put(x)
 			}
 		}
 		return o.sortByID(), nil
@@ -301,19 +296,19 @@ func referencedPaths(objects []object) []string {
 	return slices.DeleteFunc(slices.Compact(paths), func(path string) bool { return path == "" })
 }
 
-// placeOf returns an object's kind and collection; an allocation's is that of its pool.
+// placeOf returns an object's kind and collection.
 func placeOf(x object) (kind, collection string) {
-	switch x.(type) {
+	switch x := x.(type) {
 	case *virtualServer:
 		return kindServer, pathServers
 	case *serverPool:
 		return kindPool, pathPools
 	case *monitorProfile:
 		return kindMonitor, pathMonitors
-	case *lbService:
-		return kindService, pathServices
+	case *ipAllocation:
+		return kindAllocation, allocationsOf(x.pool)
 	}
-	return kindAllocation, ""
+	return kindService, pathServices
 }
 
 func kindOf(x object) string {
@@ -321,96 +316,51 @@ func kindOf(x object) string {
 	return kind
 }
 
-func pathTo(x object) string {
-	if a, ok := x.(*ipAllocation); ok {
-		return a.path()
-	}
+func pathOf(x object) string {
 	_, collection := placeOf(x)
-	return pathOf(collection, x)
+	return pathIn(collection, x)
 }
 
-// compare returns our fields of the object, before and after.
-func (r revision) compare() (before, after any) {
-	switch x := r.object.(type) {
-	case *monitorProfile:
-		now := *x
-		r.check.apply(&now)
-		return x, &now
-	case *serverPool:
-		now := *x
-		r.pool.apply(&now)
-		return x, &now
-	case *virtualServer:
-		now := *x
-		now.MemberPorts, now.PoolPath, now.ApplicationProfile = []string{r.server.nodePort()}, r.poolPath, r.server.Profile
-		return x, &now
-	}
-	return nil, nil
-}
-
-// revision changes our fields of one object.
-func (r *reconciler) revision(rev revision, m marking) change {
-	planned := contract.Planned{Action: contract.PlanChange, Object: nsxTitle(rev.object), Detail: rev.reason}
-	c := change{Planned: planned, Compare: rev.compare}
-	c.Make = func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
-		var err error
-		switch x := rev.object.(type) {
+// planUpdate changes our fields of one object.
+func (r *reconciler) planUpdate(u update, m marking) change {
+	c := change{Planned: contract.Planned{Action: contract.PlanChange, Object: nsxTitle(u.before), Detail: u.reason}}
+	c.Compare = func() (before, after any) { return u.before, u.after }
+	c.Make = func(ctx context.Context, _ *services.Request, o observed) (_ observed, err error) {
+		switch x := u.before.(type) {
 		case *monitorProfile:
-			var now *monitorProfile
-			now, err = rewrite(ctx, r.nsx, r.views.monitors, x, m, func(c *monitorProfile) bool {
-				differs := monitorDiffers(c, *rev.check) != ""
-				rev.check.apply(c)
-				return differs
-			})
-			o.monitors = replaceObject(o.monitors, now)
+			o.monitors, err = rewriteIn(ctx, r.nsx, r.views.monitors, o.monitors, x, m, u.monitor.apply)
 		case *serverPool:
-			var now *serverPool
-			now, err = rewrite(ctx, r.nsx, r.views.pools, x, m, func(c *serverPool) bool {
-				differs := poolDiffers(c, *rev.pool) != ""
-				rev.pool.apply(c)
-				return differs
-			})
-			o.pools = replaceObject(o.pools, now)
+			o.pools, err = rewriteIn(ctx, r.nsx, r.views.pools, o.pools, x, m, u.pool.apply)
 		case *virtualServer:
-			pool := ""
-			if p := o.pool(*rev.server); p != nil {
-				pool = pathOf(pathPools, p)
+			if o.servers, err = rewriteIn(ctx, r.nsx, r.views.servers, o.servers, x, m, u.server.apply); err == nil {
+				r.unrealized.add(pathOf(x))
 			}
-			var now *virtualServer
-			now, err = rewrite(ctx, r.nsx, r.views.servers, x, m, func(c *virtualServer) bool {
-				differs := serverDiffers(c, *rev.server, pool) != ""
-				c.MemberPorts, c.PoolPath, c.ApplicationProfile = []string{rev.server.nodePort()}, pool, rev.server.Profile
-				return differs
-			})
-			if err == nil {
-				r.unrealized.add(pathOf(pathServers, x))
-			}
-			o.servers = replaceObject(o.servers, now)
 		}
 		return o, err
 	}
 	return c
 }
 
-func replaceObject[T object](list []T, now T) []T {
+// rewriteIn rewrites an object of a list.
+func rewriteIn[V any, T objectOf[V]](
+	ctx context.Context, n *nsx, view *inventory.Inventory[string, T], list []T, x T, m marking, apply func(T) (reason string),
+) ([]T, error) {
+	now, err := rewrite(ctx, n, view, x, m, apply)
 	list = slices.Clone(list)
 	for i := range list {
-		if object(now) != nil && list[i].common().ID == now.common().ID {
+		if list[i].common().ID == now.common().ID {
 			list[i] = now
 		}
 	}
-	return list
+	return list, err
 }
 
-// rewrite replaces an object with our fields changed. A concurrent change is read and kept. Nothing is written if there is no difference
+// rewrite replaces an object with our fields changed by apply. A concurrent change is read and kept. Nothing is written if nothing differs
 // any more.
-func rewrite[V any, T interface {
-	*V
-	object
-}](
-	ctx context.Context, n *nsx, view *inventory.Inventory[string, T], x T, m marking, change func(T) bool,
+func rewrite[V any, T objectOf[V]](
+	ctx context.Context, n *nsx, view *inventory.Inventory[string, T], x T, m marking, apply func(T) (reason string),
 ) (T, error) {
-	id, kind, path := x.common().ID, kindOf(x), pathTo(x)
+	id, kind, path := x.common().ID, kindOf(x), pathOf(x)
 	for range maxConflicts {
 		if x.common().Revision == nil {
 			now, err := nsxGet[V, T](ctx, n, kind, path)
@@ -425,7 +375,7 @@ func rewrite[V any, T interface {
 		}
 		after := T(new(V))
 		*after = *x
-		if !change(after) {
+		if apply(after) == "" {
 			view.Put(after)
 			return after, nil
 		}
@@ -447,22 +397,21 @@ func rewrite[V any, T interface {
 	return x, &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "writing " + nsxTitle(x), Message: "somebody else changes it all the time"}
 }
 
-// removal deletes one object; a missing one is no error.
-func (r *reconciler) removal(x object) change {
-	planned := contract.Planned{Action: contract.PlanDelete, Object: nsxTitle(x)}
-	compare := func() (before, after any) { return x, nil }
-	return change{Planned: planned, Compare: compare, Make: func(
-		ctx context.Context, _ *services.Request, o observed,
-	) (observed, error) {
+// planRemoval deletes one object; a missing one is no error.
+func (r *reconciler) planRemoval(x object) change {
+	c := change{Planned: contract.Planned{Action: contract.PlanDelete, Object: nsxTitle(x)}}
+	c.Compare = func() (before, after any) { return x, nil }
+	c.Make = func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
 		return r.remove(ctx, o, x)
-	}}
+	}
+	return c
 }
 
 func (r *reconciler) remove(ctx context.Context, o observed, x object) (observed, error) {
-	path := pathTo(x)
+	path := pathOf(x)
 	if err := r.removeUnused(ctx, kindOf(x), path); err != nil {
 		r.views.invalidate(x)
-		if isReferenced(err) {
+		if errors.Is(err, errReferenced) {
 			// The objects that refer to it are not visible yet, or another owner's.
 			return o, fmt.Errorf("%s cannot be deleted while other objects use it: %w", nsxTitle(x), err)
 		}
@@ -479,7 +428,7 @@ func (r *reconciler) removeUnused(ctx context.Context, kind, path string) error 
 	var err error
 	_ = services.Patiently(ctx, realizePatience, func() error {
 		err = r.nsx.remove(ctx, kind, path)
-		if isReferenced(err) && r.erased.hasAnyWithin(realizePatience) {
+		if errors.Is(err, errReferenced) && r.erased.hasAnyWithin(realizePatience) {
 			return cloudproviderapi.NewRetryError("NSX is still deleting what uses "+path, realizePause)
 		}
 		return nil
@@ -488,12 +437,6 @@ func (r *reconciler) removeUnused(ctx context.Context, kind, path string) error 
 		r.erased.note(path)
 	}
 	return err
-}
-
-// isReferenced reports whether NSX refuses to delete an object because others refer to it.
-func isReferenced(err error) bool {
-	said, ok := errors.AsType[*cloudapi.Error](err)
-	return ok && errors.Is(said.Cause, errReferenced)
 }
 
 // NodeChanges implements services.Reconciler: only the members of the pools that differ.
@@ -507,8 +450,8 @@ func (r *reconciler) NodeChanges(
 	want := poolChange{}
 	want.members, err = r.addresses.members(ctx, req.Cluster, req.Nodes)
 	for _, x := range o.pools {
-		if reason := poolDiffers(x, want); reason != "" {
-			changes = append(changes, r.revision(revision{object: x, pool: &want, reason: reason}, m))
+		if after, reason := applyToCopy(x, want.apply); reason != "" {
+			changes = append(changes, r.planUpdate(update{before: x, after: after, reason: reason, pool: want}, m))
 		}
 	}
 	return withDoubt(changes, err), nil, nil
@@ -516,16 +459,16 @@ func (r *reconciler) NodeChanges(
 
 // Deletions implements services.Reconciler: first objects that refer to others, and the address last, because it must not be reused before.
 func (r *reconciler) Deletions(ctx context.Context, req services.Request, o observed) ([]change, []services.Finding, error) {
-	changes, err := r.removals(ctx, req.Cluster, o)
+	changes, err := r.planRemovals(ctx, req.Cluster, o)
 	return changes, nil, err
 }
 
-func (r *reconciler) removals(ctx context.Context, cluster string, o observed) (changes []change, err error) {
+func (r *reconciler) planRemovals(ctx context.Context, cluster string, o observed) (changes []change, err error) {
 	if o.isEmpty() {
 		return nil, nil
 	}
 	for _, s := range o.servers {
-		changes = append(changes, r.removal(s))
+		changes = append(changes, r.planRemoval(s))
 	}
 	unused, used, err := r.servicesOf(ctx, cluster, o)
 	if err != nil {
@@ -535,7 +478,7 @@ func (r *reconciler) removals(ctx context.Context, cluster string, o observed) (
 		changes[n-1].Make = r.unusedServiceRemoval(changes[n-1].Make, used)
 	}
 	for _, s := range unused {
-		changes = append(changes, r.serviceRemoval(s))
+		changes = append(changes, r.planServiceRemoval(s))
 	}
 	mark, err := r.cluster.Mark(ctx)
 	if err != nil {
@@ -546,7 +489,7 @@ func (r *reconciler) removals(ctx context.Context, cluster string, o observed) (
 		return nil, err
 	}
 	for _, x := range orderDeletions(o.objects()[len(o.servers):], mark, pools) {
-		changes = append(changes, r.removal(x))
+		changes = append(changes, r.planRemoval(x))
 	}
 	return changes, nil
 }
@@ -576,7 +519,7 @@ func (r *reconciler) servicesOf(ctx context.Context, cluster string, o observed)
 	}
 	own, err := r.ownServices(ctx, cluster, inventory.Query{MaxAge: ensureMaxAge})
 	for _, s := range own {
-		users := r.views.servers.PeekIndex(indexLBService, pathOf(pathServices, s))
+		users := r.views.servers.PeekIndex(indexLBService, pathOf(s))
 		others := slices.ContainsFunc(users, func(v *virtualServer) bool { return !mine[v.ID] })
 		if others {
 			used = append(used, s)
@@ -595,27 +538,27 @@ func (r *reconciler) unusedServiceRemoval(
 	return func(ctx context.Context, req *services.Request, o observed) (observed, error) {
 		o, err := remove(ctx, req, o)
 		for _, s := range used {
-			if err == nil && len(r.views.servers.PeekIndex(indexLBService, pathOf(pathServices, s))) == 0 {
-				o, err = r.serviceRemoval(s).Make(ctx, req, o)
+			if err == nil && len(r.views.servers.PeekIndex(indexLBService, pathOf(s))) == 0 {
+				o, err = r.planServiceRemoval(s).Make(ctx, req, o)
 			}
 		}
 		return o, err
 	}
 }
 
-// serviceRemoval deletes a load balancer service. If it got a new user meanwhile, NSX refuses.
-func (r *reconciler) serviceRemoval(s *lbService) change {
+// planServiceRemoval deletes a load balancer service. If it got a new user meanwhile, NSX refuses.
+func (r *reconciler) planServiceRemoval(s *lbService) change {
 	planned := contract.Planned{Action: contract.PlanDelete, Object: nsxTitle(s), Detail: "if nothing else uses it"}
 	return change{Planned: planned, Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
 		all, err := r.views.servers.All(ctx, inventory.Query{})
 		if err != nil {
 			return o, err
 		}
-		if slices.ContainsFunc(all, func(v *virtualServer) bool { return v.ServicePath == pathOf(pathServices, s) }) {
+		if slices.ContainsFunc(all, func(v *virtualServer) bool { return v.ServicePath == pathOf(s) }) {
 			return o, nil
 		}
-		err = r.removeUnused(ctx, kindService, pathOf(pathServices, s))
-		if isReferenced(err) {
+		err = r.removeUnused(ctx, kindService, pathOf(s))
+		if errors.Is(err, errReferenced) {
 			klog.InfoS("A load balancer service is used by others and stays", "service", s.ID)
 			return o, nil
 		}

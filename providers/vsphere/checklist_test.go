@@ -77,18 +77,24 @@ func TestAnnotationChecklist(t *testing.T) {
 	}.Run(t)
 }
 
+// reasonFor returns the reason for a change; "" if nothing differs.
+func reasonFor[V any, T objectOf[V]](x T, apply func(T) string) string {
+	_, reason := applyToCopy(x, apply)
+	return reason
+}
+
 // TestSettingsByHandStay: only what annotations set is NSX's own again when they are gone.
 func TestSettingsByHandStay(t *testing.T) {
 	t.Parallel()
 	byHand := &monitorProfile{MonitorPort: 30080, Interval: 9, Timeout: 7, RiseCount: 1, FallCount: 2}
-	assert.Empty(t, monitorDiffers(byHand, monitorChange{port: 30080}))
+	assert.Empty(t, reasonFor(byHand, monitorChange{port: 30080}.apply))
 	set := monitorChange{30080, checkSettings{Interval: 20}}
-	assert.NotEmpty(t, monitorDiffers(byHand, set))
+	assert.NotEmpty(t, reasonFor(byHand, set.apply))
 	m := *byHand
 	set.apply(&m)
 	assert.Equal(t, []int{20, 5, 3, 3}, []int{m.Interval, m.Timeout, m.RiseCount, m.FallCount})
-	assert.Empty(t, monitorDiffers(&m, set))
-	assert.NotEmpty(t, monitorDiffers(&m, monitorChange{port: 30080}))
+	assert.Empty(t, reasonFor(&m, set.apply))
+	assert.NotEmpty(t, reasonFor(&m, monitorChange{port: 30080}.apply))
 	monitorChange{port: 30080}.apply(&m)
 	assert.Equal(t, []int{5, 5, 3, 3}, []int{m.Interval, m.Timeout, m.RiseCount, m.FallCount})
 	assert.Empty(t, m.Tags, "nothing of it is left")
@@ -96,12 +102,12 @@ func TestSettingsByHandStay(t *testing.T) {
 
 	none, hash := "", "IP_HASH"
 	pool := &serverPool{Algorithm: "WEIGHTED_ROUND_ROBIN"}
-	assert.Empty(t, poolDiffers(pool, poolChange{algorithm: &none}))
-	assert.Empty(t, poolDiffers(pool, poolChange{}))
+	assert.Empty(t, reasonFor(pool, poolChange{algorithm: &none}.apply))
+	assert.Empty(t, reasonFor(pool, poolChange{}.apply))
 	poolChange{algorithm: &hash}.apply(pool)
 	assert.Equal(t, hash, pool.Algorithm)
-	assert.Empty(t, poolDiffers(pool, poolChange{}), "a change of nodes leaves it")
-	assert.NotEmpty(t, poolDiffers(pool, poolChange{algorithm: &none}))
+	assert.Empty(t, reasonFor(pool, poolChange{}.apply), "a change of nodes leaves it")
+	assert.NotEmpty(t, reasonFor(pool, poolChange{algorithm: &none}.apply))
 	poolChange{algorithm: &none}.apply(pool)
 	assert.Equal(t, defaultAlgorithm, pool.Algorithm)
 }

@@ -229,10 +229,3 @@ func (a *api) useTransport(c *soap.Client) {
 	c.Transport = rewindingTransport{a.http.Transport}
 	c.CheckRedirect = a.http.CheckRedirect
 }
-
-// close ends all sessions.
-func (a *api) close(ctx context.Context) {
-	for _, v := range a.vcenters {
-		v.close(ctx)
-	}
-}

@@ -297,7 +297,7 @@ func (c *Config) complete(f *file, in registry.Inputs) error {
 	return errors.Join(append(found, c.completeLoadBalancer(f), c.checkNSXT(), c.checkNSXValues(in))...)
 }
 
-// faults are what is wrong with the configuration.
+// faults collects the problems of the configuration.
 type faults []error
 
 // addIf adds a fault on a condition.

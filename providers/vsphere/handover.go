@@ -32,7 +32,7 @@ type markedObjects struct {
 
 // MarkedLoadBalancers implements contract.LoadBalancerHandover.
 func (p *nsxParts) MarkedLoadBalancers(ctx context.Context, services []*v1.Service) ([]contract.MarkedLoadBalancer, error) {
-	if p == nil || p.loadBalancers == nil {
+	if p.loadBalancers == nil {
 		return nil, contract.ErrNoHandover
 	}
 	mark, err := p.loadBalancers.cluster.Mark(ctx)
@@ -114,12 +114,10 @@ func splitByMark(group, mark string, o observed) []markedObjects {
 	return list
 }
 
-// foreignObjects returns the objects of a Service that belong to another cluster.
-func (o observed) foreignObjects(mark string) func(object) bool {
-	return func(x object) bool {
-		a, ok := x.(*ipAllocation)
-		return ownership.Foreign(mark, marksOf(x)) && (!ok || !wasHandedOver(a, o, mark))
-	}
+// isForeign reports whether an object of a Service belongs to another cluster.
+func (o observed) isForeign(x object, mark string) bool {
+	a, ok := x.(*ipAllocation)
+	return ownership.Foreign(mark, marksOf(x)) && (!ok || !wasHandedOver(a, o, mark))
 }
 
 // wasHandedOver reports whether an address was handed over with its virtual servers. NSX cannot change the tags of an allocation, so that
@@ -141,7 +139,7 @@ func wasHandedOver(a *ipAllocation, o observed, mark string) bool {
 // with the last virtual server, and the virtual servers last. While any object has the former marks, an interrupted handover is listed, and
 // can be repeated.
 func (p *nsxParts) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBalancer, service types.UID) error {
-	if p == nil || p.loadBalancers == nil {
+	if p.loadBalancers == nil {
 		return contract.ErrNoHandover
 	}
 	l := p.loadBalancers
@@ -161,45 +159,35 @@ func (p *nsxParts) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoad
 	}
 	o := found[i].objects
 	if len(o.servers)+len(o.pools)+len(o.monitors) == 0 {
-		return fmt.Errorf("only %s is left of it, whose tags NSX does not change; delete it there", o.allocations[0].path())
+		return fmt.Errorf("only %s is left of it, whose tags NSX does not change; delete it there", pathOf(o.allocations[0]))
 	}
 	klog.InfoS("Handing over load balancer", "name", m.Name, "from", m.Cluster, "service", service)
-	if err := l.remarkServices(ctx, found[i].cluster, remark{from: m.Cluster, mark: mark, marks: []string{mark}}); err != nil {
-		return err
+	to := remark{from: m.Cluster, mark: mark, marks: []string{mark}}
+	// Load balancer services without marks are shared.
+	own, err := l.views.services.Find(ctx, indexService, tagIndex(l.config.owner(), found[i].cluster, ""), inventory.Query{})
+	if err == nil {
+		err = remarkAll(ctx, l.nsx, l.views.services, own, to)
 	}
-	return l.remarkParts(ctx, o, remark{from: m.Cluster, mark: mark, marks: []string{mark, ownership.ServiceMark(service)}})
+	to.marks = append(to.marks, ownership.ServiceMark(service))
+	if err == nil {
+		err = remarkAll(ctx, l.nsx, l.views.monitors, o.monitors, to)
+	}
+	if err == nil {
+		err = remarkAll(ctx, l.nsx, l.views.pools, o.pools, to)
+	}
+	if err == nil {
+		err = remarkAll(ctx, l.nsx, l.views.servers, o.servers, to)
+	}
+	return err
 }
 
-func (r *reconciler) remarkParts(ctx context.Context, o observed, to remark) error {
-	for _, x := range o.monitors {
-		if err := remarkObject(ctx, r.nsx, r.views.monitors, x, to); err != nil {
-			return err
-		}
-	}
-	for _, x := range o.pools {
-		if err := remarkObject(ctx, r.nsx, r.views.pools, x, to); err != nil {
-			return err
-		}
-	}
-	for _, x := range o.servers {
-		if err := remarkObject(ctx, r.nsx, r.views.servers, x, to); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// remarkServices marks the load balancer services that the former cluster created under a name. Shared ones have no marks.
-func (r *reconciler) remarkServices(ctx context.Context, cluster string, to remark) error {
-	all, err := r.views.services.Find(ctx, indexService, tagIndex(r.config.owner(), cluster, ""), inventory.Query{})
-	if err != nil {
-		return err
-	}
-	for _, x := range all {
+// remarkAll changes the marks of those objects that have the former ones.
+func remarkAll[V any, T objectOf[V]](ctx context.Context, n *nsx, view *inventory.Inventory[string, T], list []T, to remark) error {
+	for _, x := range list {
 		if has, _ := ownership.MarkedBefore(marksOf(x), to.mark); has != to.from {
 			continue
 		}
-		if err := remarkObject(ctx, r.nsx, r.views.services, x, to); err != nil {
+		if err := remarkObject(ctx, n, view, x, to); err != nil {
 			return err
 		}
 	}
@@ -213,20 +201,17 @@ type remark struct {
 }
 
 // remarkObject changes the marks of one object, based on its present state.
-func remarkObject[V any, T interface {
-	*V
-	object
-}](ctx context.Context, n *nsx, view *inventory.Inventory[string, T], x T, r remark) error {
+func remarkObject[V any, T objectOf[V]](ctx context.Context, n *nsx, view *inventory.Inventory[string, T], x T, r remark) error {
 	unread := T(new(V))
 	*unread = *x
 	unread.common().Revision = nil // it is read right before
-	now, err := rewrite(ctx, n, view, unread, marking{marks: r.marks}, func(c T) bool {
+	now, err := rewrite(ctx, n, view, unread, marking{marks: r.marks}, func(c T) string {
 		has, _ := ownership.MarkedBefore(marksOf(c), r.mark)
 		if has != r.from {
-			return false
+			return ""
 		}
 		c.common().noteBefore(ownership.ClusterMark(r.from), len(r.marks))
-		return true
+		return "its marks"
 	})
 	if errors.Is(err, services.ErrGone) || errors.Is(err, cloudapi.ErrNotFound) {
 		return nil

@@ -249,7 +249,7 @@ func TestWhatIsNotHandedOver(t *testing.T) {
 		require.ErrorIs(w.T, w.RemarkLoadBalancer(w.T.Context(), marked[0], s.UID), ownership.ErrUnknown)
 		assert.Empty(w.T, w.writes())
 	})
-	var none *nsxParts
+	none := &nsxParts{}
 	_, err := none.MarkedLoadBalancers(t.Context(), nil)
 	require.ErrorIs(t, err, contract.ErrNoHandover)
 	require.ErrorIs(t, none.RemarkLoadBalancer(t.Context(), contract.MarkedLoadBalancer{}, ""), contract.ErrNoHandover)

@@ -47,13 +47,13 @@ type reconciler struct {
 	adopt   registry.Adoption
 	nodes   *nodecount.Counter
 	// addresses are those of nodes.
-	addresses reach
+	addresses addressReader
 	// unrealized are the paths of written virtual servers.
 	unrealized unrealized
 	erased     erasures
 }
 
-func newReconciler(c loadBalancerConfig, adopt registry.Adoption, n *nsx, nodes *nodecount.Counter, addresses reach) *reconciler {
+func newReconciler(c loadBalancerConfig, adopt registry.Adoption, n *nsx, nodes *nodecount.Counter, addresses addressReader) *reconciler {
 	r := &reconciler{
 		config: c, nsx: n, nodes: nodes, addresses: addresses, views: newViews(n, c.classes()), cluster: &ownership.Cluster{}, adopt: adopt,
 	}
@@ -193,8 +193,7 @@ func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o obs
 
 // dropForeign drops objects with the mark of another cluster, and refuses them if the Service needs the name.
 func dropForeign(req services.Request, o observed, mark, title string) (observed, []services.Finding, error) {
-	isForeign := o.foreignObjects(mark)
-	foreign := o.filter(isForeign)
+	foreign := o.filter(func(x object) bool { return o.isForeign(x, mark) })
 	if foreign.isEmpty() {
 		return o, nil, nil
 	}
@@ -206,7 +205,7 @@ func dropForeign(req services.Request, o observed, mark, title string) (observed
 		return o, []services.Finding{services.Warning(ownership.EventNotOurs, "%s", err)}, err
 	}
 	klog.InfoS("Leaving objects of another cluster alone", "service", klog.KObj(req.Service), "objects", len(foreign.objects()))
-	return o.filter(func(x object) bool { return !isForeign(x) }), nil, nil
+	return o.filter(func(x object) bool { return !o.isForeign(x, mark) }), nil, nil
 }
 
 // judge decides who owns unmarked objects with the Service's name.
@@ -273,7 +272,7 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 	if len(o.servers) > 0 {
 		d.keepClass(o)
 	}
-	if slices.ContainsFunc(d.ports, func(p wantedPort) bool { return o.server(p) == nil }) {
+	if slices.ContainsFunc(d.ports, func(p wantedPort) bool { return o.findServer(p) == nil }) {
 		err = r.lbService(ctx, o, &d)
 	}
 	return d, findings, err
@@ -312,7 +311,7 @@ func (r *reconciler) lbService(ctx context.Context, o observed, d *desired) erro
 		if c.Tier1GatewayPath != "" && s.ConnectivityPath != c.Tier1GatewayPath {
 			return fmt.Errorf("load balancer service %s is attached to the gateway %q, and tier1GatewayPath is %q; correct lbServiceId or tier1GatewayPath", s.ID, s.ConnectivityPath, c.Tier1GatewayPath)
 		}
-		d.service = pathOf(pathServices, s)
+		d.service = pathOf(s)
 		return nil
 	}
 	q := inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge}
@@ -325,7 +324,7 @@ func (r *reconciler) lbService(ctx context.Context, o observed, d *desired) erro
 	}
 	if len(found) > 0 {
 		sortObjects(found)
-		d.service = pathOf(pathServices, found[0])
+		d.service = pathOf(found[0])
 		return nil
 	}
 	mark, err := r.cluster.Mark(ctx)
@@ -343,7 +342,7 @@ func (r *reconciler) lbService(ctx context.Context, o observed, d *desired) erro
 			Description: fmt.Sprintf("virtual server pool for cluster %s created by %s", d.cluster, appName), Tags: m.tags(nil),
 		},
 	}
-	d.service = pathOf(pathServices, d.newService)
+	d.service = pathOf(d.newService)
 	return nil
 }
 
@@ -365,11 +364,11 @@ func (r *reconciler) ownServices(ctx context.Context, cluster string, q inventor
 func (r *reconciler) Complete(ctx context.Context, req *services.Request, o observed, _ desired) (observed, error) {
 	shown := slices.ContainsFunc(req.Service.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool { return in.IP == o.address })
 	for _, s := range o.servers {
-		path := pathOf(pathServers, s)
+		path := pathOf(s)
 		if shown && !r.unrealized.contains(path) {
 			continue
 		}
-		state, why, err := r.nsx.stateOf(ctx, path)
+		state, why, err := r.nsx.realizedState(ctx, path)
 		switch {
 		case err != nil:
 			return o, err

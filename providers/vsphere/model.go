@@ -147,7 +147,7 @@ type member struct{ name, address string }
 
 // members returns the nodes with their first internal addresses, in the order of their names. The error lists nodes whose addresses are
 // unknown now: these keep theirs.
-func (r reach) members(ctx context.Context, cluster string, nodes []*v1.Node) (list []member, doubt error) {
+func (r addressReader) members(ctx context.Context, cluster string, nodes []*v1.Node) (list []member, doubt error) {
 	for _, n := range nodes {
 		if n.Spec.ProviderID == "" {
 			continue // not initialized yet; the framework retries then
@@ -266,39 +266,38 @@ func (o observed) withAddress() observed {
 	return o
 }
 
-// server returns the virtual server of a port, by its tag and port.
-func (o observed) server(p wantedPort) *virtualServer {
+// findServer returns the virtual server of a port, by its tag and port.
+func (o observed) findServer(p wantedPort) *virtualServer {
 	return firstOf(o.servers, func(s *virtualServer) bool {
 		return s.tag(scopePort) == p.key() && len(s.Ports) == 1 && s.Ports[0] == p.number()
 	})
 }
 
-// pool returns the pool of a port: that of its virtual server, if it has its tag, else another one with its tag.
-func (o observed) pool(p wantedPort) *serverPool {
-	path := ""
-	if s := o.server(p); s != nil {
-		path = s.PoolPath
+// findPool returns the pool of a port: that of its virtual server, if it has its tag, else another one with its tag.
+func (o observed) findPool(p wantedPort) *serverPool {
+	var used []string
+	if s := o.findServer(p); s != nil {
+		used = []string{s.PoolPath}
 	}
-	tagged := func(x *serverPool) bool { return x.tag(scopePort) == p.key() }
-	if used := firstOf(o.pools, func(x *serverPool) bool { return tagged(x) && pathOf(pathPools, x) == path }); used != nil {
-		return used
-	}
-	return firstOf(o.pools, tagged)
+	return findTagged(o.pools, p, used)
 }
 
-// monitor returns the health check of a port, in the same way.
-func (o observed) monitor(p wantedPort) *monitorProfile {
-	var paths []string
-	if x := o.pool(p); x != nil {
-		paths = x.Monitors
+// findMonitor returns the health check of a port, in the same way.
+func (o observed) findMonitor(p wantedPort) *monitorProfile {
+	var used []string
+	if x := o.findPool(p); x != nil {
+		used = x.Monitors
 	}
-	tagged := func(x *monitorProfile) bool { return x.tag(scopePort) == p.key() }
-	if used := firstOf(o.monitors, func(x *monitorProfile) bool {
-		return tagged(x) && slices.Contains(paths, pathOf(pathMonitors, x))
-	}); used != nil {
-		return used
-	}
-	return firstOf(o.monitors, tagged)
+	return findTagged(o.monitors, p, used)
+}
+
+// findTagged returns the object with the tag of a port: among several the first one in use.
+func findTagged[T interface {
+	comparable
+	object
+}](list []T, p wantedPort, used []string) T {
+	tagged := func(x T) bool { return x.common().tag(scopePort) == p.key() }
+	return cmp.Or(firstOf(list, func(x T) bool { return tagged(x) && slices.Contains(used, pathOf(x)) }), firstOf(list, tagged))
 }
 
 func firstOf[T object](list []T, is func(T) bool) (none T) {
@@ -308,7 +307,7 @@ func firstOf[T object](list []T, is func(T) bool) (none T) {
 	return none
 }
 
-func pathOf(collection string, o object) string { return collection + "/" + o.common().ID }
+func pathIn(collection string, o object) string { return collection + "/" + o.common().ID }
 
 // desired is the desired state of a Service.
 type desired struct {
@@ -348,7 +347,7 @@ func (d desired) newMonitor(p wantedPort) *monitorProfile {
 		DisplayName: fmt.Sprintf("%s:%d", d.name, p.NodePort), Tags: d.tagsOf(p),
 		Description: fmt.Sprintf("tcp monitor for cluster %s, service %s, port %d created by %s", d.cluster, d.key, p.NodePort, appName),
 	}}
-	monitorChange{int(p.NodePort), d.check}.apply(m)
+	_ = monitorChange{int(p.NodePort), d.check}.apply(m)
 	return m
 }
 
@@ -357,7 +356,7 @@ func (d desired) newPool(p wantedPort, monitors []string) *serverPool {
 		ID: objectID(d.uid, "pool", p.key()), ResourceType: typePool, DisplayName: d.name, Tags: d.tagsOf(p),
 		Description: fmt.Sprintf("pool for cluster %s, service %s created by %s", d.cluster, d.key, appName),
 	}}
-	poolChange{d.members, &monitors, &d.algorithm}.apply(x)
+	_ = poolChange{d.members, &monitors, &d.algorithm}.apply(x)
 	return x
 }
 
@@ -373,15 +372,28 @@ func (d desired) newServer(p wantedPort, address, pool string) *virtualServer {
 	}
 }
 
-// revision is a change of one object.
-type revision struct {
-	object object
-	reason string
-	// server is set for a virtual server, whose pool has poolPath.
-	server   *wantedPort
-	poolPath string
-	pool     *poolChange
-	check    *monitorChange
+// update is a change of one object, by the change of its kind.
+type update struct {
+	before, after object
+	// reason names the differences.
+	reason  string
+	server  serverChange
+	pool    poolChange
+	monitor monitorChange
+}
+
+// applyToCopy returns an object after a change, and the reason for it; "" if nothing differs.
+func applyToCopy[V any, T objectOf[V]](before T, apply func(T) (reason string)) (after T, reason string) {
+	after = T(new(V))
+	*after = *before
+	return after, apply(after)
+}
+
+// serverChange holds the desired fields of a virtual server.
+type serverChange struct {
+	port wantedPort
+	// pool is the path of the pool.
+	pool string
 }
 
 // poolChange holds the desired fields of a pool; monitors and algorithm are nil if they stay.
@@ -441,7 +453,7 @@ func withPool(o observed, d desired) (observed, desired) {
 type plan struct {
 	allocate bool
 	create   []object
-	revise   []revision
+	update   []update
 	remove   []object
 }
 
@@ -452,10 +464,10 @@ func diff(o observed, d desired) plan {
 	for _, port := range d.ports {
 		var monitors []string
 		if port.Protocol == v1.ProtocolTCP {
-			monitors = []string{p.monitor(o, d, port, kept)}
+			monitors = []string{p.planMonitor(o, d, port, kept)}
 		}
-		pool := p.pool(o, d, port, monitors, kept)
-		p.server(o, d, port, pool, kept)
+		pool := p.planPool(o, d, port, monitors, kept)
+		p.planServer(o, d, port, pool, kept)
 	}
 	for _, x := range o.objects() {
 		if _, address := x.(*ipAllocation); !address && !kept[x.common().ID] {
@@ -477,36 +489,42 @@ func (p *plan) createsPools() bool {
 	return slices.ContainsFunc(p.create, func(x object) bool { return kindOf(x) == kindPool })
 }
 
-func (p *plan) monitor(o observed, d desired, port wantedPort, kept map[string]bool) string {
-	m := o.monitor(port)
+// planMonitor plans the health check of a port, and returns its path.
+func (p *plan) planMonitor(o observed, d desired, port wantedPort, kept map[string]bool) string {
+	want := monitorChange{int(port.NodePort), d.check}
+	m := o.findMonitor(port)
 	if m == nil {
 		m = d.newMonitor(port)
 		p.create = append(p.create, m)
-	} else if want := (monitorChange{int(port.NodePort), d.check}); monitorDiffers(m, want) != "" {
-		p.revise = append(p.revise, revision{object: m, check: &want, reason: monitorDiffers(m, want)})
+	} else if after, reason := applyToCopy(m, want.apply); reason != "" {
+		p.update = append(p.update, update{before: m, after: after, reason: reason, monitor: want})
 	}
 	kept[m.ID] = true
-	return pathOf(pathMonitors, m)
+	return pathOf(m)
 }
 
-func (p *plan) pool(o observed, d desired, port wantedPort, monitors []string, kept map[string]bool) string {
-	x := o.pool(port)
+// planPool plans the pool of a port, and returns its path.
+func (p *plan) planPool(o observed, d desired, port wantedPort, monitors []string, kept map[string]bool) string {
+	want := poolChange{d.members, &monitors, &d.algorithm}
+	x := o.findPool(port)
 	if x == nil {
 		x = d.newPool(port, monitors)
 		p.create = append(p.create, x)
-	} else if want := (poolChange{d.members, &monitors, &d.algorithm}); poolDiffers(x, want) != "" {
-		p.revise = append(p.revise, revision{object: x, pool: &want, reason: poolDiffers(x, want)})
+	} else if after, reason := applyToCopy(x, want.apply); reason != "" {
+		p.update = append(p.update, update{before: x, after: after, reason: reason, pool: want})
 	}
 	kept[x.ID] = true
-	return pathOf(pathPools, x)
+	return pathOf(x)
 }
 
-func (p *plan) server(o observed, d desired, port wantedPort, pool string, kept map[string]bool) {
-	s := o.server(port)
+// planServer plans the virtual server of a port, and the address and the load balancer service that a new one needs.
+func (p *plan) planServer(o observed, d desired, port wantedPort, pool string, kept map[string]bool) {
+	s := o.findServer(port)
 	switch {
 	case s != nil:
-		if reason := serverDiffers(s, port, pool); reason != "" {
-			p.revise = append(p.revise, revision{object: s, server: &port, poolPath: pool, reason: reason})
+		want := serverChange{port, pool}
+		if after, reason := applyToCopy(s, want.apply); reason != "" {
+			p.update = append(p.update, update{before: s, after: after, reason: reason, server: want})
 		}
 	case o.address == "":
 		p.allocate = true
@@ -521,40 +539,27 @@ func (p *plan) server(o observed, d desired, port wantedPort, pool string, kept 
 	kept[s.ID] = true
 }
 
-// poolDiffers names the differences of a pool, or "".
-func poolDiffers(x *serverPool, want poolChange) string {
+// apply changes a pool, and its algorithm if annotations set it, now or formerly. It returns what differed.
+func (c poolChange) apply(x *serverPool) string {
 	var reasons []string
-	if merged, changed := mergeMembers(x.Members, want.members); changed {
+	if merged, differ := mergeMembers(x.Members, c.members); differ {
 		reasons = append(reasons, fmt.Sprintf("%d members instead of %d", len(merged), len(x.Members)))
+		x.Members = merged
 	}
-	if want.monitors != nil && !services.SameSet(x.Monitors, *want.monitors) {
+	if c.monitors != nil && !services.SameSet(x.Monitors, *c.monitors) {
 		reasons = append(reasons, "its health check")
-	}
-	if want.algorithm != nil {
-		after := *x
-		want.balance(&after)
-		if after.Algorithm != x.Algorithm || after.tag(scopeSet) != x.tag(scopeSet) {
-			reasons = append(reasons, fmt.Sprintf("algorithm %s", after.Algorithm))
-		}
-	}
-	return strings.Join(reasons, ", ")
-}
-
-func (c poolChange) apply(x *serverPool) {
-	x.Members, _ = mergeMembers(x.Members, c.members)
-	if c.monitors != nil {
 		x.Monitors = *c.monitors
 	}
 	if c.algorithm != nil {
-		c.balance(x)
+		before := *x
+		if x.claim(*c.algorithm != "") {
+			x.Algorithm = cmp.Or(*c.algorithm, defaultAlgorithm)
+		}
+		if x.Algorithm != before.Algorithm || x.tag(scopeSet) != before.tag(scopeSet) {
+			reasons = append(reasons, "algorithm "+x.Algorithm)
+		}
 	}
-}
-
-// balance sets the algorithm if annotations set it, now or formerly.
-func (c poolChange) balance(x *serverPool) {
-	if x.claim(*c.algorithm != "") {
-		x.Algorithm = cmp.Or(*c.algorithm, defaultAlgorithm)
-	}
+	return strings.Join(reasons, ", ")
 }
 
 // claim records on an object whether annotations define its settings, and reports whether they do now or did formerly.
@@ -569,44 +574,42 @@ func (o *nsxObject) claim(set bool) bool {
 	return had || set
 }
 
-// apply changes a health check, and its settings if annotations define them, now or formerly.
-func (c monitorChange) apply(m *monitorProfile) {
+// apply changes a health check, and its settings if annotations define them, now or formerly. It returns what differed.
+func (c monitorChange) apply(m *monitorProfile) string {
+	before, s := *m, c.settings
 	m.MonitorPort = c.port
-	if s := c.settings; m.claim(s != checkSettings{}) {
+	if m.claim(s != checkSettings{}) {
 		m.Interval, m.Timeout = cmp.Or(s.Interval, defaultCheck.Interval), cmp.Or(s.Timeout, defaultCheck.Timeout)
 		m.RiseCount, m.FallCount = cmp.Or(s.Rise, defaultCheck.Rise), cmp.Or(s.Fall, defaultCheck.Fall)
 	}
-}
-
-// monitorDiffers names the differences of a health check, or "".
-func monitorDiffers(m *monitorProfile, want monitorChange) string {
-	after := *m
-	want.apply(&after)
 	var reasons []string
-	if m.MonitorPort != after.MonitorPort {
-		reasons = append(reasons, fmt.Sprintf("check node port %d instead of %d", after.MonitorPort, m.MonitorPort))
+	if before.MonitorPort != m.MonitorPort {
+		reasons = append(reasons, fmt.Sprintf("check node port %d instead of %d", m.MonitorPort, before.MonitorPort))
 	}
 	settings := func(m *monitorProfile) checkSettings {
 		return checkSettings{m.Interval, m.Timeout, m.RiseCount, m.FallCount}
 	}
-	if settings(m) != settings(&after) || m.tag(scopeSet) != after.tag(scopeSet) {
+	if settings(&before) != settings(m) || before.tag(scopeSet) != m.tag(scopeSet) {
 		reasons = append(reasons, fmt.Sprintf("check every %d s, at most %d s, %d to take in, %d to leave out",
-			after.Interval, after.Timeout, after.RiseCount, after.FallCount))
+			m.Interval, m.Timeout, m.RiseCount, m.FallCount))
 	}
 	return strings.Join(reasons, ", ")
 }
 
-// serverDiffers names the differences of a virtual server, or "".
-func serverDiffers(s *virtualServer, port wantedPort, pool string) string {
+// apply changes a virtual server. It returns what differed.
+func (c serverChange) apply(s *virtualServer) string {
 	var reasons []string
-	if len(s.MemberPorts) != 1 || s.MemberPorts[0] != port.nodePort() {
-		reasons = append(reasons, fmt.Sprintf("node port %d", port.NodePort))
+	if len(s.MemberPorts) != 1 || s.MemberPorts[0] != c.port.nodePort() {
+		reasons = append(reasons, fmt.Sprintf("node port %d", c.port.NodePort))
+		s.MemberPorts = []string{c.port.nodePort()}
 	}
-	if s.PoolPath != pool {
+	if s.PoolPath != c.pool {
 		reasons = append(reasons, "its pool")
+		s.PoolPath = c.pool
 	}
-	if port.Profile != "" && s.ApplicationProfile != port.Profile {
-		reasons = append(reasons, "application profile "+port.Profile)
+	if s.ApplicationProfile != c.port.Profile {
+		reasons = append(reasons, "application profile "+c.port.Profile)
+		s.ApplicationProfile = c.port.Profile
 	}
 	return strings.Join(reasons, ", ")
 }

@@ -54,7 +54,7 @@ func newNSX(c nsxtConfig, in registry.Inputs) (*nsx, error) {
 		base = "https://" + base
 	}
 	base = strings.TrimSuffix(base, "/")
-	agent := "anyccm/" + in.Version
+	agent := userAgent(in.Version)
 	n := &nsx{base: base, auth: &nsxAuth{config: c, exchange: cloudapi.NewClient(cloudapi.Config{
 		Provider: Name, UserAgent: agent, Dial: in.Dial, Operation: func(*http.Request) string { return "POST token of VMware Cloud" },
 		Repeatable: func(*http.Request) bool { return true }, // another token does no harm
@@ -195,10 +195,7 @@ func readNSX(answer *http.Response, doing string, out any) error {
 }
 
 // nsxList reads every page of a collection. Objects that NSX is deleting are left out.
-func nsxList[V any, T interface {
-	*V
-	object
-}](ctx context.Context, n *nsx, kind, path string) (all []T, pages int, err error) {
+func nsxList[V any, T objectOf[V]](ctx context.Context, n *nsx, kind, path string) (all []T, pages int, err error) {
 	ctx, listing := cloudapi.WatchListing(ctx)
 	doing, cursor, stated := "listing "+kind+"s", "", 0
 	for number := 1; ; number++ {
@@ -243,22 +240,16 @@ func nsxList[V any, T interface {
 }
 
 func incompleteError(doing, what string) error {
-	return &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: "the listing broke off: " + what}
+	return cloudapi.Unclear(doing, "the listing broke off: %s", what)
 }
 
 // nsxGet reads one object. One that NSX is deleting does not exist any more.
-func nsxGet[V any, T interface {
-	*V
-	object
-}](ctx context.Context, n *nsx, kind, path string) (T, error) {
+func nsxGet[V any, T objectOf[V]](ctx context.Context, n *nsx, kind, path string) (T, error) {
 	return nsxExchange[V, T](ctx, n, "reading "+kind+" "+path, http.MethodGet, path, nil)
 }
 
 // nsxPut creates an object, or replaces it if its revision is the present one.
-func nsxPut[V any, T interface {
-	*V
-	object
-}](ctx context.Context, n *nsx, kind, path string, o T) (T, error) {
+func nsxPut[V any, T objectOf[V]](ctx context.Context, n *nsx, kind, path string, o T) (T, error) {
 	body, err := encodeObject(o)
 	if err != nil {
 		return nil, err
@@ -266,17 +257,14 @@ func nsxPut[V any, T interface {
 	return nsxExchange[V, T](ctx, n, "writing "+kind+" "+path, http.MethodPut, path, body)
 }
 
-func nsxExchange[V any, T interface {
-	*V
-	object
-}](ctx context.Context, n *nsx, doing, method, path string, in any) (T, error) {
+func nsxExchange[V any, T objectOf[V]](ctx context.Context, n *nsx, doing, method, path string, in any) (T, error) {
 	var raw json.RawMessage
 	if err := n.call(ctx, doing, method, path, in, &raw); err != nil {
 		return nil, err
 	}
 	one := T(new(V))
 	if err := decodeObject(raw, one); err != nil || one.common().ID != path[strings.LastIndex(path, "/")+1:] {
-		return nil, &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: "the answer is about another object"}
+		return nil, cloudapi.Unclear(doing, "the answer is about another object")
 	}
 	if one.common().Deleted && method == http.MethodGet {
 		return nil, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: doing, Message: "it is being deleted"}
@@ -330,18 +318,14 @@ var childNames = map[string]string{
 
 // patchTree creates several objects by one call, all or none.
 func (n *nsx) patchTree(ctx context.Context, doing string, objects []object) error {
-	children := make([]map[string]json.RawMessage, 0, len(objects))
+	children := make([]map[string]any, 0, len(objects))
 	for _, o := range objects {
 		body, err := encodeObject(o)
 		if err != nil {
 			return err
 		}
 		name := childNames[o.common().ResourceType]
-		kind, err := json.Marshal("Child" + name)
-		if err != nil {
-			return err
-		}
-		children = append(children, map[string]json.RawMessage{"resource_type": kind, name: body})
+		children = append(children, map[string]any{"resource_type": "Child" + name, name: body})
 	}
 	return n.call(ctx, doing, http.MethodPatch, "/infra", map[string]any{"resource_type": "Infra", "children": children}, nil)
 }
@@ -353,8 +337,8 @@ func orZero[T any](p *T) (zero T) {
 	return *p
 }
 
-// stateOf returns the realized state of an object, and its error.
-func (n *nsx) stateOf(ctx context.Context, path string) (state, why string, err error) {
+// realizedState returns the realized state of an object, and its error.
+func (n *nsx) realizedState(ctx context.Context, path string) (state, why string, err error) {
 	entities, err := n.readRealized(ctx, path)
 	for _, e := range entities {
 		switch e.State {
@@ -383,7 +367,7 @@ func (n *nsx) create(ctx context.Context, objects []object) error {
 		n.single.Store(true)
 	}
 	for _, x := range objects {
-		if err := n.patch(ctx, kindOf(x), pathTo(x), x); err != nil {
+		if err := n.patch(ctx, kindOf(x), pathOf(x), x); err != nil {
 			return err
 		}
 	}

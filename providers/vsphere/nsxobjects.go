@@ -48,6 +48,12 @@ func (o *nsxObject) tag(scope string) string {
 // object is an NSX object of any kind.
 type object interface{ common() *nsxObject }
 
+// objectOf is a pointer to an NSX object of one kind.
+type objectOf[V any] interface {
+	*V
+	object
+}
+
 // lbService is a load balancer service.
 type lbService struct {
 	nsxObject
@@ -178,30 +184,15 @@ const (
 
 // unrealized holds written objects that NSX has not put in force yet, as far as this process knows. What a former process wrote counts as
 // in force once its Service or its Node shows it.
-type unrealized struct {
-	mu  sync.Mutex
-	all map[string]bool
-}
+type unrealized struct{ keys sync.Map }
 
-func (u *unrealized) add(key string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.all == nil {
-		u.all = map[string]bool{}
-	}
-	u.all[key] = true
-}
+func (u *unrealized) add(key string) { u.keys.Store(key, nil) }
 
-func (u *unrealized) remove(key string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.all, key)
-}
+func (u *unrealized) remove(key string) { u.keys.Delete(key) }
 
 func (u *unrealized) contains(key string) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.all[key]
+	_, known := u.keys.Load(key)
+	return known
 }
 
 // decodeObject decodes an object, and keeps unknown fields.

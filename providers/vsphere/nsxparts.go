@@ -13,45 +13,41 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// nsxParts are the parts of the provider that use NSX; they exist only with the section nsxt.
+// nsxParts are the parts of the provider that use NSX.
 type nsxParts struct {
-	nsx   *nsx
-	nodes *nodecount.Counter
+	// nsx is nil if there are no parts.
+	nsx *nsx
 	// loadBalancers and routes are nil if their sections are empty.
 	loadBalancers *reconciler
 	routes        *routes
 }
 
-// reach returns the addresses of a node; none while they are unknown.
-type reach func(context.Context, *v1.Node) ([]v1.NodeAddress, error)
+// addressReader returns the addresses of a node; none while they are unknown.
+type addressReader func(context.Context, *v1.Node) ([]v1.NodeAddress, error)
 
-// newNSXParts creates the configured parts; nil if NSX is not used.
-func newNSXParts(c Config, in registry.Inputs, nodes *nodecount.Counter, addresses reach) (*nsxParts, error) {
-	if !c.LoadBalancer.Enabled && c.Route.RouterPath == "" {
-		return nil, nil //nolint:nilnil // a cluster without NSX is an ordinary one
-	}
-	n, err := newNSX(c.NSXT, in)
-	if err != nil {
-		return nil, err
-	}
-	p := &nsxParts{nsx: n, nodes: nodes}
-	if c.LoadBalancer.Enabled {
-		p.loadBalancers = newReconciler(c.LoadBalancer, in.Adopt, n, nodes, addresses)
-	}
-	if c.Route.RouterPath != "" {
-		if p.routes, err = newRoutes(c.Route, n, nodes, addresses); err != nil {
+// newNSXParts creates the configured parts.
+func newNSXParts(c Config, in registry.Inputs, nodes *nodecount.Counter, addresses addressReader) (*nsxParts, error) {
+	p := &nsxParts{}
+	var err error
+	if c.LoadBalancer.Enabled || c.Route.RouterPath != "" {
+		if p.nsx, err = newNSX(c.NSXT, in); err != nil {
 			return nil, err
 		}
 	}
-	return p, nil
+	if c.LoadBalancer.Enabled {
+		p.loadBalancers = newReconciler(c.LoadBalancer, in.Adopt, p.nsx, nodes, addresses)
+	}
+	if c.Route.RouterPath != "" {
+		p.routes, err = newRoutes(c.Route, p.nsx, nodes, addresses)
+	}
+	return p, err
 }
 
 // begin passes the Kubernetes client and the recorder to the parts once the program leads.
 func (p *nsxParts) begin(b cloudbase.Begun) {
-	if p == nil {
-		return
+	if p.nsx != nil {
+		p.nsx.auth.setClient(b.Kube)
 	}
-	p.nsx.auth.setClient(b.Kube)
 	if p.loadBalancers != nil {
 		p.loadBalancers.Events = b.Events
 		p.loadBalancers.cluster.SetClient(b.Kube)
@@ -63,14 +59,14 @@ func (p *nsxParts) begin(b cloudbase.Begun) {
 }
 
 func (p *nsxParts) setInformers(factory informers.SharedInformerFactory) {
-	if p != nil && p.loadBalancers != nil {
+	if p.loadBalancers != nil {
 		p.loadBalancers.cluster.SetServices(factory.Core().V1().Services().Lister())
 	}
 }
 
 // serviceAPI returns the load balancers, or nil.
 func (p *nsxParts) serviceAPI() cloudprovider.LoadBalancer {
-	if p == nil || p.loadBalancers == nil {
+	if p.loadBalancers == nil {
 		return nil
 	}
 	return p.loadBalancers
@@ -78,7 +74,7 @@ func (p *nsxParts) serviceAPI() cloudprovider.LoadBalancer {
 
 // routeAPI returns the routes, or nil.
 func (p *nsxParts) routeAPI() cloudprovider.Routes {
-	if p == nil || p.routes == nil {
+	if p.routes == nil {
 		return nil
 	}
 	return p.routes
@@ -86,13 +82,13 @@ func (p *nsxParts) routeAPI() cloudprovider.Routes {
 
 // check makes a cheap authenticated read, and checks that configured objects exist.
 func (p *nsxParts) check(ctx context.Context) error {
-	if p == nil {
-		return nil
-	}
-	if p.loadBalancers != nil {
+	switch {
+	case p.loadBalancers != nil:
 		return p.loadBalancers.check(ctx)
+	case p.routes != nil:
+		return p.routes.check(ctx)
 	}
-	return p.routes.check(ctx)
+	return nil
 }
 
 // CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
@@ -102,7 +98,7 @@ func (c *cloud) CheckAPI(ctx context.Context) error {
 
 // APIHealth implements registry.CloudAPI.
 func (c *cloud) APIHealth() error {
-	if c.nsxParts == nil {
+	if c.nsx == nil {
 		return c.Cloud.APIHealth()
 	}
 	return errors.Join(c.Cloud.APIHealth(), c.nsx.http.Health())

@@ -86,10 +86,9 @@ func byTags(o *nsxObject) []string {
 }
 
 // view creates the shared view of the objects of one collection.
-func view[V any, T interface {
-	*V
-	object
-}](n *nsx, kind, collection string, wrote func(known, listed T) bool, more map[string]func(T) []string) *inventory.Inventory[string, T] {
+func view[V any, T objectOf[V]](
+	n *nsx, kind, collection string, wrote func(known, listed T) bool, more map[string]func(T) []string,
+) *inventory.Inventory[string, T] {
 	indexes := map[string]func(T) []string{
 		indexService:     func(o T) []string { return byTags(o.common()) },
 		indexDisplayName: func(o T) []string { return []string{o.common().DisplayName} },
@@ -140,11 +139,8 @@ func addressesOf(p *serverPool) []string {
 // key returns the identity of an allocation among all pools.
 func (a *ipAllocation) key() string { return a.pool + "/" + a.ID }
 
-func (a *ipAllocation) path() string { return allocationPath(a.pool, a.ID) }
-
-func allocationPath(pool, id string) string {
-	return pathIPPools + "/" + pool + "/ip-allocations/" + id
-}
+// allocationsOf returns the collection of a pool's allocations.
+func allocationsOf(pool string) string { return pathIPPools + "/" + pool + "/ip-allocations" }
 
 // watch adds a pool whose allocations are listed.
 func (v *views) watch(pools ...string) {
@@ -167,7 +163,7 @@ func (v *views) listAllocations(ctx context.Context) (all []*ipAllocation, pages
 	pools := slices.Clone(v.allocated)
 	v.mu.Unlock()
 	for _, pool := range pools {
-		list, n, err := nsxList[ipAllocation](ctx, v.nsx, kindAllocation, pathIPPools+"/"+pool+"/ip-allocations")
+		list, n, err := nsxList[ipAllocation](ctx, v.nsx, kindAllocation, allocationsOf(pool))
 		pages += n
 		if err != nil {
 			gone, why := v.isPoolGone(ctx, pool, err)
@@ -198,7 +194,7 @@ func (v *views) isPoolGone(ctx context.Context, pool string, listing error) (boo
 
 func (v *views) getAllocation(ctx context.Context, key string) (*ipAllocation, error) {
 	pool, id, _ := strings.Cut(key, "/")
-	a, err := nsxGet[ipAllocation](ctx, v.nsx, kindAllocation, allocationPath(pool, id))
+	a, err := nsxGet[ipAllocation](ctx, v.nsx, kindAllocation, allocationsOf(pool)+"/"+id)
 	if err == nil {
 		a.pool = pool
 	}
@@ -219,7 +215,7 @@ func (v *views) profile(ctx context.Context, path, name, kind string) (string, e
 	case 0:
 		return "", fmt.Errorf("there is no application profile %s of type %s; correct the name in the section loadBalancer or the class", name, kind)
 	case 1:
-		return pathOf(pathAppProfiles, found[0]), nil
+		return pathIn(pathAppProfiles, found[0]), nil
 	}
 	return "", fmt.Errorf("%d application profiles of type %s are named %s; give the path instead", len(found), kind, name)
 }
@@ -280,7 +276,7 @@ func (v *views) searchPools(ctx context.Context, key string) error {
 		return err
 	}
 	for _, p := range pools {
-		list, _, err := nsxList[ipAllocation](ctx, v.nsx, kindAllocation, pathIPPools+"/"+p.ID+"/ip-allocations")
+		list, _, err := nsxList[ipAllocation](ctx, v.nsx, kindAllocation, allocationsOf(p.ID))
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound), isForbidden(err):
 			klog.InfoS("Not looking for an address in a pool", "pool", p.ID, "reason", err.Error()) // no address could have been allocated from it
@@ -342,48 +338,32 @@ func (v *views) checkReferences(ctx context.Context, err error, objects []object
 	return nil
 }
 
-// put stores a written object in the shared views.
-func (v *views) put(x object) {
+// viewOf returns the shared view of an object, and its ID there.
+func (v *views) viewOf(x object) (view interface {
+	Invalidate(id string)
+	Forget(id string)
+}, id string) {
 	switch x := x.(type) {
 	case *virtualServer:
-		v.servers.Put(x)
+		return v.servers, x.ID
 	case *serverPool:
-		v.pools.Put(x)
+		return v.pools, x.ID
 	case *monitorProfile:
-		v.monitors.Put(x)
-	case *lbService:
-		v.services.Put(x)
+		return v.monitors, x.ID
+	case *ipAllocation:
+		return v.allocations, x.key()
 	}
+	return v.services, x.common().ID
 }
 
 // invalidate makes an object be read again after a write of unknown outcome.
 func (v *views) invalidate(x object) {
-	switch x := x.(type) {
-	case *virtualServer:
-		v.servers.Invalidate(x.ID)
-	case *serverPool:
-		v.pools.Invalidate(x.ID)
-	case *monitorProfile:
-		v.monitors.Invalidate(x.ID)
-	case *lbService:
-		v.services.Invalidate(x.ID)
-	case *ipAllocation:
-		v.allocations.Invalidate(x.key())
-	}
+	view, id := v.viewOf(x)
+	view.Invalidate(id)
 }
 
 // forget removes a deleted object from the shared views.
 func (v *views) forget(x object) {
-	switch x := x.(type) {
-	case *virtualServer:
-		v.servers.Forget(x.ID)
-	case *serverPool:
-		v.pools.Forget(x.ID)
-	case *monitorProfile:
-		v.monitors.Forget(x.ID)
-	case *lbService:
-		v.services.Forget(x.ID)
-	case *ipAllocation:
-		v.allocations.Forget(x.key())
-	}
+	view, id := v.viewOf(x)
+	view.Forget(id)
 }

@@ -67,14 +67,16 @@ type nsxPart struct {
 	cloudbase.WithLoadBalancers
 	cloudbase.WithRoutes
 	parts *nsxParts
+	nodes nodecount.Counter
 }
 
 func newNSXPart(c Config, in registry.Inputs) (*nsxPart, error) {
-	parts, err := newNSXParts(c, in, &nodecount.Counter{}, ofStatus)
+	p := &nsxPart{}
+	parts, err := newNSXParts(c, in, &p.nodes, ofStatus)
 	if err != nil {
 		return nil, err
 	}
-	p := &nsxPart{parts: parts}
+	p.parts = parts
 	p.Name, p.HTTP, p.Begin = Name, parts.nsx.http, parts.begin
 	p.ServiceAPI, p.RouteAPI, p.Check = parts.serviceAPI(), parts.routeAPI(), parts.check
 	return p, nil
@@ -82,7 +84,7 @@ func newNSXPart(c Config, in registry.Inputs) (*nsxPart, error) {
 
 // SetInformers implements cloudprovider.InformerUser.
 func (p *nsxPart) SetInformers(factory informers.SharedInformerFactory) {
-	p.parts.nodes.SetLister(factory.Core().V1().Nodes().Lister())
+	p.nodes.SetLister(factory.Core().V1().Nodes().Lister())
 	p.parts.setInformers(factory)
 }
 
@@ -187,11 +189,12 @@ func (w *nsxWorld) restart() {
 	if w.network != nil { // otherwise it is on the loopback
 		in.Dial = w.network.Dial
 	}
-	parts, err := newNSXParts(w.config, in, &nodecount.Counter{}, w.reach)
+	nodes := &nodecount.Counter{}
+	parts, err := newNSXParts(w.config, in, nodes, w.reach)
 	require.NoError(w.T, err)
 	parts.begin(cloudbase.Begun{Kube: w.Kube, Events: w.Recorder})
 	parts.loadBalancers.cluster.SetServices(w.Services())
-	parts.nodes.SetLister(w.Nodes())
+	nodes.SetLister(w.Nodes())
 	w.nsxParts = parts
 }
 

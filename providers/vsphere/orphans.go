@@ -42,8 +42,7 @@ func (r *reconciler) orphans(ctx context.Context, living []*v1.Service, age time
 		group := tagIndex(r.config.owner(), x.common().tag(scopeCluster), key)
 		if _, known := found[group]; !known {
 			o := all.filter(func(x object) bool { return slices.Contains(byTags(x.common()), group) })
-			isForeign := o.foreignObjects(mark)
-			found[group] = o.filter(func(x object) bool { return !isForeign(x) }).sortByID()
+			found[group] = o.filter(func(x object) bool { return !o.isForeign(x, mark) }).sortByID()
 		}
 	}
 	return found, nil
@@ -69,7 +68,7 @@ func (r *reconciler) readAll(ctx context.Context, q inventory.Query) (o observed
 
 // Orphans implements contract.OrphanFinder: load balancers with the mark of this cluster that no Service has.
 func (p *nsxParts) Orphans(ctx context.Context, living []*v1.Service) ([]contract.Orphan, error) {
-	if p == nil || p.loadBalancers == nil {
+	if p.loadBalancers == nil {
 		return nil, contract.ErrNoOrphans
 	}
 	found, err := p.loadBalancers.orphans(ctx, living, ownership.OrphanMaxAge)
@@ -91,7 +90,7 @@ func groupOf(group string) (cluster, service string) {
 
 // DeleteOrphan implements contract.OrphanFinder. The object is checked again right before.
 func (p *nsxParts) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
-	if p == nil || p.loadBalancers == nil {
+	if p.loadBalancers == nil {
 		return contract.ErrNoOrphans
 	}
 	l := p.loadBalancers
@@ -122,7 +121,7 @@ func (p *nsxParts) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 
 // removeAll deletes all objects of a load balancer, those that refer to others first.
 func (r *reconciler) removeAll(ctx context.Context, cluster string, o observed) error {
-	changes, err := r.removals(ctx, cluster, o)
+	changes, err := r.planRemovals(ctx, cluster, o)
 	for _, c := range changes {
 		if err == nil {
 			o, err = c.Make(ctx, nil, o)

@@ -56,7 +56,6 @@ type cloud struct {
 
 	api       *api
 	instances *instances
-	// nsxParts is nil where the configuration asks for nothing of NSX.
 	*nsxParts
 }
 
@@ -66,7 +65,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (c *cloud, err error)
 	if c.nsxParts, err = newNSXParts(config, in, c.instances.nodes, c.instances.addressesOf); err != nil {
 		return nil, err
 	}
-	if c.nsxParts != nil && c.loadBalancers != nil {
+	if c.loadBalancers != nil {
 		c.loadBalancers.Identify = c.instances.Identify
 	}
 	c.ServiceAPI, c.RouteAPI = c.serviceAPI(), c.routeAPI()
@@ -81,7 +80,9 @@ func (c *cloud) begin(b cloudbase.Begun) {
 	c.nsxParts.begin(b)
 	rescue.Go("ending the sessions of vCenter", func() {
 		<-b.Stop
-		c.api.close(context.Background())
+		for _, v := range c.api.vcenters {
+			v.close(context.Background())
+		}
 	})
 }
 

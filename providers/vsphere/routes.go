@@ -44,7 +44,7 @@ type routes struct {
 	cluster    *ownership.Cluster
 	nodes      *nodecount.Counter
 	// addresses are those of nodes.
-	addresses reach
+	addresses addressReader
 	// events is set before the first call.
 	events record.EventRecorder
 	// unrealized are the IDs of written routes.
@@ -53,7 +53,7 @@ type routes struct {
 
 var _ cloudprovider.Routes = (*routes)(nil)
 
-func newRoutes(c routeConfig, n *nsx, nodes *nodecount.Counter, addresses reach) (*routes, error) {
+func newRoutes(c routeConfig, n *nsx, nodes *nodecount.Counter, addresses addressReader) (*routes, error) {
 	gateway, err := c.tier1()
 	if err != nil {
 		return nil, err
@@ -234,7 +234,7 @@ func (r *routes) write(ctx context.Context, cluster, hint, node, destination, ho
 	}
 	klog.InfoS("Changing route", "gateway", r.collection, "route", s.ID, "destination", destination, "nextHop", hop)
 	r.unrealized.add(s.ID)
-	if err := r.nsx.patch(ctx, kindRoute, pathOf(r.collection, s), s); err != nil {
+	if err := r.nsx.patch(ctx, kindRoute, pathIn(r.collection, s), s); err != nil {
 		r.view.Invalidate(s.ID)
 		return nil, cloudapi.NotAbsence(err)
 	}
@@ -278,7 +278,7 @@ func sameNetwork(a, b string) bool {
 
 // waitUntilRealized waits until NSX has realized a route.
 func (r *routes) waitUntilRealized(ctx context.Context, node *v1.Node, s *staticRoute) error {
-	path := pathOf(r.collection, s)
+	path := pathIn(r.collection, s)
 	return services.Patiently(ctx, routePatience, func() error {
 		entities, err := r.nsx.readRealized(ctx, path)
 		if err != nil {
@@ -317,7 +317,7 @@ func (r *routes) DeleteRoute(ctx context.Context, cluster string, unwanted *clou
 			continue
 		}
 		klog.InfoS("Deleting route", "gateway", r.collection, "route", s.ID, "destination", s.Network)
-		if err := r.nsx.remove(ctx, kindRoute, pathOf(r.collection, s)); err != nil {
+		if err := r.nsx.remove(ctx, kindRoute, pathIn(r.collection, s)); err != nil {
 			r.view.Invalidate(s.ID)
 			return err
 		}

@@ -285,7 +285,7 @@ func TestCertificates(t *testing.T) {
 		c, err := maker().New(in)
 		require.NoError(t, err)
 		_, err = c.instances.InstanceMetadata(t.Context(), conformance.NewNode("worker", ""))
-		c.api.close(t.Context())
+		c.api.vcenters[0].close(t.Context())
 		c.HTTP.Close()
 		if problem == "" {
 			assert.NoError(t, err, settings)

@@ -34,9 +34,6 @@ func (a *api) checkSettings(ctx context.Context, labels labelsConfig) error {
 
 // checkSettings looks for everything in NSX that the configuration names.
 func (p *nsxParts) checkSettings(ctx context.Context) error {
-	if p == nil {
-		return nil
-	}
 	s := settingsCheck{nsx: p.nsx, looked: map[string]bool{}}
 	if p.loadBalancers != nil {
 		s.loadBalancers(ctx, p.loadBalancers)
