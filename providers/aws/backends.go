@@ -126,20 +126,21 @@ func backendIDs(backends []backend) (fresh, eligible []string) {
 
 // waitChanges wait for pending instances and then compute the changes again. AWS registers only running instances, and a node with a
 // pending one is already ready, so that no later event would register it.
-func waitChanges[O any](
-	t targetReader, backends []backend, after func(context.Context, services.Request, O) (O, error),
-) []services.Change[O] {
+func (t targetReader) waitChanges(
+	o observed, backends []backend, reread func(context.Context, services.Request, observed) (observed, error),
+) []change {
 	starting := slices.DeleteFunc(slices.Clone(backends), func(b backend) bool { return !b.starting })
-	if len(starting) == 0 {
+	if len(starting) == 0 || o.waited {
 		return nil
 	}
-	return []services.Change[O]{{
+	return []change{{
 		Wait: true, Replan: true,
-		Make: func(ctx context.Context, r *services.Request, observed O) (O, error) {
+		Make: func(ctx context.Context, r *services.Request, o observed) (observed, error) {
 			if err := t.await(ctx, starting); err != nil {
-				return observed, err
+				return o, err
 			}
-			return after(ctx, *r, observed)
+			o.waited = true
+			return reread(ctx, *r, o)
 		},
 	}}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
-	elbtypes "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing/types"
 	v1 "k8s.io/api/core/v1"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
@@ -22,58 +21,30 @@ import (
 // classicReconciler reconciles classic load balancers.
 type classicReconciler struct{ *shared }
 
-var _ services.Reconciler[classicObserved, desiredClassic] = (*classicReconciler)(nil)
-
-// classicChange is a change of a classic load balancer, or of what belongs to it.
-type classicChange = services.Change[classicObserved]
-
-// classicObserved holds AWS's objects for a Service with a classic load balancer.
-type classicObserved struct {
-	bothKinds
-	// settings are those of a Service that is not deleted. Validate has reported their faults.
-	settings   settings
-	attributes elbtypes.LoadBalancerAttributes
-	// tags are empty where they may not be read.
-	tags map[string]string
-	// groups are the security groups of the VPC.
-	groups map[string]securityGroup
-	// foreign is set where the load balancer is somebody else's.
-	foreign bool
-	// waited is set once instances that are about to run were waited for.
-	waited bool
-}
+var _ services.Reconciler[observed, desiredClassic] = (*classicReconciler)(nil)
 
 // Observe implements services.Reconciler.
-func (c *classicReconciler) Observe(ctx context.Context, r services.Request) (o classicObserved, err error) {
-	if r.Purpose != services.Delete && r.Purpose != services.Lookup {
-		o.settings, _, _ = parseSettings(r.Service, c.config)
-		o.bothKinds, err = c.observe(ctx, r)
-		return o, err
+func (c *classicReconciler) Observe(ctx context.Context, r services.Request) (o observed, err error) {
+	if !mayBeGone(r) {
+		return c.observeLiving(ctx, r)
 	}
 	// It is read by itself: what is not found then does not exist.
 	name := loadBalancerName(r.Service)
 	o.classic, err = c.records.classics.Get(ctx, name, inventory.Query{MaxAge: deleteMaxAge})
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		return classicObserved{}, c.records.newClassics.check(name, "load balancer "+name)
+		return observed{}, c.records.newClassics.check(name, "load balancer "+name)
 	}
 	return o, err
 }
 
 // CheckOwner implements services.Reconciler, and reads what the load balancer is made of.
 func (c *classicReconciler) CheckOwner(
-	ctx context.Context, r services.Request, o classicObserved,
-) (classicObserved, []services.Finding, error) {
-	foreign, findings, err := c.checkOwnership(ctx, r, o.bothKinds)
-	if foreign {
-		return classicObserved{foreign: true}, nil, nil
-	}
-	if err == nil {
-		o, err = c.readParts(ctx, r, o)
-	}
-	return o, findings, err
+	ctx context.Context, r services.Request, o observed,
+) (observed, []services.Finding, error) {
+	return c.checkOwner(ctx, r, o, c.readParts)
 }
 
-func (c *classicReconciler) readParts(ctx context.Context, r services.Request, o classicObserved) (classicObserved, error) {
+func (c *classicReconciler) readParts(ctx context.Context, r services.Request, o observed) (observed, error) {
 	var err error
 	if o.groups, err = c.groups.all(ctx); err != nil || o.classic == nil || (r.Purpose != services.Ensure && r.Purpose != services.Plan) {
 		return o, err
@@ -83,8 +54,8 @@ func (c *classicReconciler) readParts(ctx context.Context, r services.Request, o
 	if err != nil {
 		return o, c.retryWhileNew(name, err)
 	}
-	o.attributes = attributes.value
-	if o.tags, err = c.tags.classicTags(ctx, o.classic); err != nil && !c.tags.isUnreadable(err) {
+	o.classicAttributes = attributes.value
+	if o.classicTags, err = c.tags.classicTags(ctx, o.classic); err != nil && !c.tags.isUnreadable(err) {
 		return o, c.retryWhileNew(name, err)
 	}
 	return o, nil
@@ -92,7 +63,7 @@ func (c *classicReconciler) readParts(ctx context.Context, r services.Request, o
 
 // Desire implements services.Reconciler.
 func (c *classicReconciler) Desire(
-	ctx context.Context, r services.Request, o classicObserved,
+	ctx context.Context, r services.Request, o observed,
 ) (d desiredClassic, findings []services.Finding, err error) {
 	s := o.settings
 	backends, err := c.targets.backendsOf(ctx, r.Nodes, &s)
@@ -103,7 +74,7 @@ func (c *classicReconciler) Desire(
 }
 
 // Fixed implements services.Fixer.
-func (c *classicReconciler) Fixed(_ context.Context, r services.Request, o classicObserved, _ desiredClassic) ([]services.Fixed, error) {
+func (c *classicReconciler) Fixed(_ context.Context, r services.Request, o observed, _ desiredClassic) ([]services.Fixed, error) {
 	if o.classic == nil {
 		return nil, nil
 	}
@@ -111,7 +82,7 @@ func (c *classicReconciler) Fixed(_ context.Context, r services.Request, o class
 }
 
 func (c *classicReconciler) desiredState(
-	ctx context.Context, service *v1.Service, s settings, o classicObserved, backends []backend,
+	ctx context.Context, service *v1.Service, s settings, o observed, backends []backend,
 ) (d desiredClassic, findings []services.Finding, err error) {
 	_, id, err := c.api.connect(ctx)
 	if err != nil {
@@ -136,7 +107,7 @@ func (c *classicReconciler) desiredState(
 		d.tags = s.tags // those that say whose it is were given at its creation
 	}
 	findings = append(findings, rangesFindings(service, s, c.config, entrance{}, nil)...)
-	if err := c.groups.check(ctx, service, attachedClassic(o.classic), namedClassicGroups(s, c.config)); err != nil {
+	if err := c.groups.check(ctx, service, o.attachedGroups(), namedClassicGroups(s, c.config)); err != nil {
 		return d, findings, err
 	}
 	if err := d.desireGroups(service, s, c.config, id, o.groups); err != nil {
@@ -148,37 +119,34 @@ func (c *classicReconciler) desiredState(
 }
 
 // Changes implements services.Reconciler. Openings of nodes come before the instances, or the first checks of their health fail.
-func (c *classicReconciler) Changes(r services.Request, o classicObserved, d desiredClassic) ([]classicChange, error) {
-	changes := ownGroupChanges(c.groups, d.own, o.groups, c.rereadGroups)
-	changes = append(changes, nodeRuleChanges[classicObserved](c.groups, d.rules.nodeRules(), opening)...)
+func (c *classicReconciler) Changes(r services.Request, o observed, d desiredClassic) ([]change, error) {
+	changes := c.groups.ownGroupChanges(d.own, o.groups)
+	changes = append(changes, c.groups.nodeRuleChanges(d.rules.nodeRules(), opening)...)
 	if o.classic == nil {
 		return append(changes, c.creationChange(d)), nil
 	}
-	steps := classicSteps(o.classic, o.attributes, o.tags, d)
+	steps := classicSteps(o.classic, o.classicAttributes, o.classicTags, d)
 	changes = append(changes, stepChanges("classic load balancer "+d.name, steps, c.run, c.rereadAll)...)
-	changes = append(changes, nodeRuleChanges[classicObserved](c.groups, d.rules.nodeRules(), closing)...)
-	changes = append(changes, obsoleteGroupChanges[classicObserved](c.groups, d.obsolete)...)
-	if !o.waited {
-		changes = append(changes, waitChanges(c.targets, d.backends, c.rereadAfterWait)...)
-	}
-	return changes, nil
+	changes = append(changes, c.groups.nodeRuleChanges(d.rules.nodeRules(), closing)...)
+	changes = append(changes, c.groups.obsoleteGroupChanges(d.obsolete)...)
+	return append(changes, c.targets.waitChanges(o, d.backends, c.readParts)...), nil
 }
 
 // Complete implements services.Reconciler: nothing is due besides the changes.
-func (*classicReconciler) Complete(_ context.Context, _ *services.Request, o classicObserved, _ desiredClassic) (classicObserved, error) {
+func (*classicReconciler) Complete(_ context.Context, _ *services.Request, o observed, _ desiredClassic) (observed, error) {
 	return o, nil
 }
 
 // Status implements services.Reconciler.
-func (*classicReconciler) Status(r services.Request, o classicObserved, _ desiredClassic) (*v1.LoadBalancerStatus, error) {
+func (*classicReconciler) Status(r services.Request, o observed, _ desiredClassic) (*v1.LoadBalancerStatus, error) {
 	return statusOrFailed(r.Service, aws.ToString(o.classic.DNSName))
 }
 
 // NodeChanges implements services.Reconciler: instances and what nodes let in, and only where they differ. Faults in annotations do
 // not keep nodes from joining or leaving.
 func (c *classicReconciler) NodeChanges(
-	ctx context.Context, r services.Request, o classicObserved,
-) ([]classicChange, []services.Finding, error) {
+	ctx context.Context, r services.Request, o observed,
+) ([]change, []services.Finding, error) {
 	if o.classic == nil {
 		return nil, nil, nil
 	}
@@ -192,56 +160,53 @@ func (c *classicReconciler) NodeChanges(
 		return nil, findings, err
 	}
 	findings = append(findings, keptFindings(s, len(o.classic.Instances))...)
-	changes := nodeRuleChanges[classicObserved](c.groups, rules.nodeRules(), opening)
+	changes := c.groups.nodeRuleChanges(rules.nodeRules(), opening)
 	steps := classicInstanceSteps(o.classic, stayingInstances(o.classic, s, backends))
-	known := func(_ context.Context, r services.Request, o classicObserved) (classicObserved, error) {
+	known := func(_ context.Context, r services.Request, o observed) (observed, error) {
 		if lb, ok := c.records.classics.Peek(loadBalancerName(r.Service)); ok {
 			o.classic = lb // with what was registered
 		}
 		return o, nil
 	}
 	changes = append(changes, stepChanges("classic load balancer "+loadBalancerName(r.Service), steps, c.run, known)...)
-	changes = append(changes, nodeRuleChanges[classicObserved](c.groups, rules.nodeRules(), closing)...)
-	if !o.waited {
-		changes = append(changes, waitChanges(c.targets, backends, c.rereadAfterWait)...)
-	}
-	return changes, findings, nil
+	changes = append(changes, c.groups.nodeRuleChanges(rules.nodeRules(), closing)...)
+	return append(changes, c.targets.waitChanges(o, backends, c.readParts)...), findings, nil
 }
 
 // Deletions implements services.Reconciler: rules of nodes, the load balancer, its security group. A rule for a group of it that is
 // neither marked nor for a group that was made for it may be how other machines reach the nodes, or nodes each other; removing
 // that would cut them off, so that it is a finding instead.
 func (c *classicReconciler) Deletions(
-	ctx context.Context, r services.Request, o classicObserved,
-) ([]classicChange, []services.Finding, error) {
+	ctx context.Context, r services.Request, o observed,
+) ([]change, []services.Finding, error) {
 	if o.foreign {
 		return nil, nil, nil
 	}
-	if err := c.groups.added.retryWhileHidden(o.groups, classicRuleOf(r.Service, o.classic)); err != nil {
+	if err := c.groups.added.retryWhileHidden(o.groups, classicRuleOf(r.Service, o.attachedGroups())); err != nil {
 		return nil, nil, err
 	}
 	left, err := c.leftovers(ctx, r.Service, o)
 	if err != nil {
 		return nil, nil, err
 	}
-	var changes []classicChange
+	var changes []change
 	if len(left.opened) > 0 {
-		changes = append(changes, groupClosingChange[classicObserved](c.groups, left))
+		changes = append(changes, c.groups.closingChange(left))
 	}
 	name := loadBalancerName(r.Service)
 	if o.classic != nil {
-		changes = append(changes, classicChange{
+		changes = append(changes, change{
 			Planned: contract.Planned{Action: contract.PlanDelete, Object: "classic load balancer " + name},
-			Make: func(ctx context.Context, _ *services.Request, o classicObserved) (classicObserved, error) {
+			Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
 				return o, c.records.deleteClassic(ctx, name)
 			},
 		})
 	}
-	return append(changes, groupDeletions[classicObserved](c.groups, left.groups)...), left.findings, nil
+	return append(changes, c.groups.deletionChanges(left.groups)...), left.findings, nil
 }
 
 // Exists implements services.Reconciler.
-func (c *classicReconciler) Exists(ctx context.Context, r services.Request, o classicObserved) (*v1.LoadBalancerStatus, bool, error) {
+func (c *classicReconciler) Exists(ctx context.Context, r services.Request, o observed) (*v1.LoadBalancerStatus, bool, error) {
 	switch {
 	case o.foreign:
 		return nil, false, nil
@@ -254,7 +219,7 @@ func (c *classicReconciler) Exists(ctx context.Context, r services.Request, o cl
 
 // leftovers returns a Service's objects besides its classic load balancer. It searches names, descriptions and tags, so that it also works
 // after the load balancer is gone.
-func (c *classicReconciler) leftovers(ctx context.Context, service *v1.Service, o classicObserved) (left leftovers, err error) {
+func (c *classicReconciler) leftovers(ctx context.Context, service *v1.Service, o observed) (left leftovers, err error) {
 	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return left, err
@@ -282,16 +247,16 @@ func (c *classicReconciler) leftovers(ctx context.Context, service *v1.Service, 
 }
 
 // creationChange creates the load balancer.
-func (c *classicReconciler) creationChange(d desiredClassic) classicChange {
+func (c *classicReconciler) creationChange(d desiredClassic) change {
 	ports := make([]string, len(d.listeners))
 	for i, p := range d.listeners {
 		ports[i] = fmt.Sprintf("%s/%d to %s/%d", p.protocol, p.port, p.instanceProtocol, p.instancePort)
 	}
-	return classicChange{
+	return change{
 		Planned: contract.Planned{Action: contract.PlanCreate, Object: "classic load balancer " + d.name, Detail: fmt.Sprintf(
 			"%s, %s, subnets %s, %d instances", d.scheme, strings.Join(ports, ", "), strings.Join(d.subnets, ", "), len(d.instances))},
 		Replan: true, Creates: true, Compare: func() (before, after any) { return nil, d.plannedBalancer() },
-		Make: func(ctx context.Context, r *services.Request, o classicObserved) (classicObserved, error) {
+		Make: func(ctx context.Context, r *services.Request, o observed) (observed, error) {
 			if err := c.create(ctx, d); err != nil {
 				return o, err
 			}
@@ -340,15 +305,8 @@ func (c *classicReconciler) run(ctx context.Context, r services.Request, s step)
 	return nil
 }
 
-// rereadGroups brings what is observed of security groups up to date, which costs no call.
-func (c *classicReconciler) rereadGroups(ctx context.Context, o classicObserved) (classicObserved, error) {
-	var err error
-	o.groups, err = c.groups.all(ctx)
-	return o, err
-}
-
 // rereadAll reads a load balancer after a change. Where that fails, what is known of it is worth nothing.
-func (c *classicReconciler) rereadAll(ctx context.Context, r services.Request, o classicObserved) (classicObserved, error) {
+func (c *classicReconciler) rereadAll(ctx context.Context, r services.Request, o observed) (observed, error) {
 	name := loadBalancerName(r.Service)
 	lb, err := c.records.classics.Get(ctx, name, inventory.Query{})
 	if err != nil {
@@ -356,11 +314,6 @@ func (c *classicReconciler) rereadAll(ctx context.Context, r services.Request, o
 		return o, c.retryWhileNew(name, err)
 	}
 	o.classic = lb
-	return c.readParts(ctx, r, o)
-}
-
-func (c *classicReconciler) rereadAfterWait(ctx context.Context, r services.Request, o classicObserved) (classicObserved, error) {
-	o.waited = true
 	return c.readParts(ctx, r, o)
 }
 
@@ -384,7 +337,7 @@ func notAbsence(err error) error {
 
 // nodeRules are the rules of nodes for a load balancer that a security group stands for; nil where nothing is to be changed.
 func (c *classicReconciler) nodeRules(
-	ctx context.Context, service *v1.Service, o classicObserved, from string, backends []backend,
+	ctx context.Context, service *v1.Service, o observed, from string, backends []backend,
 ) (*classicRules, []services.Finding, error) {
 	if c.config.NoNodeGroupRules || from == "" || len(backends) == 0 {
 		return nil, nil, nil

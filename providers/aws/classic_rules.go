@@ -143,10 +143,10 @@ func classicSources(service *v1.Service, c Config, lb *classicLoadBalancer) []st
 }
 
 // classicRuleOf reports whether a rule was made for the classic load balancer of a Service, or is for a group that it has.
-func classicRuleOf(service *v1.Service, lb *classicLoadBalancer) func(rule) bool {
+func classicRuleOf(service *v1.Service, attached []string) func(rule) bool {
 	name := loadBalancerName(service)
 	return func(r rule) bool {
 		marked, _ := classicMark(r)
-		return marked == name || (r.protocol == protocolAll && slices.Contains(attachedClassic(lb), r.source.group))
+		return marked == name || (r.protocol == protocolAll && slices.Contains(attached, r.source.group))
 	}
 }

@@ -57,50 +57,48 @@ func checkAdoptable(id *identity, g securityGroup) (untagged bool, err error) {
 	return true, nil
 }
 
-// ownGroupChanges make the group of a load balancer what it should be. reread brings what is observed up to date.
-func ownGroupChanges[O any](
-	groups *securityGroups, own *ownGroup, all map[string]securityGroup, reread func(context.Context, O) (O, error),
-) []services.Change[O] {
+// ownGroupChanges make the group of a load balancer what it should be.
+func (s *securityGroups) ownGroupChanges(own *ownGroup, all map[string]securityGroup) []change {
 	if own == nil {
 		return nil
 	}
 	if own.id == "" {
-		return []services.Change[O]{{
+		return []change{{
 			Planned: contract.Planned{
 				Action: contract.PlanCreate, Object: "security group " + own.name, Detail: fmt.Sprintf("%d rules", len(own.rules)),
 			},
 			Replan: true, Creates: true, Compare: ruleChange{add: own.rules}.compare,
-			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
-				g, err := groups.ensure(ctx, own.name, own.description, own.tags)
+			Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
+				g, err := s.ensure(ctx, own.name, own.description, own.tags)
 				if err == nil {
-					err = groups.sync(ctx, g.id, own.rules, own.mine)
+					err = s.sync(ctx, g.id, own.rules, own.mine)
 				}
-				if err != nil {
-					return o, err
+				if err == nil {
+					o.groups, err = s.all(ctx) // which costs no call
 				}
-				return reread(ctx, o)
+				return o, err
 			},
 		}}
 	}
-	var changes []services.Change[O]
+	var changes []change
 	if own.untagged {
-		changes = append(changes, services.Change[O]{
+		changes = append(changes, change{
 			Planned: contract.Planned{Action: contract.PlanChange, Object: all[own.id].title(), Detail: "tag it as the cluster's"},
 			Compare: func() (before, after any) {
 				return tagsOutput(services.Within(all[own.id].tags, own.tags)), tagsOutput(own.tags)
 			},
-			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
-				_, err := groups.ensure(ctx, own.name, own.description, own.tags)
+			Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
+				_, err := s.ensure(ctx, own.name, own.description, own.tags)
 				return o, err
 			},
 		})
 	}
 	if c := exactChange(all[own.id], own.rules, own.mine); !c.isEmpty() {
-		changes = append(changes, services.Change[O]{
+		changes = append(changes, change{
 			Planned: c.planned(),
 			Compare: c.compare,
-			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
-				return o, groups.sync(ctx, own.id, own.rules, own.mine)
+			Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
+				return o, s.sync(ctx, own.id, own.rules, own.mine)
 			},
 		})
 	}
@@ -180,17 +178,17 @@ func (c ruleChange) doubtFindings() []services.Finding {
 }
 
 // nodeRuleChanges carry out one phase of changes of nodes' security groups. Each closing is tried.
-func nodeRuleChanges[O any](groups *securityGroups, rules nodeRules, phase changePhase) []services.Change[O] {
-	var changes []services.Change[O]
+func (s *securityGroups) nodeRuleChanges(rules nodeRules, phase changePhase) []change {
+	var changes []change
 	for _, c := range rules.due {
 		if c = c.limitTo(phase); c.isEmpty() {
 			continue
 		}
 		scopes := map[changePhase]string{phase: c.group.id}
-		changes = append(changes, services.Change[O]{
+		changes = append(changes, change{
 			Planned: c.planned(), Compare: c.compare, Opens: scopes[opening], Closes: scopes[closing],
-			Make: func(ctx context.Context, r *services.Request, o O) (O, error) {
-				err := groups.change(ctx, c.group.id, phase, rules.decide)
+			Make: func(ctx context.Context, r *services.Request, o observed) (observed, error) {
+				err := s.change(ctx, c.group.id, phase, rules.decide)
 				if len(c.add) > 0 {
 					r.Asked(err) // a rule whose answer was lost may show later, and would stay open for ever
 				}
@@ -205,17 +203,17 @@ func nodeRuleChanges[O any](groups *securityGroups, rules nodeRules, phase chang
 }
 
 // obsoleteGroupChanges delete groups of its own that a load balancer does not have any more.
-func obsoleteGroupChanges[O any](groups *securityGroups, obsolete []securityGroup) []services.Change[O] {
-	changes := make([]services.Change[O], len(obsolete))
+func (s *securityGroups) obsoleteGroupChanges(obsolete []securityGroup) []change {
+	changes := make([]change, len(obsolete))
 	for i, g := range obsolete {
-		changes[i] = services.Change[O]{
+		changes[i] = change{
 			Planned: contract.Planned{Action: contract.PlanDelete, Object: g.title(), Detail: "the load balancer has other security groups"},
 			Compare: ruleChange{remove: g.rules}.compare,
-			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
-				if err := groups.closeGroupTo(ctx, g.id); err != nil {
+			Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
+				if err := s.closeGroupTo(ctx, g.id); err != nil {
 					return o, err
 				}
-				return o, groups.remove(ctx, g)
+				return o, s.remove(ctx, g)
 			},
 		}
 	}
@@ -261,31 +259,31 @@ func removeRulesFrom(all map[string]securityGroup, sources []securityGroup) map[
 	return kept
 }
 
-// groupClosingChange removes the rules of nodes for a load balancer that is deleted. Each group is tried.
-func groupClosingChange[O any](groups *securityGroups, left leftovers) services.Change[O] {
-	return services.Change[O]{
+// closingChange removes the rules of nodes for a load balancer that is deleted. Each group is tried.
+func (s *securityGroups) closingChange(left leftovers) change {
+	return change{
 		Planned: contract.Planned{Action: contract.PlanDelete, Object: "rules of nodes", Detail: fmt.Sprintf("in %d security groups", len(left.opened))},
-		Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
+		Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
 			var failed []error
 			for _, g := range left.groups {
-				failed = append(failed, groups.closeGroupTo(ctx, g.id))
+				failed = append(failed, s.closeGroupTo(ctx, g.id))
 			}
 			for _, g := range left.opened {
-				failed = append(failed, groups.change(ctx, g.id, wholeChange, left.decide))
+				failed = append(failed, s.change(ctx, g.id, wholeChange, left.decide))
 			}
 			return o, errors.Join(failed...)
 		},
 	}
 }
 
-// groupDeletions delete the security groups of a load balancer that is deleted, which lets go of them after a while.
-func groupDeletions[O any](groups *securityGroups, list []securityGroup) []services.Change[O] {
-	changes := make([]services.Change[O], len(list))
+// deletionChanges delete the security groups of a load balancer that is deleted, which lets go of them after a while.
+func (s *securityGroups) deletionChanges(list []securityGroup) []change {
+	changes := make([]change, len(list))
 	for i, g := range list {
-		changes[i] = services.Change[O]{
+		changes[i] = change{
 			Planned: contract.Planned{Action: contract.PlanDelete, Object: g.title()},
-			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
-				return o, services.Patiently(ctx, patience, func() error { return groups.remove(ctx, g) })
+			Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
+				return o, services.Patiently(ctx, patience, func() error { return s.remove(ctx, g) })
 			},
 		}
 	}

@@ -21,10 +21,8 @@ import (
 
 const (
 	// ensureMaxAge is how old the picture of load balancers and of what they are made of may be when a Service is
-	// reconciled. Our own writes are in it at once; the age only delays the sight of changes that somebody else made.
+	// reconciled, or its nodes change. Our own writes are in it at once; the age only delays the sight of changes that somebody else made.
 	ensureMaxAge = 60 * time.Second
-	// updateMaxAge serves a change of nodes, which concerns every load balancer at about the same time.
-	updateMaxAge = 60 * time.Second
 	// updateTargetsMaxAge is for registered targets when nodes change: nobody else registers them, and AWS takes those out
 	// that are terminated.
 	updateTargetsMaxAge = 24 * time.Hour
@@ -42,8 +40,8 @@ const (
 // loadBalancers implements cloudprovider.LoadBalancer: it picks the reconciler of the kind of load balancer.
 type loadBalancers struct {
 	*shared
-	classic *services.LoadBalancer[classicObserved, desiredClassic]
-	network *services.LoadBalancer[networkObserved, desiredNetwork]
+	classic *services.LoadBalancer[observed, desiredClassic]
+	network *services.LoadBalancer[observed, desiredNetwork]
 	// cluster is the value of --cluster-name, once a Service was reconciled.
 	cluster atomic.Pointer[string]
 	// events is set by Initialize, before any call of the framework.
@@ -68,10 +66,10 @@ func newLoadBalancers(c Config, a *api, i *instances, n *vpcNetwork) *loadBalanc
 	creations := services.Creations{Shows: creationShows, Repeat: true}
 	return &loadBalancers{
 		shared: parts,
-		classic: &services.LoadBalancer[classicObserved, desiredClassic]{
+		classic: &services.LoadBalancer[observed, desiredClassic]{
 			Reconciler: &classicReconciler{parts}, Name: name, Patience: patience, Creations: creations, Identify: i.byNode.Identify,
 		},
-		network: &services.LoadBalancer[networkObserved, desiredNetwork]{
+		network: &services.LoadBalancer[observed, desiredNetwork]{
 			Reconciler: &networkReconciler{shared: parts}, Name: name, Patience: patience, Creations: creations, Identify: i.byNode.Identify,
 		},
 	}
@@ -157,7 +155,7 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	if _, elsewhere := kindOf(service); elsewhere {
 		return cloudprovider.ImplementedElsewhere
 	}
-	have, err := l.findLoadBalancers(ctx, service, updateMaxAge)
+	have, err := l.findLoadBalancers(ctx, service)
 	switch {
 	case err != nil:
 		return err
@@ -219,10 +217,21 @@ type bothKinds struct {
 
 func (b bothKinds) isEmpty() bool { return b.classic == nil && b.network == nil }
 
+// attachedGroups are the security groups of the load balancer.
+func (b bothKinds) attachedGroups() []string {
+	switch {
+	case b.classic != nil:
+		return b.classic.SecurityGroups
+	case b.network != nil:
+		return b.network.SecurityGroups
+	}
+	return nil
+}
+
 // findLoadBalancers returns the load balancers with the Service's name, from listings shared by all Services. The listing of the other kind
 // may be older.
-func (c *shared) findLoadBalancers(ctx context.Context, service *v1.Service, maxAge time.Duration) (bothKinds, error) {
-	classicQuery := inventory.Query{MaxAge: maxAge, MaxUnlistedAge: maxAge}
+func (c *shared) findLoadBalancers(ctx context.Context, service *v1.Service) (bothKinds, error) {
+	classicQuery := inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge}
 	networkQuery := inventory.Query{MaxAge: otherKindMaxAge, MaxUnlistedAge: otherKindMaxAge}
 	if network, _ := kindOf(service); network {
 		classicQuery, networkQuery = networkQuery, classicQuery

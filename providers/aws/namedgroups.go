@@ -28,20 +28,6 @@ func namedClassicGroups(s settings, c Config) groupNames {
 	return named
 }
 
-func attachedClassic(lb *classicLoadBalancer) []string {
-	if lb == nil {
-		return nil
-	}
-	return lb.SecurityGroups
-}
-
-func attachedNetwork(lb *networkLoadBalancer) []string {
-	if lb == nil {
-		return nil
-	}
-	return lb.SecurityGroups
-}
-
 // check refuses groups that a load balancer cannot have, or that the author of a Service may not choose. It skips groups already attached,
 // so that existing Services keep working.
 func (s *securityGroups) check(ctx context.Context, service *v1.Service, attached []string, named groupNames) error {

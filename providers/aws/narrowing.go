@@ -18,8 +18,8 @@ import (
 // This file closes what a Service no longer asks for, before anything else of it is changed.
 
 var (
-	_ services.Narrower[networkObserved] = (*networkReconciler)(nil)
-	_ services.Narrower[classicObserved] = (*classicReconciler)(nil)
+	_ services.Narrower[observed] = (*networkReconciler)(nil)
+	_ services.Narrower[observed] = (*classicReconciler)(nil)
 )
 
 // mayBeSubnet reports whether a subnet of a VPC can be as large as a network.
@@ -28,7 +28,7 @@ func mayBeSubnet(p netip.Prefix) bool {
 }
 
 // Narrowing implements services.Narrower: in the group of the load balancer itself, and in those of the nodes.
-func (c *networkReconciler) Narrowing(ctx context.Context, r services.Request, o networkObserved) (changes []networkChange, err error) {
+func (c *networkReconciler) Narrowing(ctx context.Context, r services.Request, o observed) (changes []change, err error) {
 	asked, _ := kitsources.ForService(r.Service, annotationSourceRanges)
 	if !asked.Restricts() || o.network == nil || o.groups == nil {
 		return nil, nil
@@ -40,7 +40,7 @@ func (c *networkReconciler) Narrowing(ctx context.Context, r services.Request, o
 	name, whole := loadBalancerName(r.Service), r.Purpose != services.Narrow
 	for _, g := range groupsByID(o.groups) {
 		if g.name == managedGroupName(r.Cluster, r.Service) && id.isOwned(g.tags) {
-			changes = append(changes, narrowFront[networkObserved](c.groups, g, name, asked, whole)...)
+			changes = append(changes, c.groups.narrowFront(g, name, asked, whole)...)
 		}
 	}
 	if c.config.NoNodeGroupRules {
@@ -59,14 +59,12 @@ func (c *networkReconciler) Narrowing(ctx context.Context, r services.Request, o
 			}
 		}
 	}
-	changes = append(changes, nodeRuleChanges[networkObserved](c.groups, rules, opening)...)
-	return append(changes, nodeRuleChanges[networkObserved](c.groups, rules, closing)...), err
+	changes = append(changes, c.groups.nodeRuleChanges(rules, opening)...)
+	return append(changes, c.groups.nodeRuleChanges(rules, closing)...), err
 }
 
 // Narrowing implements services.Narrower, in the group of the load balancer itself: nodes let that in, and no clients.
-func (c *classicReconciler) Narrowing(
-	ctx context.Context, r services.Request, o classicObserved,
-) (changes []services.Change[classicObserved], err error) {
+func (c *classicReconciler) Narrowing(ctx context.Context, r services.Request, o observed) (changes []change, err error) {
 	asked, _ := kitsources.ForService(r.Service, annotationSourceRanges)
 	if !asked.Restricts() || o.classic == nil {
 		return nil, nil
@@ -78,14 +76,14 @@ func (c *classicReconciler) Narrowing(
 	name := loadBalancerName(r.Service)
 	for _, g := range groupsByID(o.groups) {
 		if g.name == classicGroupName(name) && id.isOwned(g.tags) {
-			changes = append(changes, narrowFront[classicObserved](c.groups, g, name, asked, r.Purpose != services.Narrow)...)
+			changes = append(changes, c.groups.narrowFront(g, name, asked, r.Purpose != services.Narrow)...)
 		}
 	}
 	return changes, nil
 }
 
 // narrowFront narrows the group of a load balancer itself.
-func narrowFront[O any](groups *securityGroups, g securityGroup, name string, asked kitsources.Set, whole bool) []services.Change[O] {
+func (s *securityGroups) narrowFront(g securityGroup, name string, asked kitsources.Set, whole bool) []change {
 	decide := func(g securityGroup) ruleChange {
 		return narrowFrontRules(g, ownFrontRule(descriptionFront+name), asked, whole)
 	}
@@ -93,7 +91,7 @@ func narrowFront[O any](groups *securityGroups, g securityGroup, name string, as
 	if change := decide(g); !change.isEmpty() {
 		rules.due = []ruleChange{change}
 	}
-	return append(nodeRuleChanges[O](groups, rules, opening), nodeRuleChanges[O](groups, rules, closing)...)
+	return append(s.nodeRuleChanges(rules, opening), s.nodeRuleChanges(rules, closing)...)
 }
 
 // narrowFrontRules decides about the rules for clients of one group, each port and family by itself.
@@ -159,7 +157,7 @@ type narrowedNodes struct {
 
 // narrowNodes finds out what a network load balancer needs. With an error its subnets are not known.
 func (c *networkReconciler) narrowNodes(
-	ctx context.Context, service *v1.Service, id *identity, o networkObserved, asked kitsources.Set, whole bool,
+	ctx context.Context, service *v1.Service, id *identity, o observed, asked kitsources.Set, whole bool,
 ) (n narrowedNodes, err error) {
 	s := o.settings
 	s.ranges = asked.Networks()

@@ -28,59 +28,30 @@ type networkReconciler struct {
 	fixedChecks atomic.Bool
 }
 
-var _ services.Reconciler[networkObserved, desiredNetwork] = (*networkReconciler)(nil)
-
-// networkChange is a change of a network load balancer, or of what belongs to it.
-type networkChange = services.Change[networkObserved]
-
-// networkObserved holds AWS's objects for a Service with a network load balancer.
-type networkObserved struct {
-	bothKinds
-	// settings are those of a Service that is not deleted, as far as they can be read; settingsErr is what Validate has reported.
-	settings    settings
-	settingsErr error
-	// state holds the load balancer's parts. If it is gone and the Service is being deleted, it holds the target groups created for the
-	// Service.
-	state networkState
-	// groups are the security groups of the VPC, where they are needed.
-	groups map[string]securityGroup
-	// foreign is set where the load balancer is somebody else's.
-	foreign bool
-	// waited is set once instances that are about to run were waited for.
-	waited bool
-}
+var _ services.Reconciler[observed, desiredNetwork] = (*networkReconciler)(nil)
 
 // Observe implements services.Reconciler.
-func (c *networkReconciler) Observe(ctx context.Context, r services.Request) (o networkObserved, err error) {
-	if r.Purpose != services.Delete && r.Purpose != services.Lookup {
-		o.settings, _, o.settingsErr = parseSettings(r.Service, c.config)
-		o.bothKinds, err = c.observe(ctx, r)
-		return o, err
+func (c *networkReconciler) Observe(ctx context.Context, r services.Request) (o observed, err error) {
+	if !mayBeGone(r) {
+		return c.observeLiving(ctx, r)
 	}
 	// It is read by itself: what is not found then does not exist.
 	name := loadBalancerName(r.Service)
 	o.network, err = c.records.networks.Get(ctx, name, inventory.Query{MaxAge: deleteMaxAge})
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		return networkObserved{}, c.records.newNetworks.check(name, "load balancer "+name)
+		return observed{}, c.records.newNetworks.check(name, "load balancer "+name)
 	}
 	return o, err
 }
 
 // CheckOwner implements services.Reconciler, and reads what the load balancer is made of.
 func (c *networkReconciler) CheckOwner(
-	ctx context.Context, r services.Request, o networkObserved,
-) (networkObserved, []services.Finding, error) {
-	foreign, findings, err := c.checkOwnership(ctx, r, o.bothKinds)
-	if foreign {
-		return networkObserved{foreign: true}, nil, nil
-	}
-	if err == nil {
-		o, err = c.readParts(ctx, r, o)
-	}
-	return o, findings, err
+	ctx context.Context, r services.Request, o observed,
+) (observed, []services.Finding, error) {
+	return c.checkOwner(ctx, r, o, c.readParts)
 }
 
-func (c *networkReconciler) readParts(ctx context.Context, r services.Request, o networkObserved) (networkObserved, error) {
+func (c *networkReconciler) readParts(ctx context.Context, r services.Request, o observed) (observed, error) {
 	var err error
 	switch r.Purpose {
 	case services.Delete, services.Lookup:
@@ -91,7 +62,7 @@ func (c *networkReconciler) readParts(ctx context.Context, r services.Request, o
 		if o.network == nil {
 			return o, nil
 		}
-		if o.state, err = c.readTargets(ctx, r.Service, o.network, updateMaxAge, updateTargetsMaxAge); err != nil {
+		if o.state, err = c.readTargets(ctx, r.Service, o.network, updateTargetsMaxAge); err != nil {
 			return o, fmt.Errorf("load balancer %s: %w", loadBalancerName(r.Service), err)
 		}
 	case services.Narrow: // rules alone
@@ -101,26 +72,20 @@ func (c *networkReconciler) readParts(ctx context.Context, r services.Request, o
 		}
 	}
 	unneeded := c.config.NoNodeGroupRules && c.config.NLBGroupMode != groupModeManaged
-	if unneeded && r.Purpose != services.Delete && r.Purpose != services.Lookup {
+	if unneeded && !mayBeGone(r) {
 		return o, nil
 	}
-	return c.rereadGroups(ctx, o)
-}
-
-// rereadGroups brings what is observed of security groups up to date, which costs no call.
-func (c *networkReconciler) rereadGroups(ctx context.Context, o networkObserved) (networkObserved, error) {
-	var err error
 	o.groups, err = c.groups.all(ctx)
 	return o, err
 }
 
 // readTargets reads the target groups of a load balancer, and their targets.
 func (c *networkReconciler) readTargets(
-	ctx context.Context, service *v1.Service, lb *networkLoadBalancer, maxAge, maxTargetsAge time.Duration,
+	ctx context.Context, service *v1.Service, lb *networkLoadBalancer, maxTargetsAge time.Duration,
 ) (networkState, error) {
 	state := networkState{lb: *lb, targets: map[string][]target{}, targetAttributes: map[string]map[string]string{}}
 	var err error
-	if state.groups, err = c.targetGroups().groupsOf(ctx, service, lb, maxAge); err != nil {
+	if state.groups, err = c.targetGroups().groupsOf(ctx, service, lb, ensureMaxAge); err != nil {
 		return state, err
 	}
 	for _, t := range state.groups {
@@ -135,7 +100,7 @@ func (c *networkReconciler) readTargets(
 }
 
 // readState reads all that a load balancer is made of.
-func (c *networkReconciler) readState(ctx context.Context, service *v1.Service, o networkObserved) (networkObserved, error) {
+func (c *networkReconciler) readState(ctx context.Context, service *v1.Service, o observed) (observed, error) {
 	if o.network == nil {
 		return o, nil
 	}
@@ -148,7 +113,7 @@ func (c *networkReconciler) readState(ctx context.Context, service *v1.Service, 
 	if err != nil {
 		return o, c.invalidateMissingNetwork(o.network, err)
 	}
-	if o.state, err = c.readTargets(ctx, service, o.network, ensureMaxAge, ensureMaxAge); err != nil {
+	if o.state, err = c.readTargets(ctx, service, o.network, ensureMaxAge); err != nil {
 		return o, err
 	}
 	o.state.listeners, o.state.attributes = listeners.value, attributes.value
@@ -183,7 +148,7 @@ func (c *networkReconciler) nodeRules() networkRules    { return networkRules{c.
 
 // Desire implements services.Reconciler.
 func (c *networkReconciler) Desire(
-	ctx context.Context, r services.Request, o networkObserved,
+	ctx context.Context, r services.Request, o observed,
 ) (d desiredNetwork, findings []services.Finding, err error) {
 	s := o.settings
 	backends, err := c.targets.backendsOf(ctx, r.Nodes, &s)
@@ -194,7 +159,7 @@ func (c *networkReconciler) Desire(
 }
 
 func (c *networkReconciler) desiredState(
-	ctx context.Context, r services.Request, s settings, o networkObserved, backends []backend,
+	ctx context.Context, r services.Request, s settings, o observed, backends []backend,
 ) (d desiredNetwork, findings []services.Finding, err error) {
 	_, id, err := c.api.connect(ctx)
 	if err != nil {
@@ -263,7 +228,7 @@ func (c *networkReconciler) placeLoadBalancer(
 }
 
 // Fixed implements services.Fixer. Tags are read for those alone that ask for them.
-func (c *networkReconciler) Fixed(ctx context.Context, r services.Request, o networkObserved, d desiredNetwork) ([]services.Fixed, error) {
+func (c *networkReconciler) Fixed(ctx context.Context, r services.Request, o observed, d desiredNetwork) ([]services.Fixed, error) {
 	lb := o.network
 	if lb == nil {
 		return nil, nil
@@ -296,12 +261,12 @@ func (c *networkReconciler) Fixed(ctx context.Context, r services.Request, o net
 // desireGroups adds the security groups: in the mode Managed, those that the annotation names or one of its own. A load
 // balancer that was made without any can never get one. What was made for it under another value of --cluster-name is obsolete.
 func (c *networkReconciler) desireGroups(
-	ctx context.Context, r services.Request, s settings, id *identity, o networkObserved, d *desiredNetwork,
+	ctx context.Context, r services.Request, s settings, id *identity, o observed, d *desiredNetwork,
 ) error {
 	if c.config.NLBGroupMode != groupModeManaged {
 		return nil
 	}
-	attached := attachedNetwork(o.network)
+	attached := o.attachedGroups()
 	switch {
 	case o.network != nil && len(attached) == 0:
 	case len(s.Groups) > 0:
@@ -329,30 +294,27 @@ func (c *networkReconciler) desireGroups(
 
 // Changes implements services.Reconciler. Openings of nodes come before the targets, or the first checks of their health fail. What
 // is not needed any more is closed when the load balancer does not use it any more.
-func (c *networkReconciler) Changes(r services.Request, o networkObserved, d desiredNetwork) ([]networkChange, error) {
-	changes := ownGroupChanges(c.groups, d.own, o.groups, c.rereadGroups)
+func (c *networkReconciler) Changes(r services.Request, o observed, d desiredNetwork) ([]change, error) {
+	changes := c.groups.ownGroupChanges(d.own, o.groups)
 	if o.network == nil {
 		return append(changes, c.creationChange(d)...), nil
 	}
-	changes = append(changes, nodeRuleChanges[networkObserved](c.groups, d.rules, opening)...)
+	changes = append(changes, c.groups.nodeRuleChanges(d.rules, opening)...)
 	steps, made := networkSteps(o.state, d), map[string]string{}
 	run := func(ctx context.Context, r services.Request, s step) error {
 		return c.run(ctx, r.Service, o.network, s, made)
 	}
-	reread := func(ctx context.Context, r services.Request, o networkObserved) (networkObserved, error) {
+	reread := func(ctx context.Context, r services.Request, o observed) (observed, error) {
 		return c.rereadPlace(ctx, r, o, steps)
 	}
 	changes = append(changes, stepChanges("network load balancer "+d.name, steps, run, reread)...)
-	changes = append(changes, nodeRuleChanges[networkObserved](c.groups, d.rules, closing)...)
-	changes = append(changes, obsoleteGroupChanges[networkObserved](c.groups, d.obsolete)...)
-	if !o.waited {
-		changes = append(changes, waitChanges(c.targets, d.backends, c.rereadAfterWait)...)
-	}
-	return changes, nil
+	changes = append(changes, c.groups.nodeRuleChanges(d.rules, closing)...)
+	changes = append(changes, c.groups.obsoleteGroupChanges(d.obsolete)...)
+	return append(changes, c.targets.waitChanges(o, d.backends, c.readParts)...), nil
 }
 
 // rereadPlace reads a load balancer whose security groups or subnets were changed.
-func (c *networkReconciler) rereadPlace(ctx context.Context, r services.Request, o networkObserved, steps []step) (networkObserved, error) {
+func (c *networkReconciler) rereadPlace(ctx context.Context, r services.Request, o observed, steps []step) (observed, error) {
 	if !slices.ContainsFunc(steps, step.movesLoadBalancer) {
 		return o, nil
 	}
@@ -366,24 +328,19 @@ func (c *networkReconciler) rereadPlace(ctx context.Context, r services.Request,
 	return o, nil
 }
 
-func (c *networkReconciler) rereadAfterWait(ctx context.Context, r services.Request, o networkObserved) (networkObserved, error) {
-	o.waited = true
-	return c.readParts(ctx, r, o)
-}
-
 // creationChange creates the load balancer; its parts follow.
-func (c *networkReconciler) creationChange(d desiredNetwork) []networkChange {
+func (c *networkReconciler) creationChange(d desiredNetwork) []change {
 	var subnets []string
 	for _, m := range d.mappings {
 		subnets = append(subnets, aws.ToString(m.SubnetId))
 	}
-	changes := []networkChange{{
+	changes := []change{{
 		Planned: contract.Planned{
 			Action: contract.PlanCreate, Object: "network load balancer " + d.name,
 			Detail: fmt.Sprintf("%s, %s, subnets %s", d.scheme, d.addressType, strings.Join(subnets, ", ")),
 		},
 		Replan: true, Creates: true, Compare: func() (before, after any) { return nil, createNetwork(d) },
-		Make: func(ctx context.Context, r *services.Request, o networkObserved) (networkObserved, error) {
+		Make: func(ctx context.Context, r *services.Request, o observed) (observed, error) {
 			lb, err := c.create(ctx, d)
 			if err != nil {
 				return o, err
@@ -393,7 +350,7 @@ func (c *networkReconciler) creationChange(d desiredNetwork) []networkChange {
 		},
 	}}
 	for _, p := range d.listeners {
-		changes = append(changes, networkChange{
+		changes = append(changes, change{
 			Planned: contract.Planned{
 				Action: contract.PlanCreate, Object: fmt.Sprintf("listener %s/%d", p.protocol, p.port),
 				Detail: fmt.Sprintf("target group %s, %s/%d, %d targets", p.group.name, p.group.protocol, p.group.port, len(d.targets)),
@@ -471,20 +428,20 @@ func (c *networkReconciler) run(ctx context.Context, service *v1.Service, lb *ne
 }
 
 // Complete implements services.Reconciler: nothing is due besides the changes.
-func (*networkReconciler) Complete(_ context.Context, _ *services.Request, o networkObserved, _ desiredNetwork) (networkObserved, error) {
+func (*networkReconciler) Complete(_ context.Context, _ *services.Request, o observed, _ desiredNetwork) (observed, error) {
 	return o, nil
 }
 
 // Status implements services.Reconciler.
-func (*networkReconciler) Status(r services.Request, o networkObserved, _ desiredNetwork) (*v1.LoadBalancerStatus, error) {
+func (*networkReconciler) Status(r services.Request, o observed, _ desiredNetwork) (*v1.LoadBalancerStatus, error) {
 	return statusOrFailed(r.Service, hostOf(o.network))
 }
 
 // NodeChanges implements services.Reconciler: targets and what nodes let in, and only where they differ. Faults in annotations do not
 // keep nodes from joining or leaving.
 func (c *networkReconciler) NodeChanges(
-	ctx context.Context, r services.Request, o networkObserved,
-) (changes []networkChange, findings []services.Finding, err error) {
+	ctx context.Context, r services.Request, o observed,
+) (changes []change, findings []services.Finding, err error) {
 	if o.network == nil {
 		return nil, nil, nil
 	}
@@ -504,11 +461,11 @@ func (c *networkReconciler) NodeChanges(
 			return nil, findings, err
 		}
 	}
-	changes = nodeRuleChanges[networkObserved](c.groups, rules, opening)
+	changes = c.groups.nodeRuleChanges(rules, opening)
 	run := func(ctx context.Context, r services.Request, s step) error {
 		return c.run(ctx, r.Service, o.network, s, nil)
 	}
-	same := func(_ context.Context, _ services.Request, o networkObserved) (networkObserved, error) { return o, nil }
+	same := func(_ context.Context, _ services.Request, o observed) (observed, error) { return o, nil }
 	running, eligible := backendIDs(backends)
 	for _, t := range o.state.groups {
 		arn := aws.ToString(t.TargetGroupArn)
@@ -518,18 +475,15 @@ func (c *networkReconciler) NodeChanges(
 		steps := targetSteps(arn, g, targets, running, eligible, s.keepTargets)
 		changes = append(changes, stepChanges("target group "+g.name, steps, run, same)...)
 	}
-	changes = append(changes, nodeRuleChanges[networkObserved](c.groups, rules, closing)...)
-	if !o.waited {
-		changes = append(changes, waitChanges(c.targets, backends, c.rereadAfterWait)...)
-	}
-	return changes, findings, nil
+	changes = append(changes, c.groups.nodeRuleChanges(rules, closing)...)
+	return append(changes, c.targets.waitChanges(o, backends, c.readParts)...), findings, nil
 }
 
 // Deletions implements services.Reconciler: the rules of nodes, the load balancer, its target groups, its security group. One that is
 // protected from deletion goes on serving.
 func (c *networkReconciler) Deletions(
-	ctx context.Context, r services.Request, o networkObserved,
-) ([]networkChange, []services.Finding, error) {
+	ctx context.Context, r services.Request, o observed,
+) ([]change, []services.Finding, error) {
 	if o.foreign {
 		return nil, nil, nil
 	}
@@ -544,12 +498,12 @@ func (c *networkReconciler) Deletions(
 	if err != nil {
 		return nil, nil, err
 	}
-	var changes []networkChange
+	var changes []change
 	if len(left.opened) > 0 {
 		if err := c.records.checkProtection(ctx, o.network); err != nil {
 			return nil, nil, fmt.Errorf("load balancer %s: %w", name, err)
 		}
-		changes = append(changes, groupClosingChange[networkObserved](c.groups, left))
+		changes = append(changes, c.groups.closingChange(left))
 	}
 	if o.network != nil {
 		changes = append(changes, c.deletionChange(name, aws.ToString(o.network.LoadBalancerArn)))
@@ -561,13 +515,13 @@ func (c *networkReconciler) Deletions(
 			changes = append(changes, c.targetGroupDeletionChange(t))
 		}
 	}
-	return append(changes, groupDeletions[networkObserved](c.groups, left.groups)...), left.findings, nil
+	return append(changes, c.groups.deletionChanges(left.groups)...), left.findings, nil
 }
 
-func (c *networkReconciler) deletionChange(name, arn string) networkChange {
-	return networkChange{
+func (c *networkReconciler) deletionChange(name, arn string) change {
+	return change{
 		Planned: contract.Planned{Action: contract.PlanDelete, Object: "network load balancer " + name},
-		Make: func(ctx context.Context, _ *services.Request, o networkObserved) (networkObserved, error) {
+		Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
 			if err := c.records.deleteNetwork(ctx, arn); err != nil {
 				c.records.networks.Invalidate(name)
 				return o, err
@@ -579,19 +533,19 @@ func (c *networkReconciler) deletionChange(name, arn string) networkChange {
 }
 
 // targetGroupDeletionChange deletes a target group, which AWS allows some time after the load balancer's deletion.
-func (c *networkReconciler) targetGroupDeletionChange(t elbv2types.TargetGroup) networkChange {
+func (c *networkReconciler) targetGroupDeletionChange(t elbv2types.TargetGroup) change {
 	name := aws.ToString(t.TargetGroupName)
 	del := deleteTargetGroupStep(name, t.TargetGroupArn)
-	return networkChange{
+	return change{
 		Planned: contract.Planned{Action: contract.PlanDelete, Object: "target group " + name},
-		Make: func(ctx context.Context, _ *services.Request, o networkObserved) (networkObserved, error) {
+		Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
 			return o, services.Patiently(ctx, patience, func() error { return c.records.run(ctx, del, nil) })
 		},
 	}
 }
 
 // Exists implements services.Reconciler.
-func (c *networkReconciler) Exists(ctx context.Context, r services.Request, o networkObserved) (*v1.LoadBalancerStatus, bool, error) {
+func (c *networkReconciler) Exists(ctx context.Context, r services.Request, o observed) (*v1.LoadBalancerStatus, bool, error) {
 	switch {
 	case o.foreign:
 		return nil, false, nil
@@ -604,13 +558,13 @@ func (c *networkReconciler) Exists(ctx context.Context, r services.Request, o ne
 
 // leftovers returns a Service's objects besides its network load balancer. It searches names, descriptions and tags, so that it also works
 // after the load balancer is gone.
-func (c *networkReconciler) leftovers(ctx context.Context, r services.Request, o networkObserved) (left leftovers, err error) {
+func (c *networkReconciler) leftovers(ctx context.Context, r services.Request, o observed) (left leftovers, err error) {
 	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return left, err
 	}
 	left.targetGroups = o.state.groups
-	own, attached := managedGroupName(r.Cluster, r.Service), attachedNetwork(o.network)
+	own, attached := managedGroupName(r.Cluster, r.Service), o.attachedGroups()
 	for _, g := range groupsByID(o.groups) {
 		made := g.name == own || (slices.Contains(attached, g.id) && isManagedFor(id, r.Service, g))
 		if made && id.isOwned(g.tags) && !isNamedByUser(r.Service, c.config, g.id) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	elbtypes "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing/types"
 	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
 	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	v1 "k8s.io/api/core/v1"
@@ -80,45 +81,73 @@ func (c *shared) Validate(r services.Request) ([]services.Finding, error) {
 	return services.Judged(warnings, err), err
 }
 
-// observe finds the load balancers of a Service that is not deleted.
-func (c *shared) observe(ctx context.Context, r services.Request) (bothKinds, error) {
-	maxAge := ensureMaxAge
-	if r.Purpose == services.UpdateNodes {
-		maxAge = updateMaxAge
-	}
-	have, err := c.findLoadBalancers(ctx, r.Service, maxAge)
-	if err != nil || !have.isEmpty() || r.Purpose != services.Ensure {
-		return have, err
+// observed holds AWS's objects for a Service: its load balancer of either kind, and what belongs to it.
+type observed struct {
+	bothKinds
+	// settings are those of a Service that is not deleted, as far as they can be read; settingsErr is what Validate has reported.
+	settings    settings
+	settingsErr error
+	// classicTags are empty where they may not be read.
+	classicAttributes elbtypes.LoadBalancerAttributes
+	classicTags       map[string]string
+	// state holds the parts of a network load balancer. If it is gone and the Service is being deleted, it holds the target groups
+	// created for the Service.
+	state networkState
+	// groups are the security groups of the VPC, where they are needed.
+	groups map[string]securityGroup
+	// foreign is set where the load balancer is somebody else's.
+	foreign bool
+	// waited is set once instances that are about to run were waited for.
+	waited bool
+}
+
+// change is a change of a load balancer, or of what belongs to it.
+type change = services.Change[observed]
+
+// mayBeGone reports whether the Service of a request may be deleted, so that its load balancer is read by itself.
+func mayBeGone(r services.Request) bool {
+	return r.Purpose == services.Delete || r.Purpose == services.Lookup
+}
+
+// observeLiving finds the load balancers of a Service that is not deleted.
+func (c *shared) observeLiving(ctx context.Context, r services.Request) (o observed, err error) {
+	o.settings, _, o.settingsErr = parseSettings(r.Service, c.config)
+	o.bothKinds, err = c.findLoadBalancers(ctx, r.Service)
+	if err != nil || !o.isEmpty() || r.Purpose != services.Ensure {
+		return o, err
 	}
 	name := loadBalancerName(r.Service)
 	for _, made := range []*recentlyMade{&c.records.newClassics, &c.records.newNetworks} {
 		if later := made.check(name, "load balancer "+name); later != nil { // it may not show yet
 			c.records.classics.InvalidateAll()
 			c.records.networks.InvalidateAll()
-			return have, later
+			return o, later
 		}
 	}
-	return have, nil
+	return o, nil
 }
 
-// checkOwnership decides whether the load balancers belong to the Service. leave: somebody else's stays untouched.
-func (c *shared) checkOwnership(
-	ctx context.Context, r services.Request, have bothKinds,
-) (leave bool, findings []services.Finding, err error) {
-	err = c.refuseForeign(ctx, have)
+// checkOwner decides whether the load balancers belong to the Service, and reads what they are made of. Somebody else's stays untouched.
+func (c *shared) checkOwner(
+	ctx context.Context, r services.Request, o observed, read func(context.Context, services.Request, observed) (observed, error),
+) (observed, []services.Finding, error) {
+	err := c.refuseForeign(ctx, o.bothKinds)
 	_, notOurs := errors.AsType[*ownership.NotOursError](err)
 	claims := r.Purpose == services.Ensure || r.Purpose == services.Plan
 	switch {
 	case notOurs && claims:
-		return false, []services.Finding{services.Warning(eventNotOurs, "%s", err)}, err
+		return o, []services.Finding{services.Warning(eventNotOurs, "%s", err)}, err
 	case notOurs:
 		klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(r.Service), "reason", err.Error())
-		return true, nil, nil
-	case err != nil || !claims:
-		return false, nil, err
+		return observed{foreign: true}, nil, nil
+	case err == nil && claims:
+		err = kindChanged(r.Service, o.bothKinds)
 	}
-	err = kindChanged(r.Service, have)
-	return false, configError(err), err
+	if err != nil {
+		return o, configError(err), err
+	}
+	o, err = read(ctx, r, o)
+	return o, nil, err
 }
 
 // refuseForeign returns a NotOursError where tags give a load balancer to another cluster. One without such tags is as its
@@ -289,21 +318,21 @@ func keptFindings(s settings, registered int) []services.Finding {
 }
 
 // stepChanges are the changes of a load balancer itself. after brings what is observed up to date when the last one is made.
-func stepChanges[O any](
+func stepChanges(
 	object string, steps []step, run func(context.Context, services.Request, step) error,
-	after func(context.Context, services.Request, O) (O, error),
-) []services.Change[O] {
-	changes := make([]services.Change[O], len(steps))
+	after func(context.Context, services.Request, observed) (observed, error),
+) []change {
+	changes := make([]change, len(steps))
 	for i, s := range steps {
 		last := i == len(steps)-1
 		_, creates := s.input.(*elbv2.CreateTargetGroupInput)
-		changes[i] = services.Change[O]{
+		changes[i] = change{
 			Planned: contract.Planned{Action: contract.PlanChange, Object: object, Detail: s.what}, Creates: creates, Compare: s.compare,
-			Make: func(ctx context.Context, r *services.Request, observed O) (O, error) {
+			Make: func(ctx context.Context, r *services.Request, o observed) (observed, error) {
 				if err := run(ctx, *r, s); err != nil || !last {
-					return observed, err
+					return o, err
 				}
-				return after(ctx, *r, observed)
+				return after(ctx, *r, o)
 			},
 		}
 	}
