@@ -193,10 +193,10 @@ func familyOf(ip netip.Addr) string {
 	return familyV6
 }
 
-// written reports whether a Node already has the addresses that the framework would write: the cloud's, with the Node's own hostname if the
-// cloud names none, and of each type with a requested address (kubelet's --node-ip) only the requested. The API server groups addresses by
-// type, so that only the order within a type counts.
-func written(node *v1.Node, cloud []v1.NodeAddress) bool {
+// hasAddresses reports whether a Node already has the addresses that the framework would write: the cloud's, with the Node's own hostname
+// if the cloud names none, and of each type with a requested address (kubelet's --node-ip) only the requested. The API server groups
+// addresses by type, so that only the order within a type counts.
+func hasAddresses(node *v1.Node, cloud []v1.NodeAddress) bool {
 	if len(cloud) == 0 {
 		return true
 	}

@@ -14,11 +14,11 @@ func (c *Cloud) AttestInstance(ctx context.Context, node *v1.Node) (a contract.A
 	if !ok {
 		return a, "this provider vouches for no instance", nil
 	}
-	if why := c.ownership.foreign(node); why != "" {
+	if why := c.ownership.whyForeign(node); why != "" {
 		return a, "the Node is not ours: " + why, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
-	defer recovered(&err, "AttestInstance", node.Name)
+	defer recoverPanic(&err, "AttestInstance", node.Name)
 	return attester.AttestInstance(ctx, node)
 }

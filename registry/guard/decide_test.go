@@ -19,8 +19,8 @@ func ago(d time.Duration) time.Time { return noon.Add(-d) }
 // usual is one of a hundred, confirmed by a single read while others are seen.
 func usual() (Policy, situation) {
 	return DefaultPolicy(), situation{
-		now: noon, vanished: 1, total: 100, readable: true, witness: ago(5 * time.Second), covered: ago(time.Hour),
-		suspect: suspect{first: ago(12 * time.Second), last: noon, answers: 3, single: true, heardOf: ago(time.Hour)},
+		now: noon, vanished: 1, total: 100, hasOtherReady: true, witness: ago(5 * time.Second), witnessedSince: ago(time.Hour),
+		suspect: suspect{first: ago(12 * time.Second), last: noon, answers: 3, single: true, knownSince: ago(time.Hour)},
 	}
 }
 
@@ -30,13 +30,13 @@ var decisions = map[string]struct {
 	want   hold
 }{
 	"one of many":                 {func(*Policy, *situation) {}, holdNone},
-	"young":                       {func(_ *Policy, s *situation) { s.suspect.heardOf = ago(10 * time.Second) }, holdYoung},
-	"young and announced":         {func(_ *Policy, s *situation) { s.suspect.heardOf, s.suspect.planned = ago(10*time.Second), true }, holdYoung},
+	"young":                       {func(_ *Policy, s *situation) { s.suspect.knownSince = ago(10 * time.Second) }, holdYoung},
+	"young and announced":         {func(_ *Policy, s *situation) { s.suspect.knownSince, s.suspect.announced = ago(10*time.Second), true }, holdYoung},
 	"two answers":                 {func(_ *Policy, s *situation) { s.suspect.answers = 2 }, holdUnconfirmed},
 	"many answers at once":        {func(_ *Policy, s *situation) { s.suspect.first, s.suspect.answers = ago(9*time.Second), 100 }, holdUnconfirmed},
-	"announced, two answers":      {func(_ *Policy, s *situation) { s.suspect.planned, s.suspect.answers = true, 2 }, holdUnconfirmed},
+	"announced, two answers":      {func(_ *Policy, s *situation) { s.suspect.announced, s.suspect.answers = true, 2 }, holdUnconfirmed},
 	"the last one from a listing": {func(_ *Policy, s *situation) { s.suspect.single = false }, holdUnconfirmed},
-	"announced, by a listing":     {func(_ *Policy, s *situation) { s.suspect.planned, s.suspect.single = true, false }, holdUnconfirmed},
+	"announced, by a listing":     {func(_ *Policy, s *situation) { s.suspect.announced, s.suspect.single = true, false }, holdUnconfirmed},
 	"no witness ever":             {func(_ *Policy, s *situation) { s.witness = time.Time{} }, holdAll},
 	"a witness of long ago": {func(_ *Policy, s *situation) {
 		s.suspect.first, s.witness = ago(time.Hour), ago(2*time.Minute)
@@ -46,50 +46,50 @@ var decisions = map[string]struct {
 	}, holdUnconfirmed},
 	"a witness before suspicion": {func(_ *Policy, s *situation) { s.witness = ago(13 * time.Second) }, holdAll},
 	"no witness, announced, no other is ready": {func(_ *Policy, s *situation) {
-		s.witness, s.suspect.planned, s.readable = time.Time{}, true, false
+		s.witness, s.suspect.announced, s.hasOtherReady = time.Time{}, true, false
 	}, holdNone},
 	"no witness, announced, others are ready": {func(_ *Policy, s *situation) {
-		s.witness, s.suspect.planned, s.readable = time.Time{}, true, true
+		s.witness, s.suspect.announced, s.hasOtherReady = time.Time{}, true, true
 	}, holdAll},
-	"a witness, announced, others are ready": {func(_ *Policy, s *situation) { s.suspect.planned, s.readable = true, true }, holdNone},
+	"a witness, announced, others are ready": {func(_ *Policy, s *situation) { s.suspect.announced, s.hasOtherReady = true, true }, holdNone},
 	"no witness, announced, others are ready, lifted": {func(p *Policy, s *situation) {
-		p.MaxShare, s.witness, s.suspect.planned, s.readable = 1, time.Time{}, true, true
+		p.MaxShare, s.witness, s.suspect.announced, s.hasOtherReady = 1, time.Time{}, true, true
 	}, holdNone},
 	"no witness, lifted":         {func(p *Policy, s *situation) { p.MaxShare, s.witness = 1, time.Time{} }, holdNone},
-	"lifted, account refused":    {func(p *Policy, s *situation) { p.MaxShare, s.witness, s.account = 1, time.Time{}, errors.New("401") }, holdAccount},
+	"lifted, account refused":    {func(p *Policy, s *situation) { p.MaxShare, s.witness, s.accountErr = 1, time.Time{}, errors.New("401") }, holdAccount},
 	"a fifth":                    {func(_ *Policy, s *situation) { s.vanished = 20 }, holdNone},
 	"more than a fifth":          {func(_ *Policy, s *situation) { s.vanished = 21 }, holdShare},
-	"more, announced":            {func(_ *Policy, s *situation) { s.vanished, s.suspect.planned = 21, true }, holdNone},
+	"more, announced":            {func(_ *Policy, s *situation) { s.vanished, s.suspect.announced = 21, true }, holdNone},
 	"more, lifted":               {func(p *Policy, s *situation) { p.MaxShare, s.vanished = 1, 100 }, holdNone},
 	"small cluster":              {func(_ *Policy, s *situation) { s.vanished, s.total = 3, 5 }, holdNone},
 	"small cluster, more":        {func(_ *Policy, s *situation) { s.vanished, s.total = 4, 5 }, holdShare},
 	"more, for long":             {func(_ *Policy, s *situation) { s.vanished, s.suspect.first = 21, ago(15*time.Minute) }, holdNone},
 	"more, for long, never ends": {func(p *Policy, s *situation) { p.HoldTime, s.vanished, s.suspect.first = 0, 21, ago(time.Hour) }, holdShare},
 	"more, for long, too fast": {func(_ *Policy, s *situation) {
-		s.vanished, s.suspect.first, s.released = 21, ago(15*time.Minute), ago(time.Second)
+		s.vanished, s.suspect.first, s.lastReleased = 21, ago(15*time.Minute), ago(time.Second)
 	}, holdPace},
 	"more, for long, one came back": {func(_ *Policy, s *situation) {
-		s.vanished, s.suspect.first, s.returned = 21, ago(time.Hour), ago(14*time.Minute)
+		s.vanished, s.suspect.first, s.lastReturned = 21, ago(time.Hour), ago(14*time.Minute)
 	}, holdShare},
 	"more, for long, no other is ready": {func(_ *Policy, s *situation) {
-		s.vanished, s.suspect.first, s.readable = 21, ago(time.Hour), false
+		s.vanished, s.suspect.first, s.hasOtherReady = 21, ago(time.Hour), false
 	}, holdShare},
 	"more, for long, nothing seen between": {func(_ *Policy, s *situation) {
-		s.vanished, s.suspect.first, s.covered = 21, ago(time.Hour), ago(14*time.Minute)
+		s.vanished, s.suspect.first, s.witnessedSince = 21, ago(time.Hour), ago(14*time.Minute)
 	}, holdShare},
-	"a ready node is gone too, for a moment": {func(_ *Policy, s *situation) { s.against = contradiction{node: "n1", since: ago(time.Minute)} }, holdUnconfirmed},
-	"a ready node is gone too":               {func(_ *Policy, s *situation) { s.against = contradiction{node: "n1", since: ago(time.Hour)} }, holdContradiction},
+	"a ready node is gone too, for a moment": {func(_ *Policy, s *situation) { s.contradiction = contradiction{node: "n1", since: ago(time.Minute)} }, holdUnconfirmed},
+	"a ready node is gone too":               {func(_ *Policy, s *situation) { s.contradiction = contradiction{node: "n1", since: ago(time.Hour)} }, holdContradiction},
 	"a ready node is gone too, announced": {func(_ *Policy, s *situation) {
-		s.against, s.suspect.planned = contradiction{node: "n1", since: ago(time.Hour)}, true
+		s.contradiction, s.suspect.announced = contradiction{node: "n1", since: ago(time.Hour)}, true
 	}, holdNone},
 	"a ready node that was seen before is gone too, announced": {func(_ *Policy, s *situation) {
-		s.against, s.suspect.planned = contradiction{node: "n1", since: ago(time.Hour), proved: true}, true
+		s.contradiction, s.suspect.announced = contradiction{node: "n1", since: ago(time.Hour), wasSeen: true}, true
 	}, holdContradiction},
 	"a ready node that was seen before is gone too, for a moment, announced": {func(_ *Policy, s *situation) {
-		s.against, s.suspect.planned = contradiction{node: "n1", since: ago(time.Minute), proved: true}, true
+		s.contradiction, s.suspect.announced = contradiction{node: "n1", since: ago(time.Minute), wasSeen: true}, true
 	}, holdUnconfirmed},
 	"dry run":            {func(p *Policy, _ *situation) { p.DryRun = true }, holdDryRun},
-	"dry run, announced": {func(p *Policy, s *situation) { p.DryRun, s.suspect.planned = true, true }, holdDryRun},
+	"dry run, announced": {func(p *Policy, s *situation) { p.DryRun, s.suspect.announced = true, true }, holdDryRun},
 }
 
 func TestDecide(t *testing.T) {
@@ -134,6 +134,6 @@ func TestPlanned(t *testing.T) {
 	} {
 		n := node("alpha://1", false)
 		c.change(n)
-		assert.Equal(t, c.want, p.planned(n), name)
+		assert.Equal(t, c.want, p.isAnnounced(n), name)
 	}
 }

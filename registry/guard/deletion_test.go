@@ -37,11 +37,11 @@ func TestReportsBecomeRarer(t *testing.T) {
 		recorder := record.NewFakeRecorder(1000)
 		r := &reports{}
 		n := aged(1)[0]
-		r.warn(n, EventNodeDeletionHeld, "before anything listens")
-		r.use(recorder)
+		r.warnOfNode(n, EventNodeDeletionHeld, "before anything listens")
+		r.setRecorder(recorder)
 		for range 720 { // an hour of passes
-			r.warn(n, EventNodeDeletionHeld, "why")
-			r.foreign(n, "why")
+			r.warnOfNode(n, EventNodeDeletionHeld, "why")
+			r.reportForeign(n, "why")
 			time.Sleep(5 * time.Second)
 		}
 		assert.LessOrEqual(t, len(recorder.Events), 13)
@@ -49,11 +49,11 @@ func TestReportsBecomeRarer(t *testing.T) {
 		before := len(recorder.Events)
 		r.endHold(n, "seen")
 		r.endHold(n, "seen")
-		r.warn(n, EventNodeDeletionHeld, "again")
+		r.warnOfNode(n, EventNodeDeletionHeld, "again")
 		assert.Len(t, recorder.Events, before+2, "the end is told once, and the next hold at once")
-		r.warn(n, EventNodeInitializationFailed, "why")
+		r.warnOfNode(n, EventNodeInitializationFailed, "why")
 		r.clear(n)
-		r.warn(n, EventNodeInitializationFailed, "again")
+		r.warnOfNode(n, EventNodeInitializationFailed, "again")
 		assert.Len(t, recorder.Events, before+4, "after a success the next failure is told at once")
 	})
 }
@@ -62,7 +62,7 @@ func TestFailedInitialisationIsAnEvent(t *testing.T) {
 	t.Parallel()
 	g := guarded(&cloud{metadata: nil})
 	recorder := record.NewFakeRecorder(10)
-	g.reports.use(recorder)
+	g.reports.setRecorder(recorder)
 	instances, _ := g.InstancesV2()
 	_, err := instances.InstanceMetadata(t.Context(), node("", true))
 	require.Error(t, err)
@@ -125,12 +125,12 @@ func TestSelector(t *testing.T) {
 	o := &ownership{facts: Facts{ProviderIDPrefixes: []string{"alpha://"}, Policy: p}, reports: &reports{}}
 	ours, other := node("", true), node("alpha://1", false)
 	ours.Labels = map[string]string{"cloud": "alpha"}
-	assert.Empty(t, o.foreign(ours))
-	assert.Contains(t, o.foreign(other), "--node-selector=cloud=alpha")
-	assert.Equal(t, []*v1.Node{ours}, o.ownNodes([]*v1.Node{ours, other}))
+	assert.Empty(t, o.whyForeign(ours))
+	assert.Contains(t, o.whyForeign(other), "--node-selector=cloud=alpha")
+	assert.Equal(t, []*v1.Node{ours}, o.filterOurs([]*v1.Node{ours, other}))
 
 	o.facts.Unmanaged = func(n *v1.Node) string { return n.Labels["unmanaged"] }
 	ours.Labels["unmanaged"] = "it is nobody's"
-	assert.Equal(t, "it is nobody's", o.foreign(ours), "whatever its provider ID and the selector say")
-	assert.Empty(t, o.ownNodes([]*v1.Node{ours}))
+	assert.Equal(t, "it is nobody's", o.whyForeign(ours), "whatever its provider ID and the selector say")
+	assert.Empty(t, o.filterOurs([]*v1.Node{ours}))
 }

@@ -11,7 +11,7 @@ import (
 // OurNodes returns a factory like the given one whose informer of Nodes shows none but ours. Informers, caches and watches are
 // the given factory's own.
 func (c *Cloud) OurNodes(factory informers.SharedInformerFactory) informers.SharedInformerFactory {
-	return views.Nodes(factory, ownNodesView(func(n *v1.Node) bool { return c.ownership.foreign(n) == "" }))
+	return views.Nodes(factory, ownNodesView(func(n *v1.Node) bool { return c.ownership.whyForeign(n) == "" }))
 }
 
 // ownNodesView shows only our Nodes. To handlers, a Node that becomes ours is added, and one that no longer is, deleted.
@@ -27,10 +27,7 @@ func ownNodesView(ours func(*v1.Node) bool) views.View {
 // ourObject filters the objects of informers and indexers.
 func ourObject(ours func(*v1.Node) bool) func(any) bool {
 	return func(object any) bool {
-		if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
-			object = tombstone.Obj
-		}
-		node, ok := object.(*v1.Node)
-		return ok && ours(node)
+		node := nodeOf(object)
+		return node != nil && ours(node)
 	}
 }

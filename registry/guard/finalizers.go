@@ -67,7 +67,7 @@ func (f *finalizers) hold(ctx context.Context, service *v1.Service) error {
 	}
 	_, err = services.Services(service.Namespace).Patch(ctx, service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
-		return fmt.Errorf("keeping the finalizer on Service %s before anything is made for it: %w", name(service), err)
+		return fmt.Errorf("keeping the finalizer on Service %s before anything is made for it: %w", serviceName(service), err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -16,21 +16,21 @@ import (
 
 // ForControllers returns the cloud for the framework's node lifecycle and service controllers.
 func (c *Cloud) ForControllers() cloudprovider.Interface {
-	f := &framed{Cloud: c}
+	f := &quietCloud{Cloud: c}
 	if c.instances != nil {
-		f.nodes = &framedInstances{instances: c.instances, said: map[string]*saying{}}
+		f.nodes = &quietInstances{instances: c.instances, lastMessages: map[string]*lastMessage{}}
 	}
 	return f
 }
 
-type framed struct {
+type quietCloud struct {
 	*Cloud
 
-	nodes *framedInstances
+	nodes *quietInstances
 }
 
 // InstancesV2 implements cloudprovider.Interface.
-func (f *framed) InstancesV2() (cloudprovider.InstancesV2, bool) {
+func (f *quietCloud) InstancesV2() (cloudprovider.InstancesV2, bool) {
 	if f.nodes == nil {
 		return nil, false
 	}
@@ -38,11 +38,11 @@ func (f *framed) InstancesV2() (cloudprovider.InstancesV2, bool) {
 }
 
 // LoadBalancer implements cloudprovider.Interface.
-func (f *framed) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
+func (f *quietCloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
 	if f.loadBalancers == nil {
 		return nil, false
 	}
-	return framedLoadBalancers{f.loadBalancers}, true
+	return quietLoadBalancers{f.loadBalancers}, true
 }
 
 // heldError says that a Node is kept although the cloud calls its instance gone.
@@ -56,40 +56,40 @@ func (e *heldError) Error() string {
 	return "the cloud says that the instance of node " + e.node + " is gone, but the Node is kept: " + e.message
 }
 
-// framedInstances logs once why a Node is kept, and again when that changes.
-type framedInstances struct {
+// quietInstances logs once why a Node is kept, and again when that changes.
+type quietInstances struct {
 	*instances
 
-	mu    sync.Mutex
-	said  map[string]*saying
-	swept time.Time
+	mu           sync.Mutex
+	lastMessages map[string]*lastMessage
+	swept        time.Time
 }
 
-// saying is the last log message about a Node, to avoid repeating it.
-type saying struct {
-	// what was logged last, when, and the pause before another message of the same kind.
-	what  string
-	at    time.Time
-	pause time.Duration
-	// heard is when the Node was last asked about.
-	heard time.Time
+// lastMessage is the last log message about a Node, to avoid repeating it.
+type lastMessage struct {
+	// what was logged last, at loggedAt, and the pause before another message of the same kind.
+	what     string
+	loggedAt time.Time
+	pause    time.Duration
+	// lastAsked is when the framework last asked about the Node.
+	lastAsked time.Time
 }
 
 // InstanceExists implements cloudprovider.InstancesV2. For a Node that is kept, the framework is told that the instance exists.
-func (f *framedInstances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
+func (f *quietInstances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
 	exists, err := f.instances.InstanceExists(ctx, node)
 	if err == nil {
-		f.clear(node, exists)
+		f.forget(node, exists)
 		return exists, nil
 	}
-	f.say(node, err)
+	f.logKept(node, err)
 	return true, nil
 }
 
 // InstanceShutdown implements cloudprovider.InstancesV2. The cloud is not asked about an instance whose existence is undecided.
-func (f *framedInstances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
+func (f *quietInstances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
 	f.mu.Lock()
-	_, kept := f.said[key(node)]
+	_, kept := f.lastMessages[nodeKey(node)]
 	f.mu.Unlock()
 	if kept {
 		return false, nil
@@ -97,8 +97,8 @@ func (f *framedInstances) InstanceShutdown(ctx context.Context, node *v1.Node) (
 	return f.instances.InstanceShutdown(ctx, node)
 }
 
-// say logs why a Node is kept, unless it was logged already. A message that differs in each pass is logged with growing pauses.
-func (f *framedInstances) say(node *v1.Node, err error) {
+// logKept logs why a Node is kept, unless it was logged already. A message that differs in each pass is logged with growing pauses.
+func (f *quietInstances) logKept(node *v1.Node, err error) {
 	what, message := err.Error(), "The cloud cannot say whether the instance of a Node exists; the Node is kept"
 	held, isHeld := errors.AsType[*heldError](err)
 	if isHeld {
@@ -108,17 +108,17 @@ func (f *framedInstances) say(node *v1.Node, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sweepLocked(now)
-	s, known := f.said[key(node)]
+	s, known := f.lastMessages[nodeKey(node)]
 	if !known {
-		s = &saying{}
-		f.said[key(node)] = s
+		s = &lastMessage{}
+		f.lastMessages[nodeKey(node)] = s
 	}
-	s.heard = now
+	s.lastAsked = now
 	switch {
-	case isHeld && !held.why.lasting():
+	case isHeld && !held.why.isLasting():
 		klog.V(logSteps).InfoS(message, "node", klog.KObj(node), "reason", held.message)
 		return
-	case s.what == what, !isHeld && now.Sub(s.at) < s.pause:
+	case s.what == what, !isHeld && now.Sub(s.loggedAt) < s.pause:
 		return
 	case isHeld:
 		s.pause = 0
@@ -127,44 +127,44 @@ func (f *framedInstances) say(node *v1.Node, err error) {
 		s.pause = min(max(s.pause*2, repeatFirst), repeatMax)
 		klog.InfoS(message, "node", klog.KObj(node), "reason", what)
 	}
-	s.what, s.at = what, now
+	s.what, s.loggedAt = what, now
 }
 
 // logSteps is the verbosity of the normal steps of a deletion.
 const logSteps = 4
 
-// clear forgets the messages about a Node.
-func (f *framedInstances) clear(node *v1.Node, exists bool) {
+// forget forgets the messages about a Node.
+func (f *quietInstances) forget(node *v1.Node, exists bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s, known := f.said[key(node)]
+	s, known := f.lastMessages[nodeKey(node)]
 	if !known {
 		return
 	}
-	delete(f.said, key(node))
+	delete(f.lastMessages, nodeKey(node))
 	if s.what != "" && exists {
 		klog.InfoS("The instance of a Node exists after all", "node", klog.KObj(node))
 	}
 }
 
 // sweepLocked drops Nodes that the framework no longer asks about.
-func (f *framedInstances) sweepLocked(now time.Time) {
-	if now.Sub(f.swept) < heardSweep {
+func (f *quietInstances) sweepLocked(now time.Time) {
+	if now.Sub(f.swept) < sweepPause {
 		return
 	}
 	f.swept = now
-	for k, s := range f.said {
-		if now.Sub(s.heard) > forgetAfter {
-			delete(f.said, k)
+	for k, s := range f.lastMessages {
+		if now.Sub(s.lastAsked) > forgetAfter {
+			delete(f.lastMessages, k)
 		}
 	}
 }
 
-// framedLoadBalancers suppresses the event about an updated load balancer if there is none.
-type framedLoadBalancers struct{ *loadBalancers }
+// quietLoadBalancers suppresses the event about an updated load balancer if there is none.
+type quietLoadBalancers struct{ *loadBalancers }
 
 // UpdateLoadBalancer implements cloudprovider.LoadBalancer.
-func (f framedLoadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
+func (f quietLoadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
 	err := f.loadBalancers.UpdateLoadBalancer(ctx, cluster, service, nodes)
 	if now, _ := f.states.current(service); err == nil && len(now.Status.LoadBalancer.Ingress) == 0 {
 		return cloudprovider.ImplementedElsewhere // the framework treats it as success, without an event

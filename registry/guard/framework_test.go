@@ -96,7 +96,7 @@ func TestShutdownOfKeptNodesIsNotAsked(t *testing.T) {
 	t.Parallel()
 	down := &downCloud{cloud: &cloud{exists: func(context.Context) (bool, error) { return false, errors.New("no") }}}
 	asked, _ := guarded(down.cloud).ForControllers().InstancesV2()
-	framed, _ := asked.(*framedInstances)
+	framed, _ := asked.(*quietInstances)
 	framed.inner = down
 	for _, want := range []bool{false, true} {
 		n := node("alpha://1", false)
@@ -179,7 +179,7 @@ func TestNothingIsSaidOfLoadBalancersThatAreNotThere(t *testing.T) {
 			}
 			stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 			require.NoError(t, stored.Add(now))
-			g.loadBalancers.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+			g.loadBalancers.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
 			err := lb.UpdateLoadBalancer(t.Context(), "c", given, nodesNamed("a"))
 			require.ErrorIs(t, err, c.want)
 		})

@@ -62,7 +62,7 @@ type Cloud struct {
 	meters        *meters
 	ownership     *ownership
 	reports       *reports
-	deletions     *deletions
+	decider       *decider
 	verification  *verification
 	instances     *instances
 	loadBalancers *loadBalancers
@@ -82,15 +82,15 @@ var (
 func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
 	c := &Cloud{inner: inner, facts: facts, meters: newMeters(), reports: &reports{}}
 	c.ownership = &ownership{facts: facts, meters: c.meters, reports: c.reports}
-	witnesses := &witnesses{nodes: c.ownership.list, planned: facts.Policy.planned, heard: &heard{}}
-	c.deletions = newDeletions(facts.Policy, c.ownership.count, c.ownership.changed, c.CheckAPI, witnesses)
-	witnesses.seen = c.deletions.noteSeen
+	witnesses := &witnesses{nodes: c.ownership.ourNodes, isAnnounced: facts.Policy.isAnnounced, records: &nodeRecords{}}
+	c.decider = newDecider(facts.Policy, c.ownership.countOurs, c.ownership.whyChanged, c.CheckAPI, witnesses)
+	witnesses.recordExists = c.decider.recordExists
 	c.verification = newVerification(inner, facts.Policy, c.reports)
 	if in, ok := inner.InstancesV2(); ok && in != nil {
 		c.instances = &instances{
-			inner: in, facts: facts, meters: c.meters, ownership: c.ownership, deletions: c.deletions, claims: &claims{}, reports: c.reports,
+			inner: in, facts: facts, meters: c.meters, ownership: c.ownership, decider: c.decider, claims: &claims{}, reports: c.reports,
 		}
-		witnesses.exists = c.instances.ask
+		witnesses.askExists = c.instances.ask
 	}
 	if lb, ok := inner.LoadBalancer(); ok && lb != nil {
 		c.loadBalancers = &loadBalancers{inner: lb, facts: facts, ownership: c.ownership, verification: c.verification, reports: c.reports}
@@ -117,14 +117,13 @@ func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 // SetInformers implements cloudprovider.InformerUser for the guard, and for providers that need informers: those show only our Nodes.
 func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.ownership.setLister(factory.Core().V1().Nodes().Lister())
-	if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(c.deletions.heard.handler()); err != nil {
+	if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(c.decider.records.handler()); err != nil {
 		klog.ErrorS(err, "Nodes cannot be watched; their age counts from the first question about them")
 	}
 	services := factory.Core().V1().Services()
 	synced, lister := services.Informer().HasSynced, services.Lister()
 	if c.loadBalancers != nil {
-		c.loadBalancers.states.list(lister)
-		c.loadBalancers.states.know(func() (listers.ServiceLister, bool) { return lister, synced() })
+		c.loadBalancers.states.setServices(func() (listers.ServiceLister, bool) { return lister, synced() })
 		if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(c.loadBalancers.labelHandler()); err != nil {
 			klog.ErrorS(err, "Changes of labels cannot be followed; "+portable.BackendSelector+" follows them when Nodes come and go")
 		}
@@ -142,7 +141,7 @@ func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 
 // CheckAPI checks the cloud's API; a cloud without a check passes.
 func (c *Cloud) CheckAPI(ctx context.Context) (err error) {
-	defer recovered(&err, "CheckAPI", c.facts.Provider)
+	defer recoverPanic(&err, "CheckAPI", c.facts.Provider)
 	if api, ok := c.inner.(interface{ CheckAPI(context.Context) error }); ok {
 		return api.CheckAPI(ctx)
 	}
@@ -230,8 +229,8 @@ func (c *Cloud) HasClusterID() bool { return c.inner.HasClusterID() }
 // errPanic is part of every error that a recovered panic becomes.
 var errPanic = errors.New("the provider crashed; this is a bug, please report it with the log")
 
-// recovered turns a panic into an error: the framework would end the process, with all other controllers.
-func recovered(err *error, operation, object string) {
+// recoverPanic turns a panic into an error: the framework would end the process, with all other controllers.
+func recoverPanic(err *error, operation, object string) {
 	if r := recover(); r != nil {
 		klog.ErrorS(errPanic, "Recovered from a panic", "operation", operation, "object", object, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 		*err = fmt.Errorf("%s of %s: %w", operation, object, errPanic)

@@ -15,8 +15,8 @@ func (c *Cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service)
 	if !ok {
 		return nil, contract.ErrNoHandover
 	}
-	defer recovered(&err, "MarkedLoadBalancers", c.facts.Provider)
-	return h.MarkedLoadBalancers(ctx, c.facts.translated(services))
+	defer recoverPanic(&err, "MarkedLoadBalancers", c.facts.Provider)
+	return h.MarkedLoadBalancers(ctx, c.facts.translateAll(services))
 }
 
 // RemarkLoadBalancer implements LoadBalancerHandover.
@@ -25,6 +25,6 @@ func (c *Cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBal
 	if !ok {
 		return contract.ErrNoHandover
 	}
-	defer recovered(&err, "RemarkLoadBalancer", m.ID)
+	defer recoverPanic(&err, "RemarkLoadBalancer", m.ID)
 	return h.RemarkLoadBalancer(ctx, m, service)
 }

@@ -14,9 +14,9 @@ import (
 // 1,000 load balancers can be created in it with 250 calls a minute.
 const turnPatience = 10 * time.Minute
 
-// heldBack returns how long to wait if calls were only held back, by our own limit or by a pause that the cloud demanded. With several
+// heldBackFor returns how long to wait if calls were only held back, by our own limit or by a pause that the cloud demanded. With several
 // errors, all must be such.
-func heldBack(err error) (wait time.Duration, held bool) {
+func heldBackFor(err error) (wait time.Duration, held bool) {
 	switch e := err.(type) { //nolint:errorlint // every error of a joined one counts, not the first that fits
 	case interface {
 		HeldBack() bool
@@ -24,10 +24,10 @@ func heldBack(err error) (wait time.Duration, held bool) {
 	}:
 		return e.RetryIn(), e.HeldBack() && e.RetryIn() > 0
 	case interface{ Unwrap() error }:
-		return heldBack(e.Unwrap())
+		return heldBackFor(e.Unwrap())
 	case interface{ Unwrap() []error }:
 		for _, each := range e.Unwrap() {
-			d, is := heldBack(each)
+			d, is := heldBackFor(each)
 			if !is {
 				return 0, false
 			}
@@ -38,14 +38,14 @@ func heldBack(err error) (wait time.Duration, held bool) {
 	return 0, false
 }
 
-// inTurn repeats a function while its calls are only held back, which is no failure. It ends early if over reports that the result is no
-// longer needed.
-func (l *loadBalancers) inTurn(ctx context.Context, over func(error) bool, do func() error) error {
+// retryHeldBack repeats a function while its calls are only held back, which is no failure. It ends early if over reports that the result
+// is no longer needed.
+func (l *loadBalancers) retryHeldBack(ctx context.Context, over func() bool, do func() error) error {
 	deadline := time.Now().Add(turnPatience)
 	for {
 		err := do()
-		wait, held := heldBack(err)
-		if !held || time.Now().Add(wait).After(deadline) || over(err) {
+		wait, held := heldBackFor(err)
+		if !held || time.Now().Add(wait).After(deadline) || over() {
 			return err
 		}
 		done := progress.Note(ctx, err.Error())
@@ -57,16 +57,16 @@ func (l *loadBalancers) inTurn(ctx context.Context, over func(error) bool, do fu
 	}
 }
 
-// turn distinguishes delays from failures, over several tries.
-type turn struct{ since time.Time }
+// heldBackTries distinguishes delays from failures, over several tries.
+type heldBackTries struct{ since time.Time }
 
 // retryAfter returns how long to wait before the next try if nothing has failed: the cloud still works, or calls were held back for no
 // longer than turnPatience.
-func (t *turn) retryAfter(err error) (time.Duration, bool) {
+func (t *heldBackTries) retryAfter(err error) (time.Duration, bool) {
 	if hint, ok := errors.AsType[*cloudproviderapi.RetryError](err); ok {
 		return hint.RetryAfter(), true
 	}
-	wait, held := heldBack(err)
+	wait, held := heldBackFor(err)
 	if !held {
 		t.since = time.Time{}
 		return 0, false

@@ -44,7 +44,7 @@ func TestHeldBack(t *testing.T) {
 		"work that goes on":          {cloudproviderapi.NewRetryError("busy", time.Second), 0, false},
 		"a failure that is held too": {fmt.Errorf("%w: %w", errors.New("no"), rateLimited(time.Second)), 0, false},
 	} {
-		wait, held := heldBack(c.err)
+		wait, held := heldBackFor(c.err)
 		assert.Equal(t, c.held, held, name)
 		if held {
 			assert.Equal(t, c.wait, wait, name)
@@ -125,7 +125,7 @@ func TestQueueOfAServiceThatGoes(t *testing.T) {
 	t.Parallel()
 	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, events *record.FakeRecorder) {
 		stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-		l.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+		l.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
 		now := serviceNamed("web")
 		now.Spec.Type = v1.ServiceTypeLoadBalancer
 		require.NoError(t, stored.Add(now))
@@ -160,7 +160,7 @@ func TestDeletionAsksForTheServiceOfNow(t *testing.T) {
 				deleting := &heldDeletion{}
 				l.inner = deleting
 				stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-				l.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+				l.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
 				now := serviceNamed("web")
 				require.NoError(t, stored.Add(now))
 				deleting.then = func() {

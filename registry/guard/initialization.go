@@ -10,25 +10,28 @@ import (
 )
 
 const (
-	// awayAfter is how many failures in a row a Node may have before questions about it wait for the cloud: the first ones are reported at
+	// outageAfter is how many failures in a row a Node may have before questions about it wait for the cloud: the first ones are reported at
 	// once.
-	awayAfter = 3
-	// awayPatience is how long they wait. It is less than instanceDeadline, so that the result is the cloud's answer.
-	awayPatience = 40 * time.Second
-	// awayPause is the time between two questions; an inventory answers from memory while its listing fails.
-	awayPause = 2 * time.Second
+	outageAfter = 3
+	// outagePatience is how long they wait. It is less than instanceDeadline, so that the result is the cloud's answer.
+	outagePatience = 40 * time.Second
+	// outagePause is the time between two questions; an inventory answers from memory while its listing fails.
+	outagePause = 2 * time.Second
 )
 
-// patiently reads the metadata of a Node to be initialised. The framework doubles its pause after each failure, so that after an outage of
-// a minute the Node would stay uninitialized for another one. Waiting here turns many failures into one.
-func (i *instances) patiently(ctx context.Context, node *v1.Node, failures int) (metadata *cloudprovider.InstanceMetadata, err error) {
+// waitForMetadata reads the metadata of a Node to be initialised. The framework doubles its pause after each failure, so that after an
+// outage of a minute the Node would stay uninitialized for another one. Waiting here turns many failures into one.
+func (i *instances) waitForMetadata(
+	ctx context.Context, node *v1.Node, failures int,
+) (metadata *cloudprovider.InstanceMetadata, err error) {
 	began := time.Now()
 	for {
 		metadata, err = i.metadata(ctx, node)
-		if failures < awayAfter || !saidTemporary(err) || time.Since(began)+awayPause > awayPatience {
+		passes, _ := isTemporary(err)
+		if failures < outageAfter || !passes || time.Since(began)+outagePause > outagePatience {
 			return metadata, err
 		}
-		timer := time.NewTimer(awayPause)
+		timer := time.NewTimer(outagePause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -38,11 +41,11 @@ func (i *instances) patiently(ctx context.Context, node *v1.Node, failures int) 
 	}
 }
 
-// saidTemporary reports whether an error itself says that it is temporary.
-func saidTemporary(err error) bool {
+// isTemporary returns what an error itself says; stated is false if it does not say whether it is temporary.
+func isTemporary(err error) (is, stated bool) {
 	said, ok := errors.AsType[interface {
 		error
 		Temporary() bool
 	}](err)
-	return ok && said.Temporary()
+	return ok && said.Temporary(), ok
 }

@@ -52,7 +52,7 @@ func TestNewNodeAfterAnOutage(t *testing.T) {
 					return &cloudprovider.InstanceMetadata{ProviderID: "alpha://1"}, nil
 				}})
 				assert.LessOrEqual(t, time.Since(began)-away, 10*time.Second)
-				assert.LessOrEqual(t, calls, 10+int(away/awayPause))
+				assert.LessOrEqual(t, calls, 10+int(away/outagePause))
 			})
 		})
 	}
@@ -75,10 +75,10 @@ func TestOnlyAnOutageIsWaitedFor(t *testing.T) {
 			assert.Zero(t, ask())
 		}
 		failure = silence{}
-		assert.LessOrEqual(t, ask(), awayPatience)
+		assert.LessOrEqual(t, ask(), outagePatience)
 		n = node("", true)
 		n.UID = "another"
-		for range awayAfter {
+		for range outageAfter {
 			assert.Zero(t, ask())
 		}
 		assert.Positive(t, ask())

@@ -18,14 +18,14 @@ const claimMemory = 15 * time.Minute
 // new Node is compared with all others, so instances are indexed.
 type claims struct {
 	mu sync.Mutex
-	// made are the claims by Node, makers the Nodes with claims by instance.
-	made   map[string]claim
-	makers map[string][]string
-	swept  time.Time
-	// known are the Nodes of the latest indexes: holders by their instance, names by Node.
-	known   []*v1.Node
-	holders map[string][]string
-	names   map[string]string
+	// byNode are the claims by Node, claimants the Nodes with claims by instance.
+	byNode    map[string]claim
+	claimants map[string][]string
+	swept     time.Time
+	// indexed is the list of Nodes from which the two indexes below were made.
+	indexed         []*v1.Node
+	nodesByInstance map[string][]string
+	names           map[string]string
 }
 
 type claim struct {
@@ -33,69 +33,69 @@ type claim struct {
 	at       time.Time
 }
 
-// holder returns the Node that already has the instance, and otherwise records the claim of the asking Node. nodes are all Nodes of the
-// cluster.
-func (c *claims) holder(facts Facts, nodes []*v1.Node, node *v1.Node, instance string) string {
+// claimInstance returns the Node that already has the instance, and otherwise records the claim of the asking Node. nodes are all Nodes of
+// the cluster.
+func (c *claims) claimInstance(facts Facts, nodes []*v1.Node, node *v1.Node, instance string) string {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if contract.Uninitialized(node) {
-		c.knowLocked(facts, nodes)
-		for _, other := range slices.Concat(c.holders[instance], c.makers[instance]) {
-			if name, exists := c.names[other]; exists && other != key(node) {
+		c.indexLocked(facts, nodes)
+		for _, other := range slices.Concat(c.nodesByInstance[instance], c.claimants[instance]) {
+			if name, exists := c.names[other]; exists && other != nodeKey(node) {
 				return name
 			}
 		}
 	}
 	if now.Sub(c.swept) > time.Minute {
 		c.swept = now
-		for k, made := range c.made {
+		for k, made := range c.byNode {
 			if now.Sub(made.at) > claimMemory {
 				c.dropLocked(k)
 			}
 		}
 	}
-	c.dropLocked(key(node))
-	if c.made == nil {
-		c.made, c.makers = map[string]claim{}, map[string][]string{}
+	c.dropLocked(nodeKey(node))
+	if c.byNode == nil {
+		c.byNode, c.claimants = map[string]claim{}, map[string][]string{}
 	}
-	c.made[key(node)] = claim{instance, now}
-	c.makers[instance] = append(c.makers[instance], key(node))
+	c.byNode[nodeKey(node)] = claim{instance, now}
+	c.claimants[instance] = append(c.claimants[instance], nodeKey(node))
 	return ""
 }
 
-// knowLocked rebuilds the indexes if the list of Nodes is another one. Lists are never changed in place.
-func (c *claims) knowLocked(facts Facts, nodes []*v1.Node) {
-	if len(nodes) == len(c.known) && (len(nodes) == 0 || &nodes[0] == &c.known[0]) {
+// indexLocked rebuilds the indexes if the list of Nodes is another one. Lists are never changed in place.
+func (c *claims) indexLocked(facts Facts, nodes []*v1.Node) {
+	if len(nodes) == len(c.indexed) && (len(nodes) == 0 || &nodes[0] == &c.indexed[0]) {
 		return
 	}
-	c.known, c.holders, c.names = nodes, make(map[string][]string, len(nodes)), make(map[string]string, len(nodes))
+	c.indexed, c.nodesByInstance, c.names = nodes, make(map[string][]string, len(nodes)), make(map[string]string, len(nodes))
 	for _, n := range nodes {
-		c.names[key(n)] = n.Name
+		c.names[nodeKey(n)] = n.Name
 		if instance := facts.instanceKey(n.Spec.ProviderID); instance != "" {
-			c.holders[instance] = append(c.holders[instance], key(n))
+			c.nodesByInstance[instance] = append(c.nodesByInstance[instance], nodeKey(n))
 		}
 	}
 }
 
 // dropLocked forgets the claim of a Node.
 func (c *claims) dropLocked(node string) {
-	made, ok := c.made[node]
+	made, ok := c.byNode[node]
 	if !ok {
 		return
 	}
-	delete(c.made, node)
-	left := slices.DeleteFunc(c.makers[made.instance], func(maker string) bool { return maker == node })
+	delete(c.byNode, node)
+	left := slices.DeleteFunc(c.claimants[made.instance], func(maker string) bool { return maker == node })
 	if len(left) == 0 {
-		delete(c.makers, made.instance)
+		delete(c.claimants, made.instance)
 		return
 	}
-	c.makers[made.instance] = left
+	c.claimants[made.instance] = left
 }
 
 // claim refuses an instance to a new Node if another Node has it: kubelet may choose its provider ID and its name.
 func (i *instances) claim(node *v1.Node, providerID string) error {
-	holder := i.claims.holder(i.facts, i.ownership.everyone(), node, i.facts.instanceKey(providerID))
+	holder := i.claims.claimInstance(i.facts, i.ownership.allNodes(), node, i.facts.instanceKey(providerID))
 	if holder == "" {
 		return nil
 	}

@@ -59,7 +59,7 @@ func TestAnInstanceIsOneNodesAlone(t *testing.T) {
 				return map[bool]string{true: rest[strings.LastIndex(rest, "/")+1:]}[ours]
 			}})
 			recorder := record.NewFakeRecorder(10)
-			g.reports.use(recorder)
+			g.reports.setRecorder(recorder)
 			store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 			n := fresh("worker", "")
 			require.NoError(t, store.Add(n))
@@ -95,7 +95,7 @@ func TestProviderIDsInOtherForms(t *testing.T) {
 		return map[bool]string{true: id}[strings.HasPrefix(id, "alpha://") || strings.HasPrefix(id, "/")]
 	}}
 	o := &ownership{reports: &reports{}, facts: facts}
-	assert.Empty(t, o.foreign(node("/1", false)), "without a scheme, which the provider accepts")
-	assert.Empty(t, o.foreign(node("alpha://1", false)))
-	assert.NotEmpty(t, o.foreign(node("beta://1", false)))
+	assert.Empty(t, o.whyForeign(node("/1", false)), "without a scheme, which the provider accepts")
+	assert.Empty(t, o.whyForeign(node("alpha://1", false)))
+	assert.NotEmpty(t, o.whyForeign(node("beta://1", false)))
 }

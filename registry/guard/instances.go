@@ -20,7 +20,7 @@ type instances struct {
 	facts     Facts
 	meters    *meters
 	ownership *ownership
-	deletions *deletions
+	decider   *decider
 	claims    *claims
 	reports   *reports
 	attempts  priority.Attempts
@@ -41,7 +41,7 @@ func (c *Cloud) ObserveMetadata(observe Observer, withTags bool) {
 }
 
 // IsOurs reports whether a Node belongs to this cloud and matches --node-selector.
-func (c *Cloud) IsOurs(node *v1.Node) bool { return c.ownership.foreign(node) == "" }
+func (c *Cloud) IsOurs(node *v1.Node) bool { return c.ownership.whyForeign(node) == "" }
 
 // InstanceKey returns the key of the instance behind a provider ID, and "" for one that is not the provider's.
 func (c *Cloud) InstanceKey(providerID string) string { return c.facts.instanceKey(providerID) }
@@ -49,12 +49,12 @@ func (c *Cloud) InstanceKey(providerID string) string { return c.facts.instanceK
 // InstanceExists implements cloudprovider.InstancesV2. A Node that is not ours counts as existing, and "gone" is returned only if the
 // policy allows it; otherwise an error makes the framework keep the Node.
 func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
-	if i.ownership.notOurs(node) {
+	if i.ownership.reportIfForeign(node) {
 		return true, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
-	demand, ask, standing := i.deletions.question(node)
+	demand, ask, standing := i.decider.nextQuestion(node)
 	why, message := standing.why, standing.message
 	if ask {
 		exists, err := i.ask(evidence.With(ctx, demand), node)
@@ -62,10 +62,10 @@ func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 		case err != nil:
 			return true, err
 		case exists:
-			i.saw(node)
+			i.recordExists(node)
 			return true, nil
 		}
-		why, message = i.deletions.noteGone(ctx, node, demand.Single)
+		why, message = i.decider.decideGone(ctx, node, demand.Single)
 	}
 	if why == holdNone {
 		i.reports.endHold(node, "the Node is deleted now: what held it has ended")
@@ -73,41 +73,41 @@ func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 		return false, nil
 	}
 	i.meters.deletionsHeld.WithLabelValues(i.facts.Provider, string(why)).Inc()
-	if why.lasting() {
-		i.reports.warn(node, EventNodeDeletionHeld, message)
+	if why.isLasting() {
+		i.reports.warnOfNode(node, EventNodeDeletionHeld, message)
 	}
 	return true, &heldError{node: node.Name, why: why, message: message}
 }
 
-// saw records that the instance of a Node exists.
-func (i *instances) saw(node *v1.Node) {
-	i.deletions.noteSeen(node)
+// recordExists records that the instance of a Node exists.
+func (i *instances) recordExists(node *v1.Node) {
+	i.decider.recordExists(node)
 	i.reports.endHold(node, "the Node stays: its instance was seen again")
 }
 
 func (i *instances) ask(ctx context.Context, node *v1.Node) (exists bool, err error) {
-	defer recovered(&err, "InstanceExists", node.Name)
+	defer recoverPanic(&err, "InstanceExists", node.Name)
 	return i.inner.InstanceExists(ctx, node)
 }
 
 // InstanceShutdown implements cloudprovider.InstancesV2. A Node that is not ours must not be tainted.
 func (i *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (shutdown bool, err error) {
-	if i.ownership.foreign(node) != "" {
+	if i.ownership.whyForeign(node) != "" {
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
-	defer recovered(&err, "InstanceShutdown", node.Name)
+	defer recoverPanic(&err, "InstanceShutdown", node.Name)
 	return i.inner.InstanceShutdown(ctx, node)
 }
 
 // InstanceMetadata implements cloudprovider.InstancesV2. It returns no nil that the framework would dereference, and reports a failed
 // initialisation as an event: the framework only logs it.
 func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metadata *cloudprovider.InstanceMetadata, err error) {
-	if i.ownership.notOurs(node) {
+	if i.ownership.reportIfForeign(node) {
 		return foreignMetadata(node), nil
 	}
-	i.deletions.heard.note(node)
+	i.decider.records.recordNode(node)
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
 	observe, tags := i.observer.Load(), map[string]string(nil)
@@ -119,12 +119,12 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 		failures := i.attempts.Failures(string(node.UID) + " " + node.Name)
 		ctx, tried = i.attempts.Urgent(ctx, string(node.UID)+" "+node.Name) // nothing runs on it until then
 		defer func() { tried(err) }()
-		metadata, err = i.patiently(ctx, node, failures)
+		metadata, err = i.waitForMetadata(ctx, node, failures)
 	} else {
 		metadata, err = i.metadata(ctx, node)
 	}
-	if errors.Is(err, cloudprovider.InstanceNotFound) && node.Spec.ProviderID != "" && ready(node) {
-		i.deletions.witnesses.miss(node)
+	if errors.Is(err, cloudprovider.InstanceNotFound) && node.Spec.ProviderID != "" && isReady(node) {
+		i.decider.witnesses.recordAbsence(node)
 	}
 	if err == nil {
 		err = i.claim(node, metadata.ProviderID)
@@ -135,13 +135,13 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 	if err != nil {
 		if contract.Uninitialized(node) {
 			i.meters.initializationsFailed.WithLabelValues(i.facts.Provider).Inc()
-			i.reports.warn(node, EventNodeInitializationFailed, err.Error())
+			i.reports.warnOfNode(node, EventNodeInitializationFailed, err.Error())
 		}
 		return nil, err
 	}
-	i.saw(node)
+	i.recordExists(node)
 	i.reports.clear(node)
-	if !contract.Uninitialized(node) && written(node, metadata.NodeAddresses) {
+	if !contract.Uninitialized(node) && hasAddresses(node, metadata.NodeAddresses) {
 		// The framework compares one address of each type, so a Node with two of a type always looks changed and is written in every cycle.
 		// Without addresses it leaves the Node alone.
 		metadata.NodeAddresses = nil
@@ -150,7 +150,7 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 }
 
 func (i *instances) metadata(ctx context.Context, node *v1.Node) (metadata *cloudprovider.InstanceMetadata, err error) {
-	defer recovered(&err, "InstanceMetadata", node.Name)
+	defer recoverPanic(&err, "InstanceMetadata", node.Name)
 	metadata, err = i.inner.InstanceMetadata(ctx, node)
 	switch {
 	case err != nil:

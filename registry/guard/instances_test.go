@@ -143,7 +143,7 @@ func TestRestartsDoNotDelayWhatWasAnnounced(t *testing.T) {
 				c.each(0, 10, func(n *v1.Node) { n.CreationTimestamp = metav1.NewTime(time.Now().Add(-s.age)) })
 				c.lead()
 				for _, n := range c.list() {
-					c.guard.deletions.heard.handler().OnAdd(n, s.initial)
+					c.guard.decider.records.handler().OnAdd(n, s.initial)
 				}
 				c.run(15 * time.Second)
 				assert.Len(t, c.deleted, s.gone)
@@ -167,7 +167,7 @@ func TestNewInstancesProlongNoHold(t *testing.T) {
 			object, _, err := c.nodes.GetByKey(fmt.Sprintf("new%d-000", i))
 			require.NoError(t, err)
 			n, _ := object.(*v1.Node)
-			c.guard.deletions.heard.handler().OnAdd(n, false)
+			c.guard.decider.records.handler().OnAdd(n, false)
 			c.cloud.hide(n)
 			_, err = in.InstanceMetadata(t.Context(), n)
 			require.ErrorIs(t, err, cloudprovider.InstanceNotFound)
@@ -186,11 +186,11 @@ func TestManySuspectsCostLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2000, nil)
 		looked := 0
-		w := c.guard.deletions.witnesses
-		planned := w.planned
-		w.planned = func(n *v1.Node) bool { looked++; return planned(n) }
+		w := c.guard.decider.witnesses
+		planned := w.isAnnounced
+		w.isAnnounced = func(n *v1.Node) bool { looked++; return planned(n) }
 		for _, n := range c.list()[:400] {
-			c.guard.deletions.question(n)
+			c.guard.decider.nextQuestion(n)
 		}
 		assert.LessOrEqual(t, looked, 2*400)
 	})

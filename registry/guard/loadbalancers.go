@@ -20,29 +20,29 @@ import (
 )
 
 type loadBalancers struct {
-	inner        cloudprovider.LoadBalancer
-	ownership    *ownership
-	verification *verification
-	reports      *reports
-	locks        keylock.Locks
-	states       serviceStates
-	set          atomic.Pointer[nodeSet]
-	attempts     priority.Attempts
-	retained     retained
-	finalizers   finalizers
-	facts        Facts
+	inner            cloudprovider.LoadBalancer
+	ownership        *ownership
+	verification     *verification
+	reports          *reports
+	locks            keylock.Locks
+	states           serviceStates
+	set              atomic.Pointer[nodeSet]
+	attempts         priority.Attempts
+	retainedServices retainedServices
+	finalizers       finalizers
+	facts            Facts
 }
 
-// failure returns the error unless it only says when to try again: work under way has not failed.
-func failure(err error) error {
+// failureOf returns the error unless it only says when to try again: work under way has not failed.
+func failureOf(err error) error {
 	if _, later := errors.AsType[*cloudproviderapi.RetryError](err); later {
 		return nil
 	}
 	return err
 }
 
-// settings reads the common annotations.
-func (l *loadBalancers) settings(service *v1.Service) (contract.ServiceSettings, error) {
+// parseSettings reads the common annotations.
+func (l *loadBalancers) parseSettings(service *v1.Service) (contract.ServiceSettings, error) {
 	w, _, err := contract.Annotations.Parse(service.Annotations)
 	return w, err
 }
@@ -50,7 +50,7 @@ func (l *loadBalancers) settings(service *v1.Service) (contract.ServiceSettings,
 // enter begins an operation on a Service: one at a time, with a deadline, and with an event if it takes unusually long. Pass the
 // operation's error to leave, which adds that the deadline ended it.
 func (l *loadBalancers) enter(ctx context.Context, service *v1.Service) (entered context.Context, leave func(*error), err error) {
-	ctx, end := bound(ctx, loadBalancerDeadline)
+	ctx, end := withDeadline(ctx, loadBalancerDeadline)
 	unlock, err := l.locks.Lock(ctx, string(service.UID))
 	if err != nil {
 		err = fmt.Errorf("waiting for another operation on the same Service: %w", err)
@@ -61,8 +61,8 @@ func (l *loadBalancers) enter(ctx context.Context, service *v1.Service) (entered
 	return ctx, func(err *error) { told(); unlock(); end(err) }, nil
 }
 
-// bound gives an operation a deadline. If it is reached, end adds that to the operation's error.
-func bound(ctx context.Context, limit time.Duration) (bounded context.Context, end func(*error)) {
+// withDeadline gives an operation a deadline. If it is reached, end adds that to the operation's error.
+func withDeadline(ctx context.Context, limit time.Duration) (bounded context.Context, end func(*error)) {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	return bounded, func(err *error) {
 		if *err != nil && bounded.Err() != nil && ctx.Err() == nil {
@@ -88,7 +88,7 @@ func (l *loadBalancers) tellOfLongWaits(ctx context.Context, service *v1.Service
 				return
 			}
 			if what := board.What(); what != "" {
-				l.reports.waiting(service, what)
+				l.reports.writeEvent(service, v1.EventTypeNormal, contract.EventLoadBalancerWaiting, "this takes longer than usual; waiting for "+what)
 				return
 			}
 		}
@@ -96,7 +96,7 @@ func (l *loadBalancers) tellOfLongWaits(ctx context.Context, service *v1.Service
 	return progress.With(ctx, board), cancel
 }
 
-func name(service *v1.Service) string { return service.Namespace + "/" + service.Name }
+func serviceName(service *v1.Service) string { return service.Namespace + "/" + service.Name }
 
 // GetLoadBalancer implements cloudprovider.LoadBalancer. It waits for no other operation. For changes of nodes the framework calls it from
 // its only worker, with a context that does not end: then it returns an error soon, so that other Services are not delayed.
@@ -107,16 +107,16 @@ func (l *loadBalancers) GetLoadBalancer(
 	if ctx.Done() == nil {
 		limit = updatePatience
 	}
-	ctx, end := bound(ctx, limit)
+	ctx, end := withDeadline(ctx, limit)
 	defer end(&err)
-	defer recovered(&err, "GetLoadBalancer", name(service))
+	defer recoverPanic(&err, "GetLoadBalancer", serviceName(service))
 	l.finalizers.release(service) // the framework calls this before it removes the finalizer
 	t := l.facts.translate(service)
 	status, exists, err = l.inner.GetLoadBalancer(ctx, cluster, t.Service)
 	if err == nil && !exists && !l.mayWrite(service) {
-		l.states.withdraw(service)() // the framework deletes nothing then
+		l.states.markDeleted(service)() // the framework deletes nothing then
 	}
-	if settings, wrong := l.settings(t.Service); wrong == nil {
+	if settings, wrong := l.parseSettings(t.Service); wrong == nil {
 		status = setIPMode(withHostname(status, t.Hostname), settings.IPMode, service)
 	}
 	return status, exists, err
@@ -133,26 +133,26 @@ func (l *loadBalancers) EnsureLoadBalancer(
 ) (status *v1.LoadBalancerStatus, err error) {
 	defer func() { l.states.noteOutcome(service, err) }()
 	t := l.facts.translate(service)
-	settings, err := l.settings(t.Service)
+	settings, err := l.parseSettings(t.Service)
 	if err != nil || settings.Disown {
-		l.states.withdraw(service)()
+		l.states.markDeleted(service)()
 	}
 	if settings.Disown && err == nil {
 		return service.Status.LoadBalancer.DeepCopy(), nil
 	}
 	if err == nil {
-		err = l.report(service, t)
+		err = l.reportTranslation(service, t)
 	}
 	if err != nil {
 		return service.Status.LoadBalancer.DeepCopy(), l.narrowRefused(ctx, cluster, t.Service, err)
 	}
 	if len(service.Status.LoadBalancer.Ingress) == 0 {
 		var tried func(error)
-		ctx, tried = l.attempts.Urgent(ctx, string(service.UID)+" "+name(service)) // it serves nobody until then
-		defer func() { tried(failure(err)) }()
+		ctx, tried = l.attempts.Urgent(ctx, string(service.UID)+" "+serviceName(service)) // it serves nobody until then
+		defer func() { tried(failureOf(err)) }()
 	}
 	err = l.reconcile(ctx, cluster, service, nodes, func(ctx context.Context, nodes []*v1.Node) (err error) {
-		defer recovered(&err, "EnsureLoadBalancer", name(service))
+		defer recoverPanic(&err, "EnsureLoadBalancer", serviceName(service))
 		if now, _ := l.states.current(service); l.isDisowned(now) {
 			status = service.Status.LoadBalancer.DeepCopy()
 			return nil
@@ -160,17 +160,17 @@ func (l *loadBalancers) EnsureLoadBalancer(
 		if err := l.finalizers.hold(ctx, service); err != nil {
 			return err
 		}
-		if nodes, err = l.backends(ctx, t.Service, nodes); err != nil {
+		if nodes, err = l.selectBackends(ctx, t.Service, nodes); err != nil {
 			return l.narrow(ctx, cluster, t.Service, err)
 		}
 		status, err = l.inner.EnsureLoadBalancer(portable.With(ctx, t), cluster, t.Service, nodes)
 		if err == nil && status == nil {
-			err = fmt.Errorf("the provider returned no status for Service %s", name(service))
+			err = fmt.Errorf("the provider returned no status for Service %s", serviceName(service))
 		}
 		return err
 	})
 	if err != nil {
-		return nil, hinted(t.Explain(err))
+		return nil, withRetryHint(t.Explain(err))
 	}
 	return setIPMode(withHostname(status, t.Hostname), settings.IPMode, service), nil
 }
@@ -198,21 +198,21 @@ func (l *loadBalancers) narrow(ctx context.Context, cluster string, service *v1.
 	if now, _ := l.states.current(service); !is || l.maybeDisowned(now) {
 		return refusal
 	}
-	defer recovered(&err, "NarrowLoadBalancer", name(service))
+	defer recoverPanic(&err, "NarrowLoadBalancer", serviceName(service))
 	if err := narrower.NarrowLoadBalancer(ctx, cluster, service); err != nil {
 		return errors.Join(refusal, err)
 	}
 	return refusal
 }
 
-// backends returns the Nodes for the provider: those that the Service's selector matches and that may be trusted.
-func (l *loadBalancers) backends(ctx context.Context, service *v1.Service, nodes []*v1.Node) ([]*v1.Node, error) {
-	nodes, err := l.selected(service, nodes)
+// selectBackends returns the Nodes for the provider: those that the Service's selector matches and that may be trusted.
+func (l *loadBalancers) selectBackends(ctx context.Context, service *v1.Service, nodes []*v1.Node) ([]*v1.Node, error) {
+	nodes, err := l.matchSelector(service, nodes)
 	if err != nil {
-		l.reports.failed(service, contract.EventConfigError, err.Error())
+		l.reports.writeEvent(service, v1.EventTypeWarning, contract.EventConfigError, err.Error())
 		return nil, err
 	}
-	return l.verification.verified(ctx, nodes)
+	return l.verification.filterVerified(ctx, nodes)
 }
 
 // withHostname returns a status with a hostname instead of its addresses, if there is one.
@@ -248,9 +248,9 @@ func setIPMode(status *v1.LoadBalancerStatus, mode string, service *v1.Service) 
 	return shaped
 }
 
-// hinted returns an error with the time at which the cloud allows the next try: earlier than the framework's own growing pauses, and not
-// too early, which would waste the next minute's calls.
-func hinted(err error) error {
+// withRetryHint returns an error with the time at which the cloud allows the next try: earlier than the framework's own growing pauses, and
+// not too early, which would waste the next minute's calls.
+func withRetryHint(err error) error {
 	if _, already := errors.AsType[*cloudproviderapi.RetryError](err); err == nil || already {
 		return err
 	}
@@ -267,29 +267,30 @@ func hinted(err error) error {
 // settingsForDeletion reads the common annotations of a Service as it is now: a protection may have been added while the deletion waited.
 func (l *loadBalancers) settingsForDeletion(service *v1.Service) (contract.ServiceSettings, error) {
 	now, _ := l.states.current(service)
-	return l.settings(l.facts.translate(now).Service)
+	return l.parseSettings(l.facts.translate(now).Service)
 }
 
 // EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer.
 func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) (err error) {
-	defer l.states.withdraw(service)()
+	defer l.states.markDeleted(service)()
 	ctx, leave, err := l.enter(ctx, service)
 	if err != nil {
 		return err
 	}
 	defer leave(&err)
 	t := l.facts.translate(service)
-	return l.inTurn(ctx, func(error) bool { return false }, func() (err error) {
-		defer recovered(&err, "EnsureLoadBalancerDeleted", name(service))
+	return l.retryHeldBack(ctx, func() bool { return false }, func() (err error) {
+		defer recoverPanic(&err, "EnsureLoadBalancerDeleted", serviceName(service))
 		settings, err := l.settingsForDeletion(service)
 		switch {
 		case err != nil:
 			return err
 		case settings.Protect:
-			return fmt.Errorf("the load balancer of Service %s is protected: remove the annotation %s to have it deleted", name(service), contract.AnnotationProtect)
+			return fmt.Errorf("the load balancer of Service %s is protected: remove the annotation %s to have it deleted", serviceName(service), contract.AnnotationProtect)
 		case settings.Retain, settings.Disown:
-			l.reports.retained(service)
-			l.retained.add(service)
+			const message = "the load balancer is kept in the cloud, as an annotation asks"
+			l.reports.writeEvent(service, v1.EventTypeNormal, contract.EventLoadBalancerRetained, message)
+			l.retainedServices.add(service)
 			return nil
 		}
 		return l.inner.EnsureLoadBalancerDeleted(ctx, cluster, t.Service)

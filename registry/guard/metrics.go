@@ -55,8 +55,8 @@ var (
 		[]string{"provider", "reason"}, nil, metrics.ALPHA, "")
 )
 
-// holds returns all reasons for keeping a Node.
-func holds() []hold {
+// allHolds returns all reasons for keeping a Node.
+func allHolds() []hold {
 	return []hold{holdYoung, holdUnconfirmed, holdPace, holdShare, holdAll, holdContradiction, holdAccount, holdDryRun}
 }
 
@@ -67,7 +67,7 @@ func (c *Cloud) RegisterMetrics(register func(...metrics.Registerable), register
 	registerCollector(&collector{cloud: c})
 	m.deletionsAllowed.WithLabelValues(provider).Add(0)
 	m.initializationsFailed.WithLabelValues(provider).Add(0)
-	for _, why := range holds() {
+	for _, why := range allHolds() {
 		m.deletionsHeld.WithLabelValues(provider, string(why)).Add(0)
 	}
 }
@@ -90,14 +90,14 @@ func (*collector) DescribeWithStability(ch chan<- *metrics.Desc) {
 func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
 	provider := c.cloud.facts.Provider
 	c.cloud.collectUnserved(provider, ch)
-	nodes, known := c.cloud.ownership.current()
+	nodes, known := c.cloud.ownership.listOurs()
 	if !known {
 		return
 	}
-	count, oldest := waiting(nodes)
+	count, oldest := countUninitialized(nodes)
 	ch <- metrics.NewLazyConstMetric(uninitializedNodes, metrics.GaugeValue, float64(count), provider)
 	ch <- metrics.NewLazyConstMetric(oldestUninitialized, metrics.GaugeValue, oldest, provider)
-	for why, n := range c.cloud.deletions.countHeld(nodes) {
+	for why, n := range c.cloud.decider.countHeld(nodes) {
 		ch <- metrics.NewLazyConstMetric(heldNodes, metrics.GaugeValue, float64(n), provider, string(why))
 	}
 }
@@ -106,15 +106,15 @@ func (c *Cloud) collectUnserved(provider string, ch chan<- metrics.Metric) {
 	if c.loadBalancers == nil {
 		return
 	}
-	all, _ := c.loadBalancers.unserved()
+	all, _ := c.loadBalancers.countUnserved()
 	for why, u := range all {
 		ch <- metrics.NewLazyConstMetric(unservedServices, metrics.GaugeValue, float64(u.count), provider, string(why))
 		ch <- metrics.NewLazyConstMetric(oldestUnserved, metrics.GaugeValue, u.oldest, provider, string(why))
 	}
 }
 
-// waiting counts the Nodes to be initialised, and returns when the oldest of them was created.
-func waiting(nodes []*v1.Node) (count int, oldest float64) {
+// countUninitialized counts the Nodes to be initialised, and returns when the oldest of them was created.
+func countUninitialized(nodes []*v1.Node) (count int, oldest float64) {
 	for _, n := range nodes {
 		if !contract.Uninitialized(n) {
 			continue
@@ -128,17 +128,17 @@ func waiting(nodes []*v1.Node) (count int, oldest float64) {
 }
 
 // countHeld counts the Nodes with a lasting hold, by reason; each reason is present.
-func (d *deletions) countHeld(nodes []*v1.Node) map[hold]int {
+func (d *decider) countHeld(nodes []*v1.Node) map[hold]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	all := map[hold]int{}
-	for _, why := range holds() {
-		if why.lasting() {
+	for _, why := range allHolds() {
+		if why.isLasting() {
 			all[why] = 0
 		}
 	}
 	for _, n := range nodes {
-		if m, ok := d.suspects[key(n)]; ok && m.why.lasting() {
+		if m, ok := d.suspects[nodeKey(n)]; ok && m.why.isLasting() {
 			all[m.why]++
 		}
 	}

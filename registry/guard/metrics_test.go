@@ -104,7 +104,7 @@ func TestHeldNodesAreCounted(t *testing.T) {
 		c := newCluster(t, 4, nil)
 		held := func() int {
 			n := 0
-			for _, of := range c.guard.deletions.countHeld(c.guard.ownership.list()) {
+			for _, of := range c.guard.decider.countHeld(c.guard.ownership.ourNodes()) {
 				n += of
 			}
 			return n

@@ -40,8 +40,8 @@ type nodeSet struct {
 	// standIn represents them; nil if there are none.
 	standIn *v1.Node
 	built   time.Time
-	// others is set if the set may have changed, newer if only copies of its Nodes have.
-	others, newer bool
+	// setChanged is set if the set may have changed, copiesChanged if only copies of its Nodes have.
+	setChanged, copiesChanged bool
 }
 
 // ServiceNodes returns a factory like the given one for the framework's service controller. Its informer shows a stand-in for all our Nodes
@@ -51,23 +51,23 @@ func (c *Cloud) ServiceNodes(factory informers.SharedInformerFactory) informers.
 		return factory
 	}
 	s := &nodeSet{
-		lister: factory.Core().V1().Nodes().Lister(), foreign: c.ownership.foreign, seed: maphash.MakeSeed(), others: true,
+		lister: factory.Core().V1().Nodes().Lister(), foreign: c.ownership.whyForeign, seed: maphash.MakeSeed(), setChanged: true,
 	}
 	c.loadBalancers.set.Store(s)
 	return views.Nodes(factory, views.View{Handler: s.handler, List: s.list})
 }
 
-// nodes returns our Nodes among those of a call, and whether they are all that may receive traffic.
-func (l *loadBalancers) nodes(given []*v1.Node) (ours []*v1.Node, all bool) {
+// expandNodes returns our Nodes among those of a call, and whether they are all that may receive traffic.
+func (l *loadBalancers) expandNodes(given []*v1.Node) (ours []*v1.Node, all bool) {
 	if len(given) != 1 || !contract.StandsForAll(given[0].Name) {
-		return l.ownership.ownNodes(given), false
+		return l.ownership.filterOurs(given), false
 	}
 	ours, _ = l.set.Load().current()
 	return ours, true
 }
 
 // withNodes tells the provider that the nodes are all that may receive traffic, and that there are Nodes of other clouds.
-func (l *loadBalancers) withNodes(ctx context.Context, w wanted) context.Context {
+func (l *loadBalancers) withNodes(ctx context.Context, w nodeUpdate) context.Context {
 	ctx = l.ownership.withForeign(ctx)
 	if !w.all {
 		return ctx
@@ -87,7 +87,7 @@ func (s *nodeSet) list() []any {
 func (s *nodeSet) current() ([]*v1.Node, *v1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.others && (!s.newer || time.Since(s.built) < setMaxAge) {
+	if !s.setChanged && (!s.copiesChanged || time.Since(s.built) < setMaxAge) {
 		return s.nodes, s.standIn
 	}
 	all, err := s.lister.List(labels.Everything())
@@ -97,12 +97,12 @@ func (s *nodeSet) current() ([]*v1.Node, *v1.Node) {
 	nodes := make([]*v1.Node, 0, len(all))
 	var sum uint64 // independent of the order
 	for _, n := range all {
-		if s.member(n) {
+		if s.contains(n) {
 			nodes = append(nodes, n)
 			sum += maphash.String(s.seed, n.Name+" "+n.Spec.ProviderID)
 		}
 	}
-	s.nodes, s.standIn, s.built, s.others, s.newer = nodes, nil, time.Now(), false, false
+	s.nodes, s.standIn, s.built, s.setChanged, s.copiesChanged = nodes, nil, time.Now(), false, false
 	if len(nodes) > 0 {
 		s.standIn = standIn(len(nodes), sum)
 	}
@@ -117,16 +117,16 @@ func standIn(nodes int, sum uint64) *v1.Node {
 	}
 }
 
-// member reports whether a Node is ours and may receive traffic.
-func (s *nodeSet) member(n *v1.Node) bool { return contract.MayReceive(n) && s.foreign(n) == "" }
+// contains reports whether a Node is ours and may receive traffic.
+func (s *nodeSet) contains(n *v1.Node) bool { return contract.MayReceive(n) && s.foreign(n) == "" }
 
-// note records a change of a Node, and reports whether the controller must be notified. before or now is nil for a Node that is created or
-// deleted.
-func (s *nodeSet) note(before, now *v1.Node) (tell bool) {
-	was, is := before != nil && s.member(before), now != nil && s.member(now)
+// recordChange records a change of a Node, and reports whether the controller must be notified. before or now is nil for a Node that is
+// created or deleted.
+func (s *nodeSet) recordChange(before, now *v1.Node) (tell bool) {
+	was, is := before != nil && s.contains(before), now != nil && s.contains(now)
 	others := was != is || (was && is && (before.Name != now.Name || before.Spec.ProviderID != now.Spec.ProviderID))
 	s.mu.Lock()
-	s.others, s.newer = s.others || others, true
+	s.setChanged, s.copiesChanged = s.setChanged || others, true
 	s.mu.Unlock()
 	// Nodes that are about to be removed leave with the next change of others, as with the framework's own view: their kubelets still
 	// answer.
@@ -139,7 +139,7 @@ func (s *nodeSet) note(before, now *v1.Node) (tell bool) {
 func (s *nodeSet) handler(h cache.ResourceEventHandler) cache.ResourceEventHandler {
 	before, now := standIn(0, 0), standIn(0, 1)
 	hear := func(was, is *v1.Node) {
-		if was != is && s.note(was, is) {
+		if was != is && s.recordChange(was, is) {
 			h.OnUpdate(before, now)
 		}
 	}

@@ -29,8 +29,8 @@ func (c *Cloud) Orphans(ctx context.Context, services []*v1.Service) (found []co
 	if !ok {
 		return nil, contract.ErrNoOrphans
 	}
-	defer recovered(&err, "Orphans", c.facts.Provider)
-	return finder.Orphans(ctx, c.facts.translated(services))
+	defer recoverPanic(&err, "Orphans", c.facts.Provider)
+	return finder.Orphans(ctx, c.facts.translateAll(services))
 }
 
 // DeleteOrphan implements OrphanFinder.
@@ -39,7 +39,7 @@ func (c *Cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) (err error)
 	if !ok {
 		return contract.ErrNoOrphans
 	}
-	defer recovered(&err, "DeleteOrphan", o.ID)
+	defer recoverPanic(&err, "DeleteOrphan", o.ID)
 	return finder.DeleteOrphan(ctx, o)
 }
 
@@ -74,7 +74,7 @@ func (c *Cloud) countOrphansOnce(services listers.ServiceLister) error {
 		return err
 	}
 	if c.loadBalancers != nil {
-		all = slices.Concat(all, c.loadBalancers.retained.list())
+		all = slices.Concat(all, c.loadBalancers.retainedServices.list())
 	}
 	found, err := c.Orphans(ctx, all)
 	if err != nil {
@@ -87,14 +87,14 @@ func (c *Cloud) countOrphansOnce(services listers.ServiceLister) error {
 // maxRetained bounds the memory of Services whose load balancers are kept.
 const maxRetained = 1000
 
-// retained holds deleted Services whose load balancers were kept on purpose: those are no orphans. It does not survive the process, because
-// nothing is written to the cloud.
-type retained struct {
+// retainedServices holds deleted Services whose load balancers were kept on purpose: those are no orphans. It does not survive the process,
+// because nothing is written to the cloud.
+type retainedServices struct {
 	mu       sync.Mutex
 	services []*v1.Service
 }
 
-func (r *retained) add(service *v1.Service) {
+func (r *retainedServices) add(service *v1.Service) {
 	kept := service.DeepCopy()
 	// The annotations lead to the load balancer as long as the Service counts as one that has it.
 	kept.Spec.Type = v1.ServiceTypeLoadBalancer
@@ -107,7 +107,7 @@ func (r *retained) add(service *v1.Service) {
 	r.services = append(r.services, kept)
 }
 
-func (r *retained) list() []*v1.Service {
+func (r *retainedServices) list() []*v1.Service {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.services)

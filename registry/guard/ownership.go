@@ -29,7 +29,7 @@ type ownership struct {
 	lister  listers.NodeLister
 	counted time.Time
 	all     []*v1.Node
-	oursNow []*v1.Node
+	ours    []*v1.Node
 	// foreignIDs is set if a Node has another cloud's provider ID.
 	foreignIDs bool
 }
@@ -40,8 +40,8 @@ func (o *ownership) setLister(l listers.NodeLister) {
 	o.lister = l
 }
 
-// current returns our Nodes as they are now; known is false on a replica that does not lead, because it has no informer.
-func (o *ownership) current() (ours []*v1.Node, known bool) {
+// listOurs returns our Nodes as they are now; known is false on a replica that does not lead, because it has no informer.
+func (o *ownership) listOurs() (ours []*v1.Node, known bool) {
 	o.mu.Lock()
 	lister := o.lister
 	o.mu.Unlock()
@@ -49,11 +49,11 @@ func (o *ownership) current() (ours []*v1.Node, known bool) {
 		return nil, false
 	}
 	nodes, err := lister.List(labels.Everything())
-	return o.ownNodes(nodes), err == nil
+	return o.filterOurs(nodes), err == nil
 }
 
-// foreign says why a Node is not ours, or "" if it is.
-func (o *ownership) foreign(node *v1.Node) string {
+// whyForeign says why a Node is not ours, or "" if it is.
+func (o *ownership) whyForeign(node *v1.Node) string {
 	o.parse.Do(func() {
 		var err error
 		if o.selector, err = labels.Parse(o.facts.Policy.NodeSelector); err != nil {
@@ -72,29 +72,29 @@ func (o *ownership) foreign(node *v1.Node) string {
 	return ""
 }
 
-// notOurs is foreign, and reports once for each Node.
-func (o *ownership) notOurs(node *v1.Node) bool {
-	why := o.foreign(node)
+// reportIfForeign is foreign, and reports once for each Node.
+func (o *ownership) reportIfForeign(node *v1.Node) bool {
+	why := o.whyForeign(node)
 	if why == "" {
 		return false
 	}
-	o.reports.foreign(node, why)
+	o.reports.reportForeign(node, why)
 	return true
 }
 
-// ownNodes returns our Nodes among the given ones.
-func (o *ownership) ownNodes(nodes []*v1.Node) []*v1.Node {
-	return slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool { return o.foreign(n) != "" })
+// filterOurs returns our Nodes among the given ones.
+func (o *ownership) filterOurs(nodes []*v1.Node) []*v1.Node {
+	return slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool { return o.whyForeign(n) != "" })
 }
 
-// list returns our Nodes, everyone all Nodes of the cluster; both are at most a second old, and empty before the informers
-// have listed.
-func (o *ownership) list() []*v1.Node {
+// ourNodes returns our Nodes as they were up to a second ago; none before the informers have listed.
+func (o *ownership) ourNodes() []*v1.Node {
 	_, ours := o.refresh()
 	return ours
 }
 
-func (o *ownership) everyone() []*v1.Node {
+// allNodes returns all Nodes of the cluster, like ourNodes.
+func (o *ownership) allNodes() []*v1.Node {
 	all, _ := o.refresh()
 	return all
 }
@@ -111,25 +111,25 @@ func (o *ownership) nodeByName(name string) (node *v1.Node, known bool, err erro
 	return node, true, err
 }
 
-// changed says how a Node differs from a copy of it, or "": a pass over all Nodes copies them at its start, and the framework deletes by
+// whyChanged says how a Node differs from a copy of it, or "": a pass over all Nodes copies them at its start, and the framework deletes by
 // name.
-func (o *ownership) changed(node *v1.Node) string {
+func (o *ownership) whyChanged(node *v1.Node) string {
 	now, known, err := o.nodeByName(node.Name)
 	switch {
 	case !known || apierrors.IsNotFound(err):
 		return "" // there is nobody to delete
 	case err != nil:
 		return fmt.Sprintf("it cannot be told whether the Node has changed: %v", err)
-	case key(now) != key(node):
+	case nodeKey(now) != nodeKey(node):
 		return "another Node has this name by now"
-	case ready(now):
+	case isReady(now):
 		return "the Node is ready by now"
 	}
 	return ""
 }
 
-// count returns the number of our Nodes.
-func (o *ownership) count() int { return len(o.list()) }
+// countOurs returns the number of our Nodes.
+func (o *ownership) countOurs() int { return len(o.ourNodes()) }
 
 // withForeign adds to an operation's context that Nodes have another cloud's provider ID, if there are any.
 func (o *ownership) withForeign(ctx context.Context) context.Context {
@@ -146,16 +146,16 @@ func (o *ownership) refresh() (all, ours []*v1.Node) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.lister == nil || time.Since(o.counted) < time.Second {
-		return o.all, o.oursNow
+		return o.all, o.ours
 	}
 	nodes, err := o.lister.List(labels.Everything())
 	if err != nil {
-		return o.all, o.oursNow
+		return o.all, o.ours
 	}
-	o.all, o.oursNow, o.counted = nodes, o.ownNodes(nodes), time.Now()
+	o.all, o.ours, o.counted = nodes, o.filterOurs(nodes), time.Now()
 	o.foreignIDs = slices.ContainsFunc(nodes, o.facts.hasForeignID)
-	o.meters.foreignNodes.WithLabelValues(o.facts.Provider).Set(float64(len(o.all) - len(o.oursNow)))
-	return o.all, o.oursNow
+	o.meters.foreignNodes.WithLabelValues(o.facts.Provider).Set(float64(len(o.all) - len(o.ours)))
+	return o.all, o.ours
 }
 
 func (f Facts) hasForeignID(node *v1.Node) bool {

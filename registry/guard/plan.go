@@ -22,21 +22,21 @@ func (c *Cloud) PlanLoadBalancer(
 	if err != nil || w.Disown {
 		return plan, err
 	}
-	said := findings(t, c.facts.ineffective(service))
+	said := translationFindings(t, c.facts.findIneffective(service))
 	defer func() { plan.Findings = append(said, plan.Findings...) }()
 	if t.Err != nil {
 		return plan, t.Err
 	}
-	backends := c.ownership.ownNodes(nodes)
+	backends := c.ownership.filterOurs(nodes)
 	if c.loadBalancers != nil {
-		if backends, err = c.loadBalancers.selected(t.Service, backends); err != nil {
+		if backends, err = c.loadBalancers.matchSelector(t.Service, backends); err != nil {
 			return plan, err
 		}
 	}
-	if backends, err = c.verification.verified(ctx, backends); err != nil {
+	if backends, err = c.verification.filterVerified(ctx, backends); err != nil {
 		return plan, err
 	}
-	defer recovered(&err, "PlanLoadBalancer", name(service))
+	defer recoverPanic(&err, "PlanLoadBalancer", serviceName(service))
 	plan, err = planner.PlanLoadBalancer(c.ownership.withForeign(portable.With(ctx, t)), cluster, t.Service, backends)
 	return plan, t.Explain(err)
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// announces reports whether a taint or annotation is used by a common program to mark a Node whose instance it is about to remove. It is
-// called for all keys of all Nodes.
-func announces(key string) bool {
+// isAnnouncement reports whether a taint or annotation is used by a common program to mark a Node whose instance it is about to remove. It
+// is called for all keys of all Nodes.
+func isAnnouncement(key string) bool {
 	switch key {
 	case contract.TaintToBeDeleted, "karpenter.sh/disrupted", "karpenter.sh/disruption", v1.TaintNodeOutOfService:
 		return true
@@ -18,11 +18,11 @@ func announces(key string) bool {
 	return false
 }
 
-// planned reports whether the removal of this Node was announced. A kubelet can write annotations of its own Node, so this never replaces
-// the proof that the instance is gone; it only shows that the loss is no accident.
-func (p Policy) planned(node *v1.Node) bool {
+// isAnnounced reports whether the removal of this Node was announced. A kubelet can write annotations of its own Node, so this never
+// replaces the proof that the instance is gone; it only shows that the loss is no accident.
+func (p Policy) isAnnounced(node *v1.Node) bool {
 	marks := func(key string) bool {
-		return announces(key) || slices.Contains(p.PlannedKeys, key)
+		return isAnnouncement(key) || slices.Contains(p.PlannedKeys, key)
 	}
 	if node.DeletionTimestamp != nil || slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return marks(t.Key) }) {
 		return true
@@ -35,8 +35,8 @@ func (p Policy) planned(node *v1.Node) bool {
 	return false
 }
 
-// ready reports whether a Node's Ready condition is true.
-func ready(node *v1.Node) bool {
+// isReady reports whether a Node's Ready condition is true.
+func isReady(node *v1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
 		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
 	})

@@ -60,8 +60,8 @@ func DefaultPolicy() Policy {
 // usualPeriod is the framework's default of MonitorPeriod, to which the providers' maximum ages are adapted.
 const usualPeriod = 5 * time.Second
 
-// within returns evidence.Demand.Within: with a shorter period, the framework must not get the same answer each time.
-func (p Policy) within() time.Duration {
+// maxExistsAge returns evidence.Demand.Within: with a shorter period, the framework must not get the same answer each time.
+func (p Policy) maxExistsAge() time.Duration {
 	if p.MonitorPeriod >= usualPeriod {
 		return 0
 	}

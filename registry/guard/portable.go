@@ -30,16 +30,16 @@ func (f Facts) translate(service *v1.Service) portable.Translation {
 	return f.Translate(service)
 }
 
-// ineffective returns problems for annotations without effect.
-func (f Facts) ineffective(service *v1.Service) []error {
+// findIneffective returns problems for annotations without effect.
+func (f Facts) findIneffective(service *v1.Service) []error {
 	if f.FindIneffective == nil {
 		return nil
 	}
 	return schema.Problems(f.FindIneffective(service))
 }
 
-// translated returns Services as the provider sees them.
-func (f Facts) translated(services []*v1.Service) []*v1.Service {
+// translateAll returns Services as the provider sees them.
+func (f Facts) translateAll(services []*v1.Service) []*v1.Service {
 	if f.Translate == nil {
 		return services
 	}
@@ -50,16 +50,16 @@ func (f Facts) translated(services []*v1.Service) []*v1.Service {
 	return all
 }
 
-// report writes the events about the translation of a Service, and returns its error.
-func (l *loadBalancers) report(service *v1.Service, t portable.Translation) error {
-	for _, w := range slices.Concat(t.Warnings, l.facts.ineffective(service)) {
-		l.reports.failed(service, contract.EventAnnotationIgnored, w.Error())
+// reportTranslation writes the events about the translation of a Service, and returns its error.
+func (l *loadBalancers) reportTranslation(service *v1.Service, t portable.Translation) error {
+	for _, w := range slices.Concat(t.Warnings, l.facts.findIneffective(service)) {
+		l.reports.writeEvent(service, v1.EventTypeWarning, contract.EventAnnotationIgnored, w.Error())
 	}
 	if len(t.Defaults) > 0 && klog.V(logDefaults).Enabled() {
-		l.reports.defaulted(service, defaultsOf(t))
+		l.reports.writeEvent(service, v1.EventTypeNormal, contract.EventDefaulted, "this Service has "+defaultsOf(t))
 	}
 	if t.Err != nil {
-		l.reports.failed(service, contract.EventConfigError, oneLine(t.Err))
+		l.reports.writeEvent(service, v1.EventTypeWarning, contract.EventConfigError, oneLine(t.Err))
 	}
 	return t.Err
 }
@@ -90,8 +90,8 @@ func className(class string) string {
 	return "the class " + class
 }
 
-// findings reports a translation in a plan, with the origin of each value.
-func findings(t portable.Translation, misspelt []error) []contract.Finding {
+// translationFindings reports a translation in a plan, with the origin of each value.
+func translationFindings(t portable.Translation, misspelt []error) []contract.Finding {
 	var all []contract.Finding
 	for _, key := range slices.Sorted(maps.Keys(t.Defaults)) {
 		all = append(all, contract.Finding{Reason: contract.EventDefaulted, Message: fmt.Sprintf("annotation %s: %q comes from the defaults of %s", key, t.Defaults[key], className(t.Class))})
@@ -112,45 +112,45 @@ func findings(t portable.Translation, misspelt []error) []contract.Finding {
 	return all
 }
 
-// selecting returns the latest call for each Service with a selector.
-func (t *serviceStates) selecting() []wanted {
+// callsWithSelector returns the latest call for each Service with a selector.
+func (t *serviceStates) callsWithSelector() []nodeUpdate {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.Collect(maps.Values(t.selected))
+	return slices.Collect(maps.Values(t.callsByService))
 }
 
-// rememberLocked keeps the call for a Service with a selector, for later changes of labels.
-func (t *serviceStates) rememberLocked(want wanted, selects bool) {
+// rememberCallLocked keeps the call for a Service with a selector, for later changes of labels.
+func (t *serviceStates) rememberCallLocked(want nodeUpdate, selects bool) {
 	if !selects {
-		delete(t.selected, want.service.UID)
+		delete(t.callsByService, want.service.UID)
 		return
 	}
-	if t.selected == nil {
-		t.selected = map[types.UID]wanted{}
+	if t.callsByService == nil {
+		t.callsByService = map[types.UID]nodeUpdate{}
 	}
 	if want.all {
 		want.nodes = nil // outdated later, and would keep old copies in memory for each Service
 	}
-	t.selected[want.service.UID] = want
+	t.callsByService[want.service.UID] = want
 }
 
-// forgetSelected drops the call for a Service with a selector, unless there is a newer one.
-func (t *serviceStates) forgetSelected(want wanted) {
+// forgetCall drops the call for a Service with a selector, unless there is a newer one.
+func (t *serviceStates) forgetCall(want nodeUpdate) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.selected[want.service.UID].number == want.number {
-		delete(t.selected, want.service.UID)
+	if t.callsByService[want.service.UID].number == want.number {
+		delete(t.callsByService, want.service.UID)
 	}
 }
 
-// selects reports whether a Service has a selector.
-func (l *loadBalancers) selects(service *v1.Service) bool {
+// hasSelector reports whether a Service has a selector.
+func (l *loadBalancers) hasSelector(service *v1.Service) bool {
 	return portable.Selects(l.facts.translate(service).Service.Annotations)
 }
 
-// selected returns the Nodes that the selector of a Service matches, by their current labels. If there are none, it is an error: a load
-// balancer never loses all its backends to a selector. An invalid selector is an error as well.
-func (l *loadBalancers) selected(service *v1.Service, nodes []*v1.Node) ([]*v1.Node, error) {
+// matchSelector returns the Nodes that the selector of a Service matches, by their current labels. If there are none, it is an error: a
+// load balancer never loses all its backends to a selector. An invalid selector is an error as well.
+func (l *loadBalancers) matchSelector(service *v1.Service, nodes []*v1.Node) ([]*v1.Node, error) {
 	selector, err := portable.Selector(service.Annotations)
 	if err != nil {
 		return nil, err
@@ -186,25 +186,25 @@ func (s labelSet) Get(label string) string { return s[label] }
 // Lookup implements labels.Labels.
 func (s labelSet) Lookup(label string) (string, bool) { value, has := s[label]; return value, has }
 
-// relabeled applies a change of a Node's labels to the load balancers with a selector on them: the framework reports only Nodes that are
+// followLabels applies a change of a Node's labels to the load balancers with a selector on them: the framework reports only Nodes that are
 // added or removed.
-func (l *loadBalancers) relabeled(before, now *v1.Node) {
+func (l *loadBalancers) followLabels(before, now *v1.Node) {
 	if maps.Equal(before.Labels, now.Labels) {
 		return
 	}
-	for _, w := range l.states.selecting() {
+	for _, w := range l.states.callsWithSelector() {
 		if !l.mayWrite(w.service) {
-			l.states.forgetSelected(w)
+			l.states.forgetCall(w)
 			continue
 		}
 		selector, err := portable.Selector(l.facts.translate(w.service).Service.Annotations)
-		listed := w.all && l.set.Load().member(now)
+		listed := w.all && l.set.Load().contains(now)
 		listed = listed || slices.ContainsFunc(w.nodes, func(n *v1.Node) bool { return n.Name == now.Name })
 		if err != nil || selector == nil || !listed || selector.Matches(labelSet(before.Labels)) == selector.Matches(labelSet(now.Labels)) {
 			continue
 		}
 		rescue.Go("following labels", func() {
-			err := l.follow(l.states.background(), w.service)
+			err := l.updateForLabels(l.states.background(), w.service)
 			if err != nil && !errors.Is(err, context.Canceled) {
 				klog.ErrorS(err, "A change of labels could not be followed", "service", klog.KObj(w.service), "node", klog.KObj(now))
 			}
@@ -218,7 +218,7 @@ func (l *loadBalancers) labelHandler() cache.ResourceEventHandler {
 		a, okA := before.(*v1.Node)
 		b, okB := now.(*v1.Node)
 		if okA && okB {
-			l.relabeled(a, b)
+			l.followLabels(a, b)
 		}
 	}}
 }

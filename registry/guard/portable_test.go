@@ -94,7 +94,7 @@ func translating(c cloudprovider.Interface) (*Cloud, *record.FakeRecorder) {
 		Translate: func(s *v1.Service) portable.Translation { return portable.Translate(alpha, s) },
 	})
 	events := record.NewFakeRecorder(100)
-	g.reports.use(events)
+	g.reports.setRecorder(events)
 	return g, events
 }
 
@@ -178,7 +178,7 @@ func TestDisownedServicesAreNotNarrowed(t *testing.T) {
 				now.Spec.Type = v1.ServiceTypeLoadBalancer
 				stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 				require.NoError(t, stored.Add(now))
-				g.loadBalancers.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+				g.loadBalancers.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
 			}
 			_, err := g.loadBalancers.EnsureLoadBalancer(t.Context(), "c", s, nil)
 			require.ErrorContains(t, err, "annotation")
@@ -462,7 +462,7 @@ func TestFailedLabelChange(t *testing.T) {
 		told := drained(events)
 		require.Len(t, told, 1)
 		assert.Contains(t, told[0], "Warning UpdateLoadBalancerFailed")
-		assert.Zero(t, g.loadBalancers.states.underWay())
+		assert.Zero(t, g.loadBalancers.states.countUnderWay())
 	})
 }
 
@@ -506,7 +506,7 @@ func TestDisownedFollowsNoLabels(t *testing.T) {
 		f := newFollowing(t)
 		disown(t, f.guard.loadBalancers, f.s)
 		assert.Zero(t, f.relabel())
-		assert.Empty(t, f.guard.loadBalancers.states.selecting(), "what is remembered of it")
+		assert.Empty(t, f.guard.loadBalancers.states.callsWithSelector(), "what is remembered of it")
 	})
 }
 
@@ -516,14 +516,14 @@ func TestDeadServiceFollowsNoLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFollowing(t)
 		l := f.guard.loadBalancers
-		l.states.know(func() (listers.ServiceLister, bool) {
+		l.states.setServices(func() (listers.ServiceLister, bool) {
 			return listers.NewServiceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})), true
 		})
 		l.inner = &without{f.seeing}
 		_, exists, err := l.GetLoadBalancer(t.Context(), "c", f.s)
 		require.NoError(t, err)
 		require.False(t, exists, "the framework calls nothing else then")
-		assert.Empty(t, l.states.selecting(), "what is remembered of it")
+		assert.Empty(t, l.states.callsWithSelector(), "what is remembered of it")
 		assert.Zero(t, f.relabel(), "calls for a Service that is no more")
 	})
 }

@@ -11,8 +11,8 @@ import (
 // A load balancer may work although some of its nodes have to wait, such as those of an unreachable zone. That must be a success: after a
 // failure the framework does not write the status. The guard applies the nodes again later.
 
-// comeBackLocked applies nodes again when it is time, and retries until it succeeds, there are other nodes, or the Service is deleted.
-func (l *loadBalancers) comeBackLocked(applied wanted, back contract.Reapply) {
+// reapplyLocked applies nodes again when it is time, and retries until it succeeds, there are other nodes, or the Service is deleted.
+func (l *loadBalancers) reapplyLocked(applied nodeUpdate, back contract.Reapply) {
 	if back.After <= 0 {
 		return
 	}
@@ -25,11 +25,11 @@ func (l *loadBalancers) comeBackLocked(applied wanted, back contract.Reapply) {
 			defer t.mu.Unlock()
 			t.leaveLocked(applied.service, s)
 		}()
-		if !l.awaitTurn(base, s, applied.number, back) {
+		if !l.awaitReapply(base, s, applied.number, back) {
 			return
 		}
-		for pause := updatePauseLeast; ; pause = min(pause*2, updatePauseMost) {
-			err := l.renew(base, applied.service, &update{}, func(s *serviceState) bool {
+		for pause := updatePauseMin; ; pause = min(pause*2, updatePauseMax) {
+			err := l.startUpdate(base, applied.service, &updateRun{}, func(s *serviceState) bool {
 				if s.deleted || s.newest.number != applied.number {
 					return false
 				}
@@ -48,8 +48,8 @@ func (l *loadBalancers) comeBackLocked(applied wanted, back contract.Reapply) {
 	})
 }
 
-// awaitTurn waits until it is time. It returns false as soon as that is no longer necessary.
-func (l *loadBalancers) awaitTurn(ctx context.Context, s *serviceState, number uint64, back contract.Reapply) bool {
+// awaitReapply waits until it is time. It returns false as soon as that is no longer necessary.
+func (l *loadBalancers) awaitReapply(ctx context.Context, s *serviceState, number uint64, back contract.Reapply) bool {
 	timer := time.NewTimer(back.After)
 	defer timer.Stop()
 	for {

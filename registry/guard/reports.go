@@ -9,7 +9,6 @@ import (
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 
-	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
 )
 
@@ -59,75 +58,44 @@ type report struct {
 
 func (r *reports) start(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	r.once.Do(func() {
-		r.use(events.NewRecorder(clients.ClientOrDie(component), component, stop))
+		r.setRecorder(events.NewRecorder(clients.ClientOrDie(component), component, stop))
 	})
 }
 
-func (r *reports) use(recorder record.EventRecorder) {
+func (r *reports) setRecorder(recorder record.EventRecorder) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = recorder
 }
 
-// retained reports that a load balancer outlives its Service.
-func (r *reports) retained(service *v1.Service) {
+// writeEvent writes an event on a Service; kind is its type.
+func (r *reports) writeEvent(service *v1.Service, kind, reason, message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.events != nil {
-		r.events.Event(service, v1.EventTypeNormal, contract.EventLoadBalancerRetained, "the load balancer is kept in the cloud, as an annotation asks")
+		r.events.Event(service, kind, reason, message)
 	}
 }
 
-// waiting reports a long wait of a Service's load balancer.
-func (r *reports) waiting(service *v1.Service, what string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.events != nil {
-		r.events.Event(service, v1.EventTypeNormal, contract.EventLoadBalancerWaiting, "this takes longer than usual; waiting for "+what)
-	}
-}
-
-// failed reports a failure on a Service that will be retried.
-func (r *reports) failed(service *v1.Service, reason, message string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.events != nil {
-		r.events.Event(service, v1.EventTypeWarning, reason, message)
-	}
-}
-
-// defaulted reports which defaults a Service has.
-func (r *reports) defaulted(service *v1.Service, which string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.events != nil {
-		r.events.Event(service, v1.EventTypeNormal, contract.EventDefaulted, "this Service has "+which)
-	}
-}
-
-// foreign reports once that a Node is ignored.
-func (r *reports) foreign(node *v1.Node, why string) {
+// reportForeign reports once that a Node is ignored.
+func (r *reports) reportForeign(node *v1.Node, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.events == nil {
 		return
 	}
-	if _, reported := r.reported[key(node)]; reported {
+	if _, reported := r.reported[nodeKey(node)]; reported {
 		return
 	}
 	if r.reported == nil || len(r.reported) >= maxReported {
 		r.reported = map[string]struct{}{}
 	}
-	r.reported[key(node)] = struct{}{}
+	r.reported[nodeKey(node)] = struct{}{}
 	r.events.Event(node, v1.EventTypeNormal, EventNodeNotOurs, "this cloud controller manager leaves the Node alone: "+why)
 }
 
-func (r *reports) warn(node *v1.Node, reason, message string) {
-	r.write(node, reason, message)
-}
-
-// write writes an event unless the last one with the same reason on the Node is too recent.
-func (r *reports) write(node *v1.Node, reason, message string) {
+// warnOfNode writes a warning on a Node unless the last one with the same reason is too recent.
+func (r *reports) warnOfNode(node *v1.Node, reason, message string) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,7 +105,7 @@ func (r *reports) write(node *v1.Node, reason, message string) {
 	if r.last == nil {
 		r.last = map[string]report{}
 	}
-	id, pause := key(node)+" "+reason, repeatFirst
+	id, pause := nodeKey(node)+" "+reason, repeatFirst
 	if before, ok := r.last[id]; ok {
 		if now.Sub(before.at) < before.pause {
 			return
@@ -156,12 +124,12 @@ func (r *reports) write(node *v1.Node, reason, message string) {
 func (r *reports) clear(node *v1.Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.last, key(node)+" "+EventNodeInitializationFailed)
+	delete(r.last, nodeKey(node)+" "+EventNodeInitializationFailed)
 }
 
 // endHold reports the end of a hold, if its beginning was reported. The next hold is reported at once.
 func (r *reports) endHold(node *v1.Node, how string) {
-	id := key(node) + " " + EventNodeDeletionHeld
+	id := nodeKey(node) + " " + EventNodeDeletionHeld
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, told := r.last[id]; told {

@@ -29,9 +29,9 @@ type routes struct {
 	cluster []netip.Prefix
 
 	mu sync.Mutex
-	// reckoned caches the ranges of nodes.
-	reckoned *podRanges
-	nodes    []*v1.Node
+	// podRanges caches the ranges of nodes.
+	podRanges *podRanges
+	nodes     []*v1.Node
 }
 
 func (r *routes) routesItself(network netip.Prefix) bool {
@@ -68,7 +68,7 @@ func newPodRanges(cluster []netip.Prefix, anywhere func(netip.Prefix) bool, node
 	})
 	for _, node := range byAge {
 		for _, text := range node.Spec.PodCIDRs {
-			if r.refuse(node, text) != "" {
+			if r.whyRefused(node, text) != "" {
 				continue
 			}
 			network := netip.MustParsePrefix(text).Masked() // others were refused
@@ -92,8 +92,8 @@ func networksAround(network netip.Prefix) []netip.Prefix {
 	return all
 }
 
-// refuse says why a Node has no right to a range, or "" if it has.
-func (r *podRanges) refuse(node *v1.Node, text string) string {
+// whyRefused says why a Node has no right to a range, or "" if it has.
+func (r *podRanges) whyRefused(node *v1.Node, text string) string {
 	wanted, err := netip.ParsePrefix(text)
 	if err != nil {
 		return fmt.Sprintf("its pod range %q is not a network", text)
@@ -108,7 +108,7 @@ func (r *podRanges) refuse(node *v1.Node, text string) string {
 		holders = append(holders, r.owner[n])
 	}
 	for _, holder := range holders {
-		if holder != nil && key(holder) != key(node) {
+		if holder != nil && nodeKey(holder) != nodeKey(node) {
 			return fmt.Sprintf("its pod range %s overlaps that of node %s, which is older", wanted, holder.Name)
 		}
 	}
@@ -128,8 +128,8 @@ func rangesOn(nodes ...*v1.Node) map[netip.Prefix]bool {
 	return all
 }
 
-// goesTo reports whether a route's destination is one of the ranges.
-func goesTo(ranges map[netip.Prefix]bool, route *cloudprovider.Route) bool {
+// isRouteTo reports whether a route's destination is one of the ranges.
+func isRouteTo(ranges map[netip.Prefix]bool, route *cloudprovider.Route) bool {
 	p, err := netip.ParsePrefix(route.DestinationCIDR)
 	return err == nil && ranges[p.Masked()]
 }
@@ -138,18 +138,18 @@ func goesTo(ranges map[netip.Prefix]bool, route *cloudprovider.Route) bool {
 func (r *routes) ranges(nodes []*v1.Node) *podRanges {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.reckoned == nil || len(nodes) != len(r.nodes) || (len(nodes) > 0 && &nodes[0] != &r.nodes[0]) {
-		r.reckoned, r.nodes = newPodRanges(r.cluster, r.routesItself, nodes), nodes
+	if r.podRanges == nil || len(nodes) != len(r.nodes) || (len(nodes) > 0 && &nodes[0] != &r.nodes[0]) {
+		r.podRanges, r.nodes = newPodRanges(r.cluster, r.routesItself, nodes), nodes
 	}
-	return r.reckoned
+	return r.podRanges
 }
 
-// refusalOf says why a Node is no next hop for a route, or "" if it is.
-func (r *routes) refusalOf(ctx context.Context, taken *podRanges, node *v1.Node, cidr string) (string, error) {
-	if why := taken.refuse(node, cidr); why != "" {
+// whyRefused says why a Node is no next hop for a route, or "" if it is.
+func (r *routes) whyRefused(ctx context.Context, taken *podRanges, node *v1.Node, cidr string) (string, error) {
+	if why := taken.whyRefused(node, cidr); why != "" {
 		return why, nil
 	}
-	return r.verification.check(ctx, node)
+	return r.verification.whyUnverified(ctx, node)
 }
 
 // ListRoutes implements cloudprovider.Routes. Routes of other Nodes are left out, so that the framework ignores them. A route to our Node
@@ -161,12 +161,12 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) (list []*cloudp
 	if err != nil {
 		return nil, err
 	}
-	nodes := r.ownership.everyone()
+	nodes := r.ownership.allNodes()
 	taken, byName := r.ranges(nodes), map[string]*v1.Node{}
 	var foreign []*v1.Node
 	for _, node := range nodes {
 		byName[node.Name] = node
-		if r.ownership.foreign(node) != "" {
+		if r.ownership.whyForeign(node) != "" {
 			foreign = append(foreign, node)
 		}
 	}
@@ -174,10 +174,10 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) (list []*cloudp
 	var shown []*cloudprovider.Route
 	for _, route := range list {
 		target := byName[string(route.TargetNode)]
-		if (target != nil && r.ownership.foreign(target) != "") || (target == nil && goesTo(others, route)) {
+		if (target != nil && r.ownership.whyForeign(target) != "") || (target == nil && isRouteTo(others, route)) {
 			continue
 		}
-		keep, err := r.keep(ctx, cluster, taken, target, route)
+		keep, err := r.removeIfRefused(ctx, cluster, taken, target, route)
 		if err != nil {
 			return nil, err
 		}
@@ -189,7 +189,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) (list []*cloudp
 }
 
 func (r *routes) list(ctx context.Context, cluster string) (list []*cloudprovider.Route, err error) {
-	defer recovered(&err, "ListRoutes", cluster)
+	defer recoverPanic(&err, "ListRoutes", cluster)
 	list, err = r.inner.ListRoutes(ctx, cluster)
 	if err != nil {
 		return nil, err
@@ -200,16 +200,18 @@ func (r *routes) list(ctx context.Context, cluster string) (list []*cloudprovide
 	return list, nil
 }
 
-// keep removes a route that is refused. Only a route for a range that is written on its Node is ours.
-func (r *routes) keep(ctx context.Context, cluster string, taken *podRanges, target *v1.Node, route *cloudprovider.Route) (bool, error) {
-	if target == nil || !goesTo(rangesOn(target), route) {
+// removeIfRefused removes a route that is refused. Only a route for a range that is written on its Node is ours.
+func (r *routes) removeIfRefused(
+	ctx context.Context, cluster string, taken *podRanges, target *v1.Node, route *cloudprovider.Route,
+) (stays bool, err error) {
+	if target == nil || !isRouteTo(rangesOn(target), route) {
 		return true, nil
 	}
-	why, err := r.refusalOf(ctx, taken, target, route.DestinationCIDR)
+	why, err := r.whyRefused(ctx, taken, target, route.DestinationCIDR)
 	if err != nil || why == "" {
 		return true, nil //nolint:nilerr // what cannot be verified now stays as it is
 	}
-	r.reports.warn(target, EventRouteRefused, "the Node gets no route: "+why)
+	r.reports.warnOfNode(target, EventRouteRefused, "the Node gets no route: "+why)
 	if err := r.DeleteRoute(ctx, cluster, route); err != nil {
 		return false, fmt.Errorf("removing the route %s to node %s, which is refused (%s): %w", route.DestinationCIDR, target.Name, why, err)
 	}
@@ -234,20 +236,20 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, route *c
 		return fmt.Errorf("no route is made to a Node that is not known: %w", err)
 	}
 	if known {
-		if r.ownership.foreign(target) != "" {
+		if r.ownership.whyForeign(target) != "" {
 			return nil
 		}
-		why, err := r.refusalOf(ctx, r.ranges(r.ownership.everyone()), target, route.DestinationCIDR)
+		why, err := r.whyRefused(ctx, r.ranges(r.ownership.allNodes()), target, route.DestinationCIDR)
 		if err != nil {
 			return err
 		}
 		if why != "" {
-			r.reports.warn(target, EventRouteRefused, "the Node gets no route: "+why)
+			r.reports.warnOfNode(target, EventRouteRefused, "the Node gets no route: "+why)
 			return refusedRoute{target.Name, why}
 		}
 	}
 	return retry(ctx, func(ctx context.Context) (err error) {
-		defer recovered(&err, "CreateRoute", route.DestinationCIDR)
+		defer recoverPanic(&err, "CreateRoute", route.DestinationCIDR)
 		return r.inner.CreateRoute(ctx, cluster, hint, route)
 	})
 }
@@ -255,7 +257,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, route *c
 // DeleteRoute implements cloudprovider.Routes, and retries like CreateRoute.
 func (r *routes) DeleteRoute(ctx context.Context, cluster string, route *cloudprovider.Route) error {
 	return retry(ctx, func(ctx context.Context) (err error) {
-		defer recovered(&err, "DeleteRoute", route.DestinationCIDR)
+		defer recoverPanic(&err, "DeleteRoute", route.DestinationCIDR)
 		return r.inner.DeleteRoute(ctx, cluster, route)
 	})
 }
@@ -272,7 +274,7 @@ func retry(ctx context.Context, call func(context.Context) error) error {
 	pauses := routeBackoff()
 	for i := 0; ; i++ {
 		err := call(ctx)
-		if err == nil || i == len(pauses) || !temporary(err) {
+		if err == nil || i == len(pauses) || !mayBeTemporary(err) {
 			return err
 		}
 		timer := time.NewTimer(pauses[i])
@@ -285,14 +287,11 @@ func retry(ctx context.Context, call func(context.Context) error) error {
 	}
 }
 
-// temporary returns an error's own statement; without one it may be temporary, unless it was a panic.
-func temporary(err error) bool {
+// mayBeTemporary returns an error's own statement; without one it may be temporary, unless it was a panic.
+func mayBeTemporary(err error) bool {
 	if errors.Is(err, errPanic) {
 		return false
 	}
-	said, ok := errors.AsType[interface {
-		error
-		Temporary() bool
-	}](err)
-	return !ok || said.Temporary()
+	is, stated := isTemporary(err)
+	return is || !stated
 }

@@ -61,7 +61,7 @@ func routing(t *testing.T, p Policy, nodes ...*v1.Node) (*router, cloudprovider.
 	inner := &router{}
 	g := Wrap(inner, Facts{Provider: "alpha", ProviderIDPrefixes: []string{"alpha://"}, ClusterCIDR: "10.2.0.0/16, fd00:2::/48", Policy: p})
 	recorder := record.NewFakeRecorder(20)
-	g.reports.use(recorder)
+	g.reports.setRecorder(recorder)
 	factory := informers.NewSharedInformerFactory(kubefake.NewClientset(), 0)
 	g.SetInformers(factory)
 	for _, n := range nodes {

@@ -155,7 +155,7 @@ func (c *cluster) lead() {
 	c.guard = Wrap(c.cloud, Facts{Provider: "shown", ProviderIDPrefixes: []string{"shown://"}, Policy: c.policy})
 	c.guard.ownership.setLister(listers.NewNodeLister(c.nodes))
 	c.events = record.NewFakeRecorder(100000)
-	c.guard.reports.use(c.events)
+	c.guard.reports.setRecorder(c.events)
 	c.asked, _ = c.guard.ForControllers().InstancesV2()
 	c.addresses()
 }
@@ -227,7 +227,7 @@ func (c *cluster) run(d time.Duration) {
 			at, stopped := c.notReady[n.Name]
 			back, returns := c.until[n.Name]
 			down := stopped && !time.Now().Before(at) && (!returns || time.Now().Before(back))
-			if down == ready(n) {
+			if down == isReady(n) {
 				n = n.DeepCopy()
 				n.Status.Conditions[0].Status = map[bool]v1.ConditionStatus{true: v1.ConditionUnknown, false: v1.ConditionTrue}[down]
 				require.NoError(c.t, c.nodes.Update(n))

@@ -98,7 +98,7 @@ func (s *schedule) once() {
 			continue
 		}
 		for _, other := range before {
-			if other.Name != n.Name && s.hidden[other.Name] && ready(other) && !s.died[other.Name] {
+			if other.Name != n.Name && s.hidden[other.Name] && isReady(other) && !s.died[other.Name] {
 				s.t.Errorf("node %s was deleted at %s while node %s was ready and hidden since %s", n.Name, s.deleted[n.Name], other.Name, s.swapped.Sub(s.began))
 				return
 			}

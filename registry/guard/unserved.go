@@ -32,7 +32,7 @@ func unservedReasons() []unservedReason {
 
 // reasonOf returns the class of a reconciliation's error.
 func reasonOf(err error) unservedReason {
-	if _, held := heldBack(err); held {
+	if _, held := heldBackFor(err); held {
 		return unservedPending
 	}
 	if _, later := errors.AsType[*cloudproviderapi.RetryError](err); later {
@@ -78,7 +78,7 @@ func (t *serviceStates) waitHandler() cache.ResourceEventHandler {
 			if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(last); err == nil {
 				t.mu.Lock()
 				defer t.mu.Unlock()
-				delete(t.since, key)
+				delete(t.waitingSince, key)
 			}
 		},
 	}
@@ -89,43 +89,44 @@ func (t *serviceStates) noteWait(before, now *v1.Service) {
 	defer t.mu.Unlock()
 	switch {
 	case before.UID != now.UID || !awaitsLoadBalancer(now):
-		delete(t.since, name(now))
+		delete(t.waitingSince, serviceName(now))
 	case !awaitsLoadBalancer(before):
-		if t.since == nil {
-			t.since = map[string]time.Time{}
+		if t.waitingSince == nil {
+			t.waitingSince = map[string]time.Time{}
 		}
-		t.since[name(now)] = time.Now()
+		t.waitingSince[serviceName(now)] = time.Now()
 	}
 }
 
-// unserved counts the Services without a load balancer for one reason, and keeps since when the first of them waits.
-type unserved struct {
+// unservedCount counts the Services without a load balancer for one reason, and keeps since when the first of them waits.
+type unservedCount struct {
 	count  int
 	oldest float64
 }
 
-// unserved returns the Services that need a load balancer of ours and have none, by reason; each reason is present. known is false on a
-// replica that does not lead, because it has no informer.
-func (l *loadBalancers) unserved() (all map[unservedReason]unserved, known bool) {
+// countUnserved returns the Services that need a load balancer of ours and have none, by reason; each reason is present. known is false on
+// a replica that does not lead, because it has no informer.
+func (l *loadBalancers) countUnserved() (all map[unservedReason]unservedCount, known bool) {
 	l.states.mu.Lock()
-	lister, failures, since := l.states.lister, maps.Clone(l.states.failures), maps.Clone(l.states.since)
+	services, failures, since := l.states.services, maps.Clone(l.states.failures), maps.Clone(l.states.waitingSince)
 	l.states.mu.Unlock()
-	if lister == nil {
+	if services == nil {
 		return nil, false
 	}
+	lister, _ := services()
 	list, err := lister.List(labels.Everything())
 	if err != nil {
 		return nil, false
 	}
-	all = map[unservedReason]unserved{}
+	all = map[unservedReason]unservedCount{}
 	for _, why := range unservedReasons() {
-		all[why] = unserved{}
+		all[why] = unservedCount{}
 	}
 	for _, s := range list {
 		if !awaitsLoadBalancer(s) {
 			continue
 		}
-		if settings, err := l.settings(l.facts.translate(s).Service); err == nil && settings.Disown {
+		if settings, err := l.parseSettings(l.facts.translate(s).Service); err == nil && settings.Disown {
 			continue
 		}
 		why, failed := failures[s.UID]
@@ -135,7 +136,7 @@ func (l *loadBalancers) unserved() (all map[unservedReason]unserved, known bool)
 		u := all[why]
 		u.count++
 		began := s.CreationTimestamp.Time
-		if changed, noted := since[name(s)]; noted {
+		if changed, noted := since[serviceName(s)]; noted {
 			began = changed
 		}
 		if at := float64(began.Unix()); u.oldest == 0 || at < u.oldest {

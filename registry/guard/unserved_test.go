@@ -48,7 +48,7 @@ func TestUnservedServicesAreCounted(t *testing.T) {
 	show := showMetrics(t, g)
 	assert.Empty(t, unservedShown(show()), "a replica that does not lead knows nothing")
 	stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	g.loadBalancers.states.list(listers.NewServiceLister(stored))
+	g.loadBalancers.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), false })
 	assert.Equal(t, []string{"0", "0", "0"}, values(unservedShown(show())["anyccm_guard_unserved_services"]))
 
 	add := func(name string, made int64, change func(*v1.Service)) *v1.Service {
@@ -120,7 +120,7 @@ func TestWaitsBeginWithTheChange(t *testing.T) {
 			return at
 		}
 		waits := func() float64 {
-			all, known := g.loadBalancers.unserved()
+			all, known := g.loadBalancers.countUnserved()
 			require.True(t, known)
 			return all[unservedPending].oldest
 		}
@@ -136,7 +136,7 @@ func TestWaitsBeginWithTheChange(t *testing.T) {
 		require.NoError(t, kube.CoreV1().Services("default").Delete(ctx, "web", metav1.DeleteOptions{}))
 		time.Sleep(time.Second)
 		synctest.Wait()
-		assert.Empty(t, g.loadBalancers.states.since)
+		assert.Empty(t, g.loadBalancers.states.waitingSince)
 		stop()
 		factory.Shutdown()
 		synctest.Wait()

@@ -32,44 +32,44 @@ import (
 const (
 	// updatePatience is how long the framework's worker is kept waiting.
 	updatePatience = 3 * time.Second
-	// updatePauseLeast and updatePauseMost bound the pauses after failures; they double in between.
-	updatePauseLeast = 5 * time.Second
-	updatePauseMost  = 5 * time.Minute
+	// updatePauseMin and updatePauseMax bound the pauses after failures; they double in between.
+	updatePauseMin = 5 * time.Second
+	updatePauseMax = 5 * time.Minute
 	// reasonUpdateFailed is the framework's reason for a failed update.
 	reasonUpdateFailed = "UpdateLoadBalancerFailed"
 )
 
-// wanted are the desired nodes of a Service's load balancer.
-type wanted struct {
+// nodeUpdate are the desired nodes of a Service's load balancer.
+type nodeUpdate struct {
 	cluster string
 	service *v1.Service
 	nodes   []*v1.Node
 	// all is set if these are all nodes that may receive traffic.
 	all    bool
 	number uint64
-	// labels counts changes of labels in the Service's selector.
-	labels uint64
-	// back says when to apply them again, if the cloud asked for that.
-	back contract.Reapply
+	// labelChanges counts changes of labels in the Service's selector.
+	labelChanges uint64
+	// reapply says when to apply them again, if the cloud asked for that.
+	reapply contract.Reapply
 }
 
 // serviceState is the state of one Service's updates; it exists only during an update.
 type serviceState struct {
-	newest wanted
+	newest nodeUpdate
 	// applied is the number of the latest applied nodes.
 	applied uint64
-	// ensuring counts reconciliations under way, which apply the newest nodes before they end; users counts all operations.
-	ensuring, users int
+	// ensuring counts reconciliations under way, which apply the newest nodes before they end; operations counts all operations.
+	ensuring, operations int
 	// deleted is set if the load balancer needs no nodes any more.
 	deleted bool
-	// work is set while a goroutine applies changes of nodes.
-	work *update
+	// run is set while a goroutine applies changes of nodes.
+	run *updateRun
 	// changed is closed when a pause can end early.
 	changed chan struct{}
 }
 
-// update is such a goroutine, and the call that waits for it. It is detached if its failures are reported to nobody.
-type update struct {
+// updateRun is such a goroutine, and the call that waits for it. It is detached if its failures are reported to nobody.
+type updateRun struct {
 	result   chan error
 	detached bool
 }
@@ -81,16 +81,14 @@ type serviceStates struct {
 	number uint64
 	// base ends when the process stops leading; nil means never.
 	base context.Context
-	// services returns the cluster's Services, once they are known.
+	// services returns the cluster's Services, and whether all are known.
 	services func() (listers.ServiceLister, bool)
-	// lister holds the Services that the informer has listed so far.
-	lister listers.ServiceLister
-	// selected holds the latest calls for Services that select their backends.
-	selected map[types.UID]wanted
+	// callsByService holds the latest calls for Services that select their backends.
+	callsByService map[types.UID]nodeUpdate
 	// failures are the reasons of Services whose last reconciliation failed.
 	failures map[types.UID]unservedReason
-	// since is when Services began to wait that did not wait when they were made, by namespace and name.
-	since map[string]time.Time
+	// waitingSince is when Services began to wait that did not wait when they were made, by namespace and name.
+	waitingSince map[string]time.Time
 }
 
 // enterLocked returns the serviceState of a Service; leaveLocked gives it back.
@@ -103,45 +101,45 @@ func (t *serviceStates) enterLocked(service *v1.Service) *serviceState {
 		s = &serviceState{changed: make(chan struct{})}
 		t.byID[service.UID] = s
 	}
-	s.users++
+	s.operations++
 	return s
 }
 
 func (t *serviceStates) leaveLocked(service *v1.Service, s *serviceState) {
 	close(s.changed)
 	s.changed = make(chan struct{})
-	if s.users--; s.users == 0 {
+	if s.operations--; s.operations == 0 {
 		delete(t.byID, service.UID)
 	}
 }
 
 // noteLocked records the desired nodes of a Service. A pass over all Services copies them at its start, so that its copy may be older than
 // the last reconciliation's: the newer copy stays, with the latest nodes.
-func (t *serviceStates) noteLocked(s *serviceState, want wanted, selects bool) {
+func (t *serviceStates) noteLocked(s *serviceState, want nodeUpdate, selects bool) {
 	t.number++
-	if known := s.newest.service; known != nil && older(want.service, known) {
+	if known := s.newest.service; known != nil && isOlder(want.service, known) {
 		want.service = known
 	}
-	want.number, want.labels = t.number, s.newest.labels
+	want.number, want.labelChanges = t.number, s.newest.labelChanges
 	s.newest, s.deleted = want, false
-	t.rememberLocked(want, selects)
+	t.rememberCallLocked(want, selects)
 }
 
-// want records the arguments of a call for a Service.
-func (l *loadBalancers) want(cluster string, service *v1.Service, nodes []*v1.Node) wanted {
-	w := wanted{cluster: cluster, service: service}
-	w.nodes, w.all = l.nodes(nodes)
+// newUpdate records the arguments of a call for a Service.
+func (l *loadBalancers) newUpdate(cluster string, service *v1.Service, nodes []*v1.Node) nodeUpdate {
+	w := nodeUpdate{cluster: cluster, service: service}
+	w.nodes, w.all = l.expandNodes(nodes)
 	return w
 }
 
-// older reports whether one copy of a Service was stored before another one.
-func older(a, b *v1.Service) bool {
+// isOlder reports whether one copy of a Service was stored before another one.
+func isOlder(a, b *v1.Service) bool {
 	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
 	return err == nil && order < 0
 }
 
-// know sets the source of the cluster's Services.
-func (t *serviceStates) know(services func() (listers.ServiceLister, bool)) {
+// setServices sets the source of the cluster's Services.
+func (t *serviceStates) setServices(services func() (listers.ServiceLister, bool)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.services = services
@@ -166,7 +164,7 @@ func (t *serviceStates) current(service *v1.Service) (now *v1.Service, wants boo
 		return service, !apierrors.IsNotFound(err)
 	case now.UID != service.UID:
 		return service, false
-	case older(now, service):
+	case isOlder(now, service):
 		return service, true
 	}
 	return now, now.DeletionTimestamp == nil && now.Spec.Type == v1.ServiceTypeLoadBalancer
@@ -180,13 +178,6 @@ func (l *loadBalancers) mayWrite(service *v1.Service) bool {
 
 func (l *loadBalancers) isDisowned(service *v1.Service) bool {
 	return contract.IsDisowned(l.facts.translate(service).Service)
-}
-
-// list sets the lister of the Services.
-func (t *serviceStates) list(lister listers.ServiceLister) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.lister = lister
 }
 
 // endWith ends background work when stop is closed.
@@ -216,16 +207,16 @@ func (c *Cloud) UpdatesUnderWay() int {
 	if c.loadBalancers == nil {
 		return 0
 	}
-	return c.loadBalancers.states.underWay()
+	return c.loadBalancers.states.countUnderWay()
 }
 
-// underWay counts the Services whose nodes are being applied or waiting for a retry.
-func (t *serviceStates) underWay() int {
+// countUnderWay counts the Services whose nodes are being applied or waiting for a retry.
+func (t *serviceStates) countUnderWay() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := 0
 	for _, s := range t.byID {
-		if s.work != nil {
+		if s.run != nil {
 			n++
 		}
 	}
@@ -239,36 +230,36 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 		return nil
 	}
 	translated := l.facts.translate(service)
-	if settings, err := l.settings(translated.Service); err != nil || settings.Disown {
+	if settings, err := l.parseSettings(translated.Service); err != nil || settings.Disown {
 		return err
 	}
-	want, selects := l.want(cluster, service, nodes), portable.Selects(translated.Service.Annotations)
-	return l.renew(ctx, service, &update{}, func(s *serviceState) bool {
+	want, selects := l.newUpdate(cluster, service, nodes), portable.Selects(translated.Service.Annotations)
+	return l.startUpdate(ctx, service, &updateRun{}, func(s *serviceState) bool {
 		l.states.noteLocked(s, want, selects)
 		return true
 	})
 }
 
-// follow applies the latest call for a Service with a selector again, because labels of Nodes have changed. It retries failures, because
-// nobody else does.
-func (l *loadBalancers) follow(ctx context.Context, service *v1.Service) error {
-	return l.renew(ctx, service, &update{detached: true}, func(s *serviceState) bool {
-		want, ok := l.states.selected[service.UID]
+// updateForLabels applies the latest call for a Service with a selector again, because labels of Nodes have changed. It retries failures,
+// because nobody else does.
+func (l *loadBalancers) updateForLabels(ctx context.Context, service *v1.Service) error {
+	return l.startUpdate(ctx, service, &updateRun{detached: true}, func(s *serviceState) bool {
+		want, ok := l.states.callsByService[service.UID]
 		if ok {
 			if want.all {
 				want.nodes, _ = l.set.Load().current()
 			}
 			l.states.noteLocked(s, want, true)
-			s.newest.labels++
+			s.newest.labelChanges++
 		}
 		return ok
 	})
 }
 
-// renew brings a load balancer to what note notes under the lock, and waits for that for a moment.
+// startUpdate brings a load balancer to what note notes under the lock, and waits for that for a moment.
 //
 //nolint:contextcheck // what goes on in the background must not end with the caller
-func (l *loadBalancers) renew(ctx context.Context, service *v1.Service, u *update, note func(*serviceState) bool) error {
+func (l *loadBalancers) startUpdate(ctx context.Context, service *v1.Service, u *updateRun, note func(*serviceState) bool) error {
 	t := &l.states
 	base := t.background()
 	t.mu.Lock()
@@ -278,13 +269,13 @@ func (l *loadBalancers) renew(ctx context.Context, service *v1.Service, u *updat
 		t.mu.Unlock()
 		return nil
 	}
-	if s.ensuring > 0 || s.work != nil {
+	if s.ensuring > 0 || s.run != nil {
 		t.leaveLocked(service, s) // the operation under way applies it
 		t.mu.Unlock()
 		return nil
 	}
 	u.result = make(chan error, 2) // one result when the work goes to the background, one at its end
-	s.work = u
+	s.run = u
 	t.mu.Unlock()
 	rescue.Go("updating a load balancer", func() { l.applyNewest(base, s, u) })
 
@@ -313,25 +304,25 @@ func (s *serviceState) isSettled() bool {
 }
 
 // applyNewest applies the newest nodes of a Service, however often they change meanwhile.
-func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *update) {
+func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *updateRun) {
 	t := &l.states
-	var turn turn
-	pause := updatePauseLeast
+	var tries heldBackTries
+	pause := updatePauseMin
 	for {
 		want, err := l.applyOnce(ctx, s)
-		departed := l.hasDeparted(want.service, err)
+		departed := err != nil && !l.mayWrite(want.service) // the Service is deleted or disowned
 		t.mu.Lock()
 		if err == nil && want.number > 0 {
-			s.applied, pause = max(s.applied, want.number), updatePauseLeast
-			l.comeBackLocked(want, want.back) //nolint:contextcheck // it outlives the operation
+			s.applied, pause = max(s.applied, want.number), updatePauseMin
+			l.reapplyLocked(want, want.reapply) //nolint:contextcheck // it outlives the operation
 		}
-		wait, later := turn.retryAfter(err)
+		wait, later := tries.retryAfter(err)
 		over := s.isSettled() || ctx.Err() != nil || departed
 		if over || (err != nil && !later && !u.detached) {
 			if over {
 				err = ctx.Err() // a reconciliation, or nobody, is to retry
 			}
-			s.work = nil
+			s.run = nil
 			u.result <- err
 			t.leaveLocked(want.service, s)
 			t.mu.Unlock()
@@ -351,20 +342,15 @@ func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *upd
 			continue
 		case detached:
 			klog.ErrorS(err, "Nodes of a load balancer could not be changed; this is retried", "service", klog.KObj(want.service), "in", pause)
-			l.reports.failed(want.service, reasonUpdateFailed, "Error updating load balancer with new hosts, which is tried again: "+err.Error())
+			l.reports.writeEvent(want.service, v1.EventTypeWarning, reasonUpdateFailed, "Error updating load balancer with new hosts, which is tried again: "+err.Error())
 		}
 		l.pause(ctx, pause, changed)
-		pause = min(pause*2, updatePauseMost)
+		pause = min(pause*2, updatePauseMax)
 	}
 }
 
-// hasDeparted reports whether an update failed because the Service was deleted, or its load balancer must not be written any more.
-func (l *loadBalancers) hasDeparted(service *v1.Service, err error) bool {
-	return err != nil && !l.mayWrite(service)
-}
-
 // applyOnce calls the provider with the newest nodes, unless a reconciliation applies them.
-func (l *loadBalancers) applyOnce(ctx context.Context, s *serviceState) (want wanted, err error) {
+func (l *loadBalancers) applyOnce(ctx context.Context, s *serviceState) (want nodeUpdate, err error) {
 	l.states.mu.Lock()
 	want = s.newest
 	l.states.mu.Unlock()
@@ -378,21 +364,21 @@ func (l *loadBalancers) applyOnce(ctx context.Context, s *serviceState) (want wa
 	over := s.deleted || s.ensuring > 0 || want.number <= s.applied
 	l.states.mu.Unlock()
 	if over {
-		return wanted{service: want.service}, nil
+		return nodeUpdate{service: want.service}, nil
 	}
-	err = l.update(contract.WithReapply(ctx, &want.back), want)
+	err = l.update(contract.WithReapply(ctx, &want.reapply), want)
 	return want, err
 }
 
 // update calls the provider, unless the load balancer must not be written any more.
-func (l *loadBalancers) update(ctx context.Context, want wanted) (err error) {
-	defer recovered(&err, "UpdateLoadBalancer", name(want.service))
+func (l *loadBalancers) update(ctx context.Context, want nodeUpdate) (err error) {
+	defer recoverPanic(&err, "UpdateLoadBalancer", serviceName(want.service))
 	now, wants := l.states.current(want.service)
 	if !wants || l.isDisowned(now) {
 		return nil
 	}
 	t := l.facts.translate(now) // an older copy would undo the last reconciliation
-	backends, err := l.backends(ctx, t.Service, want.nodes)
+	backends, err := l.selectBackends(ctx, t.Service, want.nodes)
 	if err != nil {
 		return err
 	}
@@ -415,7 +401,7 @@ func (*loadBalancers) pause(ctx context.Context, d time.Duration, changed <-chan
 func (l *loadBalancers) reconcile(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node, ensure func(context.Context, []*v1.Node) error,
 ) (err error) {
-	t, selects, wants := &l.states, l.selects(service), l.want(cluster, service, nodes)
+	t, selects, wants := &l.states, l.hasSelector(service), l.newUpdate(cluster, service, nodes)
 	t.mu.Lock()
 	s := t.enterLocked(service)
 	s.ensuring++
@@ -436,22 +422,22 @@ func (l *loadBalancers) reconcile(
 	}
 	defer leave(&err)
 	var back contract.Reapply
-	var want wanted
+	var want nodeUpdate
 	ctx = contract.WithReapply(ctx, &back)
-	newest := func(apply func(context.Context, wanted) error) error {
-		return l.inTurn(ctx, func(error) bool { return !l.mayWrite(service) }, func() error {
+	newest := func(apply func(context.Context, nodeUpdate) error) error {
+		return l.retryHeldBack(ctx, func() bool { return !l.mayWrite(service) }, func() error {
 			t.mu.Lock()
 			want, back = s.newest, contract.Reapply{}
 			t.mu.Unlock()
 			return apply(ctx, want)
 		})
 	}
-	err = newest(func(ctx context.Context, w wanted) error { return ensure(l.withNodes(ctx, w), w.nodes) })
+	err = newest(func(ctx context.Context, w nodeUpdate) error { return ensure(l.withNodes(ctx, w), w.nodes) })
 	for ; err == nil; err = newest(l.update) {
 		t.mu.Lock()
-		if sameNodes(want.nodes, s.newest.nodes) && want.labels == s.newest.labels {
+		if sameNodes(want.nodes, s.newest.nodes) && want.labelChanges == s.newest.labelChanges {
 			s.applied = max(s.applied, s.newest.number)
-			l.comeBackLocked(s.newest, back) //nolint:contextcheck // it outlives the operation
+			l.reapplyLocked(s.newest, back) //nolint:contextcheck // it outlives the operation
 			end()
 			t.mu.Unlock()
 			return nil
@@ -478,13 +464,13 @@ func sameNodes(a, b []*v1.Node) bool {
 	return slices.Equal(identities(a), identities(b))
 }
 
-// withdraw records that a Service's load balancer is being deleted, and needs no nodes any more.
-func (t *serviceStates) withdraw(service *v1.Service) (done func()) {
+// markDeleted records that a Service's load balancer is being deleted, and needs no nodes any more.
+func (t *serviceStates) markDeleted(service *v1.Service) (done func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.enterLocked(service)
 	s.deleted = true
-	delete(t.selected, service.UID)
+	delete(t.callsByService, service.UID)
 	delete(t.failures, service.UID)
 	return func() {
 		t.mu.Lock()

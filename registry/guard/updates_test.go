@@ -127,7 +127,7 @@ func updating(t *testing.T, test func(t *testing.T, c *slowCloud, l *loadBalance
 		c := newSlowCloud()
 		g := Wrap(c, Facts{Provider: "alpha", ProviderIDPrefixes: []string{"alpha://"}, Policy: DefaultPolicy()})
 		recorder := record.NewFakeRecorder(100)
-		g.reports.use(recorder)
+		g.reports.setRecorder(recorder)
 		stop := make(chan struct{})
 		g.loadBalancers.states.endWith(stop)
 		test(t, c, g.loadBalancers, recorder)
@@ -365,7 +365,7 @@ func TestUpdateByAnOldCopy(t *testing.T) {
 	t.Parallel()
 	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
 		stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-		l.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+		l.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
 		now := serviceNamed("web")
 		now.Spec.Type = v1.ServiceTypeLoadBalancer
 		now.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
@@ -396,7 +396,7 @@ func TestUpdateAfterDeletion(t *testing.T) {
 				t.Parallel()
 				updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, events *record.FakeRecorder) {
 					stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-					l.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+					l.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
 					now := serviceNamed("web")
 					now.Spec.Type = v1.ServiceTypeLoadBalancer
 					require.NoError(t, stored.Add(now))
@@ -423,7 +423,7 @@ func TestUpdateAfterDeletion(t *testing.T) {
 					c.mu.Lock()
 					defer c.mu.Unlock()
 					assert.Len(t, c.calls, calls)
-					assert.Zero(t, l.states.underWay())
+					assert.Zero(t, l.states.countUnderWay())
 					assert.Empty(t, events.Events)
 				})
 			})
@@ -431,7 +431,7 @@ func TestUpdateAfterDeletion(t *testing.T) {
 	}
 	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
 		stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-		l.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+		l.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
 		now := serviceNamed("web")
 		now.Spec.Type = v1.ServiceTypeLoadBalancer
 		require.NoError(t, stored.Add(now))
@@ -454,7 +454,7 @@ func disown(t *testing.T, l *loadBalancers, s *v1.Service) {
 	s.Annotations[contract.AnnotationDisown] = "true"
 	stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	require.NoError(t, stored.Add(s))
-	l.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+	l.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
 	_, err := l.EnsureLoadBalancer(t.Context(), "c", s, nodesNamed("a"))
 	require.NoError(t, err)
 }
@@ -492,7 +492,7 @@ func TestDisownedWhileItWaits(t *testing.T) {
 		now := s.DeepCopy()
 		now.Spec.Type, now.Annotations = v1.ServiceTypeLoadBalancer, map[string]string{contract.AnnotationDisown: "true"}
 		require.NoError(t, stored.Add(now))
-		l.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+		l.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
 		leave(&err)
 		require.NoError(t, <-done)
 		assert.Empty(t, c.calls)

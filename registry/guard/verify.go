@@ -39,7 +39,7 @@ type verdict struct {
 	at         time.Time
 }
 
-func (v verdict) fresh(now time.Time) bool {
+func (v verdict) isFresh(now time.Time) bool {
 	age := now.Sub(v.at)
 	return age < refusalMaxAge || (v.ok && age < verdictMaxAge)
 }
@@ -64,8 +64,8 @@ func (refuseAll) VerifyInstance(context.Context, *v1.Node) (ok bool, why string,
 	return false, "this provider cannot verify instances", nil
 }
 
-// check returns "" for a Node with a verified instance, else the reason.
-func (v *verification) check(ctx context.Context, node *v1.Node) (why string, err error) {
+// whyUnverified returns "" for a Node with a verified instance, else the reason.
+func (v *verification) whyUnverified(ctx context.Context, node *v1.Node) (why string, err error) {
 	switch {
 	case v.inner == nil:
 		return "", nil
@@ -74,10 +74,10 @@ func (v *verification) check(ctx context.Context, node *v1.Node) (why string, er
 	}
 	now := time.Now()
 	v.mu.Lock()
-	known, ok := v.verdicts[key(node)]
+	known, ok := v.verdicts[nodeKey(node)]
 	v.mu.Unlock()
 	ok = ok && known.providerID == node.Spec.ProviderID
-	if ok && known.fresh(now) {
+	if ok && known.isFresh(now) {
 		return known.why, nil
 	}
 	verified, why, err := v.ask(ctx, node)
@@ -98,25 +98,25 @@ func (v *verification) check(ctx context.Context, node *v1.Node) (why string, er
 }
 
 func (v *verification) ask(ctx context.Context, node *v1.Node) (ok bool, why string, err error) {
-	defer recovered(&err, "VerifyInstance", node.Name)
+	defer recoverPanic(&err, "VerifyInstance", node.Name)
 	return v.inner.VerifyInstance(ctx, node)
 }
 
 func (v *verification) record(node *v1.Node, d verdict) {
 	v.mu.Lock()
-	v.verdicts[key(node)] = d
+	v.verdicts[nodeKey(node)] = d
 	if d.at.Sub(v.swept) > verdictMaxAge {
 		v.swept = d.at
 		maps.DeleteFunc(v.verdicts, func(_ string, old verdict) bool { return d.at.Sub(old.at) > 2*verdictMaxAge })
 	}
 	v.mu.Unlock()
 	if !d.ok {
-		v.reports.warn(node, EventNodeInstanceNotVerified, "the Node does not become a backend of load balancers and gets no route (--verify-node-instances): "+d.why)
+		v.reports.warnOfNode(node, EventNodeInstanceNotVerified, "the Node does not become a backend of load balancers and gets no route (--verify-node-instances): "+d.why)
 	}
 }
 
-// verified returns the Nodes whose instances are verified, in their order.
-func (v *verification) verified(ctx context.Context, nodes []*v1.Node) ([]*v1.Node, error) {
+// filterVerified returns the Nodes whose instances are verified, in their order.
+func (v *verification) filterVerified(ctx context.Context, nodes []*v1.Node) ([]*v1.Node, error) {
 	if v.inner == nil {
 		return nodes, nil
 	}
@@ -127,7 +127,7 @@ func (v *verification) verified(ctx context.Context, nodes []*v1.Node) ([]*v1.No
 		slots <- struct{}{}
 		group.Go(func() {
 			defer func() { <-slots }()
-			reasons[i], failures[i] = v.check(ctx, node)
+			reasons[i], failures[i] = v.whyUnverified(ctx, node)
 		})
 	}
 	group.Wait()

@@ -47,7 +47,7 @@ func verifying(v *verifier, on bool) (*Cloud, *record.FakeRecorder) {
 	p.VerifyInstances = on
 	g := Wrap(v, Facts{Provider: "alpha", ProviderIDPrefixes: []string{"alpha://"}, Policy: p})
 	recorder := record.NewFakeRecorder(10)
-	g.reports.use(recorder)
+	g.reports.setRecorder(recorder)
 	return g, recorder
 }
 
@@ -90,11 +90,11 @@ func TestVerdictIsAboutOneProviderID(t *testing.T) {
 	v := &verifier{refused: map[string]string{"alpha://2": "another cluster's"}}
 	g, _ := verifying(v, true)
 	nodes := backendNodes()[:1]
-	passed, err := g.verification.verified(t.Context(), nodes)
+	passed, err := g.verification.filterVerified(t.Context(), nodes)
 	require.NoError(t, err)
 	assert.Len(t, passed, 1)
 	nodes[0].Spec.ProviderID = "alpha://2"
-	passed, err = g.verification.verified(t.Context(), nodes)
+	passed, err = g.verification.filterVerified(t.Context(), nodes)
 	require.NoError(t, err)
 	assert.Empty(t, passed)
 }

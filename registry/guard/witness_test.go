@@ -156,7 +156,7 @@ func TestWitnessesAreChosenWithoutBias(t *testing.T) {
 		c := newCluster(t, 20, nil)
 		first := map[string]int{}
 		for range 2000 {
-			first[c.guard.deletions.witnesses.candidates(func(*v1.Node) bool { return false })[0].Name]++
+			first[c.guard.decider.witnesses.nodesToAsk(func(*v1.Node) bool { return false })[0].Name]++
 		}
 		for name, n := range first {
 			assert.InDelta(t, 100, n, 60, name)
@@ -235,8 +235,8 @@ func TestSuspectsShareOneSearch(t *testing.T) {
 		}
 		var calls atomic.Int32
 		w := &witnesses{
-			nodes: func() []*v1.Node { return all }, planned: func(*v1.Node) bool { return false }, seen: func(*v1.Node) {}, heard: &heard{},
-			exists: func(ctx context.Context, _ *v1.Node) (bool, error) {
+			nodes: func() []*v1.Node { return all }, isAnnounced: func(*v1.Node) bool { return false }, recordExists: func(*v1.Node) {}, records: &nodeRecords{},
+			askExists: func(ctx context.Context, _ *v1.Node) (bool, error) {
 				if evidence.From(ctx).Remembered {
 					return false, evidence.ErrUnread
 				}
@@ -249,8 +249,8 @@ func TestSuspectsShareOneSearch(t *testing.T) {
 		var group sync.WaitGroup
 		for range 10 {
 			group.Go(func() {
-				assert.False(t, w.need(t.Context(), suspicion, suspicion, false, func(*v1.Node) bool { return false }))
-				assert.Equal(t, suspicion, w.sights().last, "all have what the search showed")
+				assert.False(t, w.searchIfDue(t.Context(), suspicion, suspicion, false, func(*v1.Node) bool { return false }))
+				assert.Equal(t, suspicion, w.state().lastRead, "all have what the search showed")
 			})
 		}
 		group.Wait()

@@ -21,9 +21,9 @@ const maxListed = 20
 // hidden replaces a secret value.
 const hidden = "(hidden)"
 
-// secretFields returns the names of fields whose values are never shown.
+// secretFields returns the names of fields whose values are never shown, in lower case and without separators.
 func secretFields() []string {
-	return []string{"ssl_key", "private_key", "password", "secret", "token"}
+	return []string{"sslkey", "privatekey", "passphrase", "password", "secret", "token"}
 }
 
 // SameSet reports whether two lists have the same elements in any order: no cloud promises an order.
@@ -142,8 +142,8 @@ func prune(v any) any {
 	return v
 }
 
-func isSecret(name string) bool {
-	return slices.ContainsFunc(secretFields(), func(s string) bool { return strings.EqualFold(name, s) })
+func isSecret(field string) bool {
+	return slices.Contains(secretFields(), strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(field)))
 }
 
 type comparison struct{ fields []contract.Field }

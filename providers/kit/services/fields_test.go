@@ -20,7 +20,6 @@ func TestFields(t *testing.T) {
 		Members []int    `json:"members,omitempty"`
 		Rules   []rule   `json:"rules,omitempty"`
 		Tags    []string `json:"tags,omitempty"`
-		Key     string   `json:"ssl_key,omitempty"`
 	}
 	many := func(from, to int) (list []int) {
 		for i := from; i < to; i++ {
@@ -60,10 +59,21 @@ func TestFields(t *testing.T) {
 			object{Rules: []rule{{Port: 3, Open: true}}},
 			[]contract.Field{{Name: "rules[]", Before: "{port=1}"}, {Name: "rules[]", Before: "{port=1}"}, {Name: "rules[]", After: "{open=true port=3}"}},
 		},
-		"a secret is not shown": {object{}, object{Key: "very private"}, []contract.Field{{Name: "ssl_key", After: hidden}}},
 	} {
 		assert.Equal(t, c.want, Fields(c.before, c.after), name)
 	}
+}
+
+// TestSecretFields: a plan goes into logs and tickets.
+func TestSecretFields(t *testing.T) {
+	before := []any{map[string]any{"name": "c", "privateKey": "first", "passphrase": "word", "ssl_key": "other"}}
+	after := []any{map[string]any{"name": "c", "privateKey": "second", "Private-Key": "third", "public": "shown"}}
+	assert.Equal(t, []contract.Field{
+		{Name: "[c].Private-Key", After: hidden},
+		{Name: "[c].passphrase", Before: hidden},
+		{Name: "[c].public", After: "shown"},
+		{Name: "[c].ssl_key", Before: hidden},
+	}, Fields(before, after), "a secret is not shown in any notation, nor one that changes")
 }
 
 func TestWithin(t *testing.T) {
