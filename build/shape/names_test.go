@@ -23,7 +23,7 @@ var namesDenied = []string{
 	"joining", "kept", "knowing", "known", "lasted", "lasting", "later", "led", "left", "let", "lifted", "listed", "located", "lost", "made",
 	"marked", "matched", "mine", "missing", "mistaken", "named", "neighbours", "nobody", "none", "now", "obtaining", "of", "off", "on", "one",
 	"others", "ours", "out", "outlook", "over", "packed", "patiently", "plain", "prefixed", "proved", "realized", "reassigning", "recovered",
-	"referred", "refused", "relabeled", "releasing", "reloaded", "remarked", "remembered", "remembering", "rendered", "renew", "same",
+	"referred", "refused", "relabeled", "releasing", "reloaded", "remarked", "remembered", "remembering", "rendered", "same",
 	"sealed", "seen", "selecting", "served", "settled", "several", "sight", "sighted", "sloppy", "speaks", "stated", "sticking", "still",
 	"storing", "strangers", "suspected", "swapped", "taken", "tells", "testify", "theirs", "there", "through", "to", "told", "took",
 	"trunked", "truth", "unanswered", "undashed", "under", "united", "unjudged", "unlabelled", "unless", "unlike", "unlinked", "unmet",

@@ -78,7 +78,9 @@ var decisions = map[string]struct {
 		s.vanished, s.suspect.first, s.witnessedSince = 21, ago(time.Hour), ago(14*time.Minute)
 	}, holdShare},
 	"a ready node is gone too, for a moment": {func(_ *Policy, s *situation) { s.contradiction = contradiction{node: "n1", since: ago(time.Minute)} }, holdUnconfirmed},
-	"a ready node is gone too":               {func(_ *Policy, s *situation) { s.contradiction = contradiction{node: "n1", since: ago(time.Hour)} }, holdContradiction},
+	"a ready node is gone too": {
+		func(_ *Policy, s *situation) { s.contradiction = contradiction{node: "n1", since: ago(time.Hour)} }, holdContradiction,
+	},
 	"a ready node is gone too, announced": {func(_ *Policy, s *situation) {
 		s.contradiction, s.suspect.announced = contradiction{node: "n1", since: ago(time.Hour)}, true
 	}, holdNone},

@@ -310,14 +310,14 @@ func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *upd
 	pause := updatePauseMin
 	for {
 		want, err := l.applyOnce(ctx, s)
-		departed := err != nil && !l.mayWrite(want.service) // the Service is deleted or disowned
+		mustStop := l.mustStop(want.service, err)
 		t.mu.Lock()
 		if err == nil && want.number > 0 {
 			s.applied, pause = max(s.applied, want.number), updatePauseMin
 			l.reapplyLocked(want, want.reapply) //nolint:contextcheck // it outlives the operation
 		}
 		wait, later := tries.retryAfter(err)
-		over := s.isSettled() || ctx.Err() != nil || departed
+		over := s.isSettled() || ctx.Err() != nil || mustStop
 		if over || (err != nil && !later && !u.detached) {
 			if over {
 				err = ctx.Err() // a reconciliation, or nobody, is to retry
@@ -347,6 +347,11 @@ func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *upd
 		l.pause(ctx, pause, changed)
 		pause = min(pause*2, updatePauseMax)
 	}
+}
+
+// mustStop reports whether an update failed because the Service was deleted, or its load balancer must not be written any more.
+func (l *loadBalancers) mustStop(service *v1.Service, err error) bool {
+	return err != nil && !l.mayWrite(service)
 }
 
 // applyOnce calls the provider with the newest nodes, unless a reconciliation applies them.

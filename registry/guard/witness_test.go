@@ -235,7 +235,8 @@ func TestSuspectsShareOneSearch(t *testing.T) {
 		}
 		var calls atomic.Int32
 		w := &witnesses{
-			nodes: func() []*v1.Node { return all }, isAnnounced: func(*v1.Node) bool { return false }, recordExists: func(*v1.Node) {}, records: &nodeRecords{},
+			nodes: func() []*v1.Node { return all }, isAnnounced: func(*v1.Node) bool { return false },
+			recordExists: func(*v1.Node) {}, records: &nodeRecords{},
 			askExists: func(ctx context.Context, _ *v1.Node) (bool, error) {
 				if evidence.From(ctx).Remembered {
 					return false, evidence.ErrUnread
