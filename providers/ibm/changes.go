@@ -14,6 +14,7 @@ import (
 
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
+	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
@@ -385,6 +386,7 @@ func (r *reconciler) creation(d desired) change {
 				err = cloudapi.Unclear(what, "the answer has no ID")
 			}
 			if err != nil {
+				err = cloudapi.ExplainLimit(err, ibmlimits.LoadBalancers, len(r.loadBalancers.PeekAll())+1)
 				r.loadBalancers.InvalidateAll() // it may have been created
 				if errors.Is(err, errDuplicate) {
 					req.Asked(errExists)

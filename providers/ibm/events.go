@@ -8,10 +8,10 @@ const (
 	eventIgnored     = "LoadBalancerAnnotationIgnored"
 	eventFailed      = "LoadBalancerFailed"
 	eventLeft        = "LoadBalancerLeftBehind"
+	eventTooMany     = "LoadBalancerMembersLimited"
 
 	// Our own reasons.
 	eventGone      = "LoadBalancerDeletedByHand"
-	eventTooMany   = "LoadBalancerMembersLimited"
 	eventOtherKind = "LoadBalancerKindKept"
 	eventClosed    = "LoadBalancerPortsClosed"
 	eventStranger  = "LoadBalancerNodeWithoutInstance"
@@ -31,7 +31,6 @@ func eventRows() []events.Row {
 		row(eventGone, "The load balancer in the Service's status no longer exists, and another one is created.", "Replace the old host name by the new one, such as in DNS."),
 		row(eventVerifying, "The load balancer has not been online/active for 5 minutes or more, or does not exist.", "Check it in the console."),
 		{On: "Service", Reason: eventNormal, Type: "Normal", What: "The load balancer is online and active again.", Do: "Nothing."},
-		row(eventTooMany, "A pool has at most 50 members, and there are more nodes.", "Choose the nodes by annotation, or by externalTrafficPolicy."),
 		row(eventClosed, "No rule of the security groups that the Service names lets anybody reach one of its ports.", "Add a rule to one of the groups."),
 		row(eventStranger, "No instance, or more than one, has the name of a node. The node does not become a member; an existing member with its address or instance stays.", "Name the node as its instance in the VPC of the cluster."),
 		{On: "Service", Reason: eventStray, Type: "Normal", What: "Members that belong to no node with traffic, such as manually created ones, are removed.", Do: "Nothing, unless somebody needs them."},

@@ -509,6 +509,7 @@ func (sg *securityGroups) creation(a access) change {
 				err = cloudapi.Unclear(what, "the answer has no ID")
 			}
 			if err != nil {
+				err = cloudapi.ExplainLimit(err, ibmlimits.VPCGroups, len(sg.groups.PeekAll())+1)
 				sg.groups.InvalidateAll() // it may have been made
 				if errors.Is(err, errDuplicate) {
 					req.Asked(errExists)

@@ -204,9 +204,8 @@ func (r *reconciler) members(ctx context.Context, req services.Request, network 
 		return nil, findings, errNoNodes(req.Service, "none of the available nodes has an address or an instance")
 	}
 	if dropped > 0 {
-		findings = append(findings, services.Warning(eventTooMany,
-			"a pool takes %d members at most, so that %d nodes receive no traffic; choose nodes by %s or %s, or set externalTrafficPolicy", ibmlimits.Members.Max, dropped,
-			annotationNodeSelector, annotationQuota))
+		advice := fmt.Sprintf("choose nodes by %s or %s, or set externalTrafficPolicy", annotationNodeSelector, annotationQuota)
+		findings = append(findings, services.LeftOut(eventTooMany, ibmlimits.Members, dropped, advice))
 	}
 	return list, append(findings, removalFindings(req, receivers, network, have)...), nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacklimits"
 )
 
 const (
@@ -380,6 +381,9 @@ func (r *routes) change(ctx context.Context, rt route, add bool) error {
 	})
 	if err != nil {
 		r.routers.Invalidate(r.id)
+		if add {
+			err = cloudapi.ExplainLimit(err, openstacklimits.Routes, len(at.Routes)+1)
+		}
 		return cloudapi.NotAbsence(err)
 	}
 	r.routers.Put(after)

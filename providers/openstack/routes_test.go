@@ -5,12 +5,14 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacklimits"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
@@ -221,7 +223,10 @@ func TestManyRoutes(t *testing.T) {
 			})
 		}
 		fill(openstacklimits.Routes.Max)
-		require.ErrorContains(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24")), "quota")
+		time.Sleep(2 * routesMaxAge)
+		err := w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24"))
+		require.ErrorIs(t, err, cloudapi.ErrQuota)
+		require.ErrorContains(t, err, "a router would have 31 routes, and the cloud takes at most 30 unless it was raised for this account; have max_routes raised")
 		fill(openstacklimits.Routes.Max - 1)
 		require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24")))
 	})

@@ -161,6 +161,11 @@ func serviceRows() []Row {
 			Do:   "Start the kubelets with `--cloud-provider=external`, or with `--provider-id`.",
 		},
 		{
+			On: "Service", Reason: "LoadBalancerMembersLimited", Type: "Warning",
+			What: "There are more nodes than the load balancer, or a part of it, takes as backends. Those that it has keep their places; the others receive no traffic.",
+			Do:   "Choose the nodes as the message says, or by externalTrafficPolicy.",
+		},
+		{
 			On: "Service", Reason: "LoadBalancerNotOurs", Type: "Warning",
 			What: "The Service claims a load balancer of another cluster or another Service, or one whose owner is unknown. It is neither changed nor deleted.",
 			Do:   "Choose another name or ID; see [load balancer ownership](load-balancer-ownership.md).",

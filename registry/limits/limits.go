@@ -25,6 +25,14 @@ const (
 	Objects Unit = "objects"
 )
 
+// What several programs do at a limit.
+const (
+	// Below is for what no user has a part in.
+	Below = "does not occur: what this program writes stays below"
+	// Explained is for what only a try shows, because accounts differ.
+	Explained = "is tried; the error of a refusal says how many there would be"
+)
+
 // Limit is the most that a cloud takes of something.
 type Limit struct {
 	// What is limited: a text, such as "the name of a load balancer", or things, such as "listeners".
@@ -78,6 +86,29 @@ func (l Limit) Cut(text string) string {
 		return text
 	}
 	return string([]rune(text)[:l.Max])
+}
+
+// Fit returns as many things as the cloud takes, in their order. Those that are there already come before new ones.
+func Fit[T any](l Limit, all []T, isThere func(T) bool) []T {
+	if len(all) <= l.Max {
+		return all
+	}
+	chosen, room := make([]bool, len(all)), l.Max
+	for _, there := range []bool{true, false} {
+		for i, one := range all {
+			if room > 0 && isThere(one) == there {
+				chosen[i] = true
+				room--
+			}
+		}
+	}
+	var fit []T
+	for i, one := range all {
+		if chosen[i] {
+			fit = append(fit, one)
+		}
+	}
+	return fit
 }
 
 // Excess says that something is more than a cloud takes.

@@ -53,6 +53,16 @@ func TestCut(t *testing.T) {
 	assert.Equal(t, "characters of the name of a thing", names.String())
 }
 
+// TestFit: what is there already has its place before what is new, and the order stays.
+func TestFit(t *testing.T) {
+	t.Parallel()
+	for isThere, want := range map[string]string{"": "abc", "de": "ade", "cde": "cde", "bcde": "bcd", "abcde": "abc"} {
+		fit := Fit(names, []string{"a", "b", "c", "d", "e"}, func(s string) bool { return strings.Contains(isThere, s) })
+		assert.Equal(t, want, strings.Join(fit, ""), isThere)
+	}
+	assert.Equal(t, []string{"a", "b", "c"}, Fit(names, []string{"a", "b", "c"}, func(string) bool { return false }))
+}
+
 // TestForm: the elements of a list are numbered in the names of a form, those of each list by themselves.
 func TestForm(t *testing.T) {
 	t.Parallel()

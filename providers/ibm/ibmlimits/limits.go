@@ -17,6 +17,7 @@ var (
 	}
 	PoolName = limits.Limit{
 		What: "the name of a pool", Path: "pools[].name", Max: 63, Unit: limits.Characters, Source: "IBM Cloud: VPC API, names of resources",
+		Program: limits.Below,
 	}
 	Listeners = limits.Limit{
 		What: "listeners", Within: loadBalancer, Path: "listeners", Max: 10, Unit: limits.Objects, Source: quotas, Program: refused,
@@ -41,8 +42,12 @@ var (
 
 // Rows of what an account may be given more of.
 var (
-	LoadBalancers = limits.Limit{What: "load balancers", Within: "a region", Max: 50, Unit: limits.Objects, Source: quotas, Soft: true}
-	VPCGroups     = limits.Limit{What: "security groups", Within: "a VPC", Max: 100, Unit: limits.Objects, Source: quotas, Soft: true}
+	LoadBalancers = limits.Limit{
+		What: "load balancers", Within: "a region", Max: 50, Unit: limits.Objects, Source: quotas, Soft: true, Program: limits.Explained,
+	}
+	VPCGroups = limits.Limit{
+		What: "security groups", Within: "a VPC", Max: 100, Unit: limits.Objects, Source: quotas, Soft: true, Program: limits.Explained,
+	}
 )
 
 // Table lists all limits.

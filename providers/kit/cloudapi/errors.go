@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/anyccm/cloud-controller-manager/registry/limits"
 )
 
 // The classes of failure. Code above a provider asks with errors.Is, never by status code or text.
@@ -107,6 +109,15 @@ func Refused(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && (e.NotSent || e.Refused ||
 		(e.Status >= http.StatusBadRequest && e.Status < http.StatusInternalServerError && e.Status != http.StatusRequestTimeout))
+}
+
+// ExplainLimit adds to a refusal which limit it probably was, how many there would be, and what to do. have is how many there would be.
+func ExplainLimit(err error, l limits.Limit, have int) error {
+	excess := l.CheckNumber(have)
+	if excess == nil || !errors.Is(err, ErrQuota) && !errors.Is(err, ErrInvalid) {
+		return err
+	}
+	return fmt.Errorf("%w; %w", err, excess)
 }
 
 // RetryIn returns how long to wait before the same call can succeed where that is known, else 0.

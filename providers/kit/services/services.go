@@ -135,6 +135,11 @@ func WarnOfPorts(service *v1.Service, l limits.Limit) error {
 	return nil
 }
 
+// LeftOut is the finding about nodes for which a load balancer has no room.
+func LeftOut(reason string, l limits.Limit, nodes int, advice string) Finding {
+	return Warning(reason, "%s takes %d %s at most, so that %d nodes receive no traffic; %s", l.Within, l.Max, l.What, nodes, advice)
+}
+
 // Refused returns the findings about a refused claim: for the Service that claims, and for the object's owner.
 func Refused(service *v1.Service, d ownership.Decision) []Finding {
 	if d.Verdict != ownership.Refused {

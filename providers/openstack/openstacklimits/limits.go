@@ -15,8 +15,8 @@ var (
 	}
 	Routes = limits.Limit{
 		What: "routes", Within: "a router", Operation: "/routers/", Max: 30, Unit: limits.Objects, Soft: true,
-		Source: "max_routes in Neutron's configuration, whose default this is",
-		Advice: "have max_routes raised in Neutron's configuration, or use a network plugin that needs no routes",
+		Source:  "max_routes in Neutron's configuration, whose default this is",
+		Program: limits.Explained, Advice: "have max_routes raised in Neutron's configuration, or use a network plugin that needs no routes",
 	}
 )
 
@@ -25,6 +25,6 @@ var Table = limits.Table{
 	Name, Description, Routes,
 	{
 		What: "a tag", Path: "*tags[]", Max: 255, Unit: limits.Characters,
-		Source: "max_length of tags in octavia/api/v2/types, MAX_TAG_LEN in neutron/extensions/tagging.py",
+		Source: "max_length of tags in octavia/api/v2/types, MAX_TAG_LEN in neutron/extensions/tagging.py", Program: limits.Below,
 	},
 }
