@@ -11,6 +11,7 @@ const (
 	eventFrontendKept = "DeletingFrontendIPConfiguration"
 	eventRuleKept     = "SecurityRuleKept"
 	eventNoPlace      = "FailedToFindLoadBalancerForNode"
+	eventTooMany      = "LoadBalancerMembersLimited"
 	eventPoolFailed   = "LoadBalancerBackendPoolUpdateFailed"
 	eventPoolUpdated  = "LoadBalancerBackendPoolUpdated"
 )

@@ -3,8 +3,10 @@ package azure
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
+	"github.com/anyccm/cloud-controller-manager/registry/limits"
 )
 
 // checkNames refuses a load balancer and pools of a Service that would be made under names which Azure refuses. Other parts have names that
@@ -46,6 +48,23 @@ func (d *spec) checkNumbers(lb *loadBalancer) error {
 		return err
 	}
 	return nil
+}
+
+// fitPool leaves out of the addresses of a backend pool what it has no room for, and returns how many. Those of before keep their places.
+func fitPool(pool *pool, ips map[string]string) (leftOut int) {
+	have := map[string]bool{}
+	for _, ip := range pool.ips() {
+		have[canonicalIP(ip)] = true
+	}
+	all := sortedKeys(ips)
+	fit := limits.Fit(azurelimits.PoolAddresses, all, func(ip string) bool { return have[ip] })
+	for _, ip := range all {
+		if _, fits := slices.BinarySearch(fit, ip); !fits {
+			delete(ips, ip)
+			leftOut++
+		}
+	}
+	return leftOut
 }
 
 // checkTagSizes refuses tags that Azure would refuse.

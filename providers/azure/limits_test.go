@@ -3,6 +3,7 @@ package azure
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/limits"
 )
 
@@ -244,4 +246,95 @@ func TestFullLoadBalancer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFullPool: the addresses that a backend pool has keep their places, the others wait for one, and an event says so.
+func TestFullPool(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		w.byAddress()
+		const most = 5000
+		var all []*v1.Node
+		for n := range most + 2 {
+			one := node(fmt.Sprint("n", n), "")
+			one.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: fmt.Sprintf("10.0.%d.%d", 8+n>>8, n&0xff)}}
+			all = append(all, one)
+		}
+		lb := &loadBalancer{resource: resource{subresource: subresource{Name: "kubernetes"}}}
+		lb.Properties.Pools = []*pool{{subresource: subresource{Name: "kubernetes"}}}
+		plan := func(nodes []*v1.Node) (told string) {
+			o := &observed{cluster: "kubernetes", nodes: nodes, lbs: []*loadBalancer{lb}}
+			q := services.Request{Cluster: "kubernetes", Service: webService(nil), Nodes: nodes}
+			wanted, findings, err := w.cloud.reconciler.poolMembers(q, o, "kubernetes", []front{{pool: "kubernetes"}})
+			require.NoError(w, err)
+			applyAddresses(lb, wanted, "network")
+			for _, f := range findings {
+				told += f.Reason + " " + f.Message
+			}
+			return told
+		}
+		has := func(ip string) bool { return slices.Contains(lb.pool("kubernetes").ips(), ip) }
+		assert.Empty(w, plan(all[1:][:most]))
+		require.Len(w, lb.pool("kubernetes").ips(), most)
+		assert.Equal(w, "LoadBalancerMembersLimited a backend pool takes 5000 addresses at most, so that 2 nodes receive no traffic; "+
+			"label nodes with node.kubernetes.io/exclude-from-external-load-balancers to choose", plan(all))
+		assert.False(w, has("10.0.8.0"), "it is full")
+		assert.True(w, has("10.0.8.1"))
+		assert.NotEmpty(w, plan(append(all[2:], all[0])))
+		require.Len(w, lb.pool("kubernetes").ips(), most)
+		assert.NotEqual(w, has("10.0.8.0"), has(fmt.Sprintf("10.0.%d.%d", 8+(most+1)>>8, (most+1)&0xff)), "one of those that waited")
+		assert.False(w, has("10.0.8.1"), "it is no node any more")
+	})
+}
+
+// TestFullRouteTable: a route that Azure refuses as one too many is told with the limit, how many there would be, and what to do. Those of
+// other nodes are made.
+func TestFullRouteTable(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		first, last, more := w.podNode("a", 1), w.podNode("b", 2), w.podNode("c", 3)
+		for _, n := range w.nodes {
+			n.Spec.PodCIDRs = n.Spec.PodCIDRs[:1]
+		}
+		require.Empty(w, w.route(first))
+		table := w.sim.Shown(tableID())
+		list := docs(table, "properties", "routes")
+		for n := len(list); n < azurelimits.Routes.Max-1; n++ {
+			list = append(list, part(fmt.Sprint("theirs-", n), doc{
+				"addressPrefix": fmt.Sprintf("10.%d.%d.0/24", 100+n>>8, n&0xff), "nextHopType": "VirtualAppliance", "nextHopIpAddress": "10.0.0.4",
+			}))
+		}
+		setList(table, "routes", list)
+		w.sim.Leave(str(table, "id"), table)
+		waitFor(2 * routesMaxAge)
+		require.Empty(w, w.route(first, last))
+		problems := w.route(first, last, more)
+		require.Len(w, problems, 1)
+		require.ErrorContains(w, problems[0], "; a route table would have 401 routes, and the cloud takes at most 400 unless it was raised for this account; have")
+		assert.Len(w, docs(w.sim.Shown(tableID()), "properties", "routes"), azurelimits.Routes.Max)
+	})
+}
+
+// TestRulesOfOneFamily: the simulated cloud refuses a security rule that names addresses of both families, as Azure does.
+func TestRulesOfOneFamily(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		put := func(sources, destinations []any) error {
+			rule := part("rule", doc{
+				"direction": "Inbound", "priority": 500, "access": "Allow", "protocol": "Tcp", "sourcePortRange": "*", "destinationPortRange": "80",
+				"sourceAddressPrefixes": sources, "destinationAddressPrefixes": destinations,
+			})
+			id := azuresim.ID("Microsoft.Network/networkSecurityGroups", "families")
+			return w.cloud.reconciler.api.put(w.Context(), "a security group", id, networkVersion, doc{
+				"location": azuresim.Location, "properties": doc{"securityRules": []any{rule}},
+			}, "")
+		}
+		const refusal = "ResourceCannotContainAddressPrefixesFromDifferentAddressFamilies"
+		four, six := []any{"192.0.2.0/24"}, []any{"2001:db8::/64"}
+		require.NoError(w, put(four, []any{"203.0.113.1"}))
+		require.NoError(w, put(six, []any{"2001:db8::1"}))
+		require.NoError(w, put([]any{"Internet"}, six))
+		assert.Equal(w, refusal, codeOf(put(append(four, six...), four)))
+		assert.Equal(w, refusal, codeOf(put(four, six)))
+	})
 }

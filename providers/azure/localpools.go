@@ -175,6 +175,9 @@ func (r *reconciler) poolMembers(
 				ips[canonicalIP(ip)] = n.Name
 			}
 		}
+		if leftOut := fitPool(o.balancerNamed(lb).pool(f.pool), ips); leftOut > 0 {
+			findings = append(findings, services.LeftOut(eventTooMany, azurelimits.PoolAddresses, leftOut, "label nodes with "+labelExclude+" to choose"))
+		}
 		// A pool is never emptied, but of nodes that are behind another load balancer now, and where no rule leads to it.
 		shared := several && strings.EqualFold(f.pool, poolName(q.Cluster, f.six))
 		_, serving := pointsTo([]*loadBalancer{o.balancerNamed(lb)}, []string{f.pool}, "")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
@@ -231,9 +233,13 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, wanted *cloudprov
 		return err
 	}
 	klog.InfoS("Making route", "node", node.Name, "destination", wanted.DestinationCIDR, "nextHop", hop)
-	return r.resources.submit(ctx, r.table(), editOf(func(table *routeTable) error {
-		return r.pointRoute(table, others, node, name, wanted.DestinationCIDR, hop)
+	var asked atomic.Int64
+	err = r.resources.submit(ctx, r.table(), editOf(func(table *routeTable) error {
+		err := r.pointRoute(table, others, node, name, wanted.DestinationCIDR, hop)
+		asked.Store(int64(len(table.Properties.Routes)))
+		return err
 	}))
+	return cloudapi.ExplainLimit(err, azurelimits.Routes, int(asked.Load()))
 }
 
 // pointRoute sets a network's route to a node. It replaces routes of former nodes, of nodes with another network, and those that very old

@@ -41,7 +41,7 @@ var (
 	}
 	Routes = limits.Limit{
 		What: "routes", Within: "a route table", Operation: "routeTables", Path: "properties.routes", Max: 400, Unit: limits.Items, Source: networkLimits,
-		Soft: true,
+		Soft: true, Program: limits.Explained, Advice: "have the limit raised, or use a network plugin that needs no routes",
 	}
 	BalancerRules = limits.Limit{
 		What: "rules", Within: "a load balancer", Operation: loadBalancers, Path: "properties.loadBalancingRules", Max: 1500, Unit: limits.Items,
@@ -50,6 +50,10 @@ var (
 	Frontends = limits.Limit{
 		What: "frontends", Within: "a load balancer", Operation: loadBalancers, Path: "properties.frontendIPConfigurations", Max: 600, Unit: limits.Items,
 		Source: networkLimits, Program: refused, Advice: balancerAdvice,
+	}
+	PoolAddresses = limits.Limit{
+		What: "addresses", Within: "a backend pool", Path: "*loadBalancerBackendAddresses", Max: 5000, Unit: limits.Items, Source: networkLimits,
+		Program: "the others receive no traffic, which an event tells",
 	}
 	LinkAddresses = limits.Limit{
 		What: "addresses", Within: "a private link service", Operation: "privateLinkServices", Path: "properties.ipConfigurations", Max: 8,
@@ -67,7 +71,5 @@ const (
 // Table lists all limits.
 var Table = limits.Table{
 	Name, Tags, TagName, TagValue, SecurityRules, Sources, Destinations, RuleDescription, LinkAddresses, Routes, BalancerRules, Frontends,
-	{
-		What: "addresses", Within: "a backend pool", Path: "*loadBalancerBackendAddresses", Max: 5000, Unit: limits.Items, Source: networkLimits,
-	},
+	PoolAddresses,
 }

@@ -597,7 +597,25 @@ func checkSecurityRule(rule object, priorities map[string]string) *failure {
 		}
 		ensureList(p, plural)
 	}
+	if hasBothFamilies(p) {
+		return invalid("ResourceCannotContainAddressPrefixesFromDifferentAddressFamilies", "Resource %s contains IP addresses or prefixes that belong to "+
+			"different address families. All IP addresses or prefixes in the resource should belong to the same address family.", text(rule, "id"))
+	}
 	return nil
+}
+
+// hasBothFamilies reports whether a security rule names addresses of IPv4 and of IPv6. Service tags and * are of neither.
+func hasBothFamilies(p object) bool {
+	families := map[bool]bool{}
+	for _, field := range []string{"sourceAddressPrefix", "destinationAddressPrefix"} {
+		for _, address := range append(strs(p, field+"es"), text(p, field)) {
+			host, _, _ := strings.Cut(address, "/")
+			if ip, err := netip.ParseAddr(host); err == nil {
+				families[ip.Is4()] = true
+			}
+		}
+	}
+	return len(families) == 2
 }
 
 func (*Sim) putRouteTable(r *resource, asked object, _ bool) *failure {
