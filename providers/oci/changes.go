@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -48,7 +49,15 @@ func (r *loadBalancers) change(action, object, detail string, compare func() (be
 	return change{
 		Planned: contract.Planned{Action: action, Object: object, Detail: detail}, Compare: compare,
 		Make: func(ctx context.Context, req *services.Request, o observed) (observed, error) {
-			return r.write(ctx, req, o, ask)
+			sets := map[string]document{}
+			maps.Copy(sets, o.lb.BackendSets)
+			o, err := r.write(ctx, req, o, ask)
+			if set, is := ask.in.(document); is && set["backends"] != nil {
+				name, _ := set["name"].(string)
+				sets[cmp.Or(ask.set, name)] = set
+				err = r.explain(err, sets)
+			}
+			return o, err
 		},
 	}
 }
@@ -219,7 +228,7 @@ func (r *loadBalancers) planCreation(service *v1.Service, d desired) change {
 				r.tokens.forget(service.UID)
 			}
 			if err != nil {
-				return o, cloudapi.NotAbsence(err)
+				return o, cloudapi.NotAbsence(r.explain(err, d.sets))
 			}
 			done, err := r.finish(ctx, req, work, d.name)
 			r.known.InvalidateAll()

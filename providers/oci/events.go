@@ -10,6 +10,8 @@ const (
 	eventFailed = "LoadBalancerFailed"
 	eventLeft   = "LoadBalancerLeftBehind"
 
+	eventTooMany = "LoadBalancerMembersLimited"
+
 	// These are ours.
 	eventRefused = "LoadBalancerWorkFailed"
 	eventNoNodes = "LoadBalancerWithoutNodes"

@@ -117,6 +117,55 @@ func TestLimitsOfWhatIsThere(t *testing.T) {
 	})
 }
 
+// TestMoreNodesThanASetTakes: those that a backend set has keep their places, the others wait for one, and an event says so. No write is
+// refused. A load balancer that would have more backends in all than accounts may have at first is tried, and told with the number.
+func TestMoreNodesThanASetTakes(t *testing.T) {
+	t.Parallel()
+	const most = 512
+	for selector, annotations := range map[string]map[string]string{annotationSelector: nil, networkSelector: ofNetwork()} {
+		t.Run(selector, func(t *testing.T) {
+			inWorld(t, func(w *testWorld) {
+				for n := range most + 2 {
+					w.joinAt(fmt.Sprint("n", n), fmt.Sprintf("10.0.%d.%d", 1+n>>8, n&0xff))
+				}
+				w.start()
+				events := record.NewFakeRecorder(100)
+				w.cloud.loadBalancers.setEvents(events)
+				s := conformance.Service("web", annotations, web())
+				address := func(n int) string { return w.Nodes[n].Status.Addresses[0].Address }
+				w.requireServed(s, w.Nodes[1:][:most])
+				require.Len(w, w.backends(), most)
+				assert.Empty(w, events.Events)
+				w.Server.ResetCalls()
+				w.requireServed(s, w.Nodes)
+				assert.Empty(w, w.writes(), "it is full")
+				assert.Contains(w, <-events.Events, "LoadBalancerMembersLimited a backend set takes 512 backends at most, so that 2 nodes receive no traffic; choose nodes by "+selector)
+				require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, append(w.Nodes[2:], w.Nodes[0])))
+				assert.Len(w, w.writes(), 1)
+				have := w.backends()
+				assert.Len(w, have, most)
+				assert.Contains(w, have, address(0), "the first by address of those that waited")
+				assert.NotContains(w, have, address(1), "it is no node any more")
+				assert.NotContains(w, have, address(most+1))
+				if annotations != nil {
+					return
+				}
+				s.Spec.Ports = append(s.Spec.Ports, conformance.Port("more", 81, 30081))
+				w.requireServed(s, w.Nodes)
+				s.Spec.Ports = append(s.Spec.Ports, conformance.Port("most", 82, 30082))
+				const told = "ask the cloud for a higher limit or remove what is not used; " +
+					"a load balancer would have 1536 backends, and the cloud takes at most 1024 unless it was raised for this account; each port of"
+				_, err := w.ensure(s, w.Nodes)
+				require.ErrorContains(w, err, told)
+				other := s.DeepCopy()
+				other.Name, other.UID = "other", "5b3f6b52-7a66-4b58-8b4b-0a61c1f9e0aa"
+				_, err = w.ensure(other, w.Nodes)
+				require.ErrorContains(w, err, told)
+			})
+		})
+	}
+}
+
 // TestFullListHoldsUpNoOtherEdit: of edits that are joined into one write, one with more rules than a list takes is refused alone, and the
 // cloud is not asked for it.
 func TestFullListHoldsUpNoOtherEdit(t *testing.T) {

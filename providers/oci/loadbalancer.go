@@ -228,6 +228,7 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 		name: r.kind.name(req.Service), version: s.version(), listeners: s.desiredListeners(req.Service),
 		sets: s.desiredSets(req.Service, req.Nodes), groups: s.groups(), ruleSets: s.ruleSets,
 	}
+	findings = append(findings, r.fit(d.sets, o.lb)...)
 	if d.noNodes = reachNobody(d.sets); d.noNodes {
 		findings = append(findings, r.withoutNodes(d.name))
 	}
@@ -390,6 +391,7 @@ func (r *reconciler) NodeChanges(ctx context.Context, req services.Request, o ob
 	if reachNobody(want) {
 		return nil, append(findings, r.withoutNodes(o.lb.Name)), nil
 	}
+	findings = append(findings, r.fit(want, o.lb)...)
 	var all []change
 	for _, name := range sortedKeys(want) {
 		have, there := o.lb.BackendSets[name]

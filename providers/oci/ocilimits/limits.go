@@ -55,8 +55,12 @@ var (
 	}
 	// Backends are those of all backend sets.
 	Backends = limits.Limit{
-		What: "backends", Within: oneBalancer, Max: 1024, Unit: limits.Objects, Source: quotas, Soft: true,
+		What: "backends", Within: oneBalancer, Max: 1024, Unit: limits.Objects, Source: quotas, Soft: true, Program: limits.Explained,
 		Advice: "each port of the Service has each node; give the Service fewer ports, or choose its nodes",
+	}
+	SetBackends = limits.Limit{
+		What: "backends", Within: "a backend set", Operation: "oadBalancers", Path: "*backends", Max: 512, Unit: limits.Items, Source: quotas,
+		Program: "the others receive no traffic, which an event tells",
 	}
 	NetworkListeners = limits.Limit{
 		What: "listeners", Within: "a network load balancer", Operation: networks, Path: "listeners{}", Max: 50, Unit: limits.Objects,
@@ -75,7 +79,10 @@ var (
 		What: "network security groups", Within: oneBalancer, Path: "networkSecurityGroupIds", Max: 5, Unit: limits.Items, Source: quotas,
 		Program: refused,
 	}
-	ListName     = limits.Limit{What: "the display name of a security list", Operation: lists, Path: "displayName", Max: 255, Unit: limits.Characters, Source: core}
+	ListName = limits.Limit{
+		What: "the display name of a security list", Operation: lists, Path: "displayName", Max: 255, Unit: limits.Characters,
+		Source: core, Program: limits.Below,
+	}
 	IngressRules = limits.Limit{
 		What: "ingress rules", Within: "a security list", Operation: lists, Path: "ingressSecurityRules", Max: 200, Unit: limits.Items,
 		Source: quotas, Program: refused, Advice: fewerRules,
@@ -89,30 +96,32 @@ var (
 // Table lists all limits.
 var Table = limits.Table{
 	Title, GroupName, FreeformTags, TagKey, TagValue, RuleDescription, Listeners, BackendSets, Backends, NetworkListeners,
-	GroupRules, RulesAtOnce, Groups, IngressRules, EgressRules,
-	{
-		What: "backends", Within: "a backend set", Operation: "oadBalancers", Path: "*backends",
-		Max: 512, Unit: limits.Items, Source: quotas,
-	},
+	GroupRules, RulesAtOnce, Groups, IngressRules, EgressRules, SetBackends,
 	{
 		What: "rules", Within: "a call that removes them", Operation: "/networkSecurityGroups", Path: "securityRuleIds", Max: 25, Unit: limits.Items,
 		Source: core, Program: "are removed in several calls",
 	},
 	{What: "rules", Within: "a rule set", Operation: " " + balancers, Path: "*items", Max: 50, Unit: limits.Items, Source: balancing},
-	{What: "subnets", Within: oneBalancer, Operation: " " + balancers, Path: "subnetIds", Max: 2, Unit: limits.Items, Source: balancing},
+	{
+		What: "subnets", Within: oneBalancer, Operation: " " + balancers, Path: "subnetIds", Max: 2, Unit: limits.Items,
+		Source: balancing, Program: limits.Below,
+	},
 	ListName,
-	{What: "the name of a listener", Operation: " " + balancers, Path: "listeners{}", Max: 255, Unit: limits.Characters, Source: balancing},
+	{
+		What: "the name of a listener", Operation: " " + balancers, Path: "listeners{}", Max: 255, Unit: limits.Characters,
+		Source: balancing, Program: limits.Below,
+	},
 	{
 		What: "the name of an added listener", Operation: balancers + "/{id}/listeners", Path: "name",
-		Max: 255, Unit: limits.Characters, Source: balancing,
+		Max: 255, Unit: limits.Characters, Source: balancing, Program: limits.Below,
 	},
 	{
 		What: "the name of a backend set", Operation: " " + balancers, Path: "backendSets{}",
-		Max: 32, Unit: limits.Characters, Source: balancing,
+		Max: 32, Unit: limits.Characters, Source: balancing, Program: limits.Below,
 	},
 	{
 		What: "the name of an added backend set", Operation: balancers + "/{id}/backendSets", Path: "name",
-		Max: 32, Unit: limits.Characters, Source: balancing,
+		Max: 32, Unit: limits.Characters, Source: balancing, Program: limits.Below,
 	},
 	{What: "the name of a rule set", Operation: " " + balancers, Path: "ruleSets{}", Max: 32, Unit: limits.Characters, Source: balancing},
 	{
@@ -121,14 +130,14 @@ var Table = limits.Table{
 	},
 	{
 		What: "the name of a part of a network load balancer", Operation: networks + "/{id}/", Path: "name",
-		Max: 32, Unit: limits.Characters, Source: network,
+		Max: 32, Unit: limits.Characters, Source: network, Program: limits.Below,
 	},
 	{
 		What: "the name of a listener of a network load balancer", Operation: networks, Path: "listeners{}",
-		Max: 32, Unit: limits.Characters, Source: network,
+		Max: 32, Unit: limits.Characters, Source: network, Program: limits.Below,
 	},
 	{
 		What: "the name of a backend set of a network load balancer", Operation: networks, Path: "backendSets{}",
-		Max: 32, Unit: limits.Characters, Source: network,
+		Max: 32, Unit: limits.Characters, Source: network, Program: limits.Below,
 	},
 }

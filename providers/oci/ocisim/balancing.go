@@ -269,6 +269,9 @@ func (s *Sim) create(w http.ResponseWriter, r *http.Request, body []byte) {
 		fail(w, http.StatusBadRequest, code, why)
 		return
 	}
+	if overLimit(w, countParts(d)) {
+		return
+	}
 	s.serial++
 	name, _ := d["displayName"].(string)
 	lb := &LoadBalancer{

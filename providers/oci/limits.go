@@ -1,0 +1,53 @@
+package oci
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
+	"github.com/anyccm/cloud-controller-manager/registry/limits"
+)
+
+// fit makes backend sets as small as the cloud takes them, and tells what that leaves out.
+func (r *reconciler) fit(sets map[string]document, lb *loadBalancer) []services.Finding {
+	leftOut := fitSets(sets, lb)
+	if leftOut == 0 {
+		return nil
+	}
+	selector := map[bool]string{true: annotationSelector, false: networkSelector}[r.kind.path == balancerPaths]
+	return []services.Finding{services.LeftOut(eventTooMany, ocilimits.SetBackends, leftOut,
+		"choose nodes by "+selector+", or label some with "+v1.LabelNodeExcludeBalancers)}
+}
+
+// fitSets leaves out of backend sets what they have no room for, and returns for how many nodes. Backends of before keep their places.
+func fitSets(sets map[string]document, lb *loadBalancer) (leftOut int) {
+	for name, set := range sets {
+		wanted := listOf(set["backends"])
+		known := map[string]bool{}
+		if lb != nil {
+			for _, b := range listOf(lb.BackendSets[name]["backends"]) {
+				known[keyOf(b)] = true
+			}
+		}
+		fit := limits.Fit(ocilimits.SetBackends, wanted, func(b any) bool {
+			d, _ := b.(document)
+			return known[keyOf(b)] || known[keyOf(document{"targetId": d["targetId"], "port": d["port"]})]
+		})
+		leftOut = max(leftOut, len(wanted)-len(fit))
+		set["backends"] = fit
+	}
+	return leftOut
+}
+
+// explain adds to a refusal how many backends a load balancer would have in all, where that may be the reason.
+func (r *loadBalancers) explain(err error, sets map[string]document) error {
+	have := 0
+	for _, set := range sets {
+		have += len(listOf(set["backends"]))
+	}
+	if r.kind.path != balancerPaths {
+		return err
+	}
+	return cloudapi.ExplainLimit(err, ocilimits.Backends, have)
+}
