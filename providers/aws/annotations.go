@@ -168,7 +168,7 @@ var Annotations = withConditions(schema.Annotations[settings]{
 	),
 	boolRow(annotationDraining, "Let open connections of a classic load balancer end when a node leaves.", func(s *settings) *bool { return &s.Draining }),
 	numberRow(annotationDrainingTimeout, "300", "Maximum seconds that they get.", 1, 3600, func(s *settings) *int { return &s.DrainingTimeout }),
-	numberRow(annotationIdleTimeout, "60", "Seconds after which a classic load balancer closes a silent connection.", 1, 4000, func(s *settings) *int { return &s.IdleTimeout }),
+	numberRow(annotationIdleTimeout, "60", "Seconds after which a classic load balancer closes a silent connection.", 1, awslimits.ClassicIdle, func(s *settings) *int { return &s.IdleTimeout }),
 	boolRow(annotationCrossZone, "Spread traffic over the nodes of all zones.", func(s *settings) *bool { return &s.CrossZone }),
 	idRow(annotationExtraGroups, "Security groups of a classic load balancer, in addition to its own.", schema.InPlace, func(s *settings) *[]string { return &s.ExtraGroups }, schema.PrefixedHex("sg-")),
 	idRow(annotationGroups, "Security groups instead of its own; no rules are written into them. A network load balancer needs the option NLBSecurityGroupMode.", schema.InPlace, func(s *settings) *[]string { return &s.Groups }, schema.PrefixedHex("sg-")),

@@ -13,6 +13,10 @@ const (
 	raise          = "have the quota raised, or delete what nobody needs"
 )
 
+// ClassicIdle is the longest idle time-out of a classic load balancer, in seconds. So AWS's user guide says (Configure the idle connection
+// timeout); its API reference and the model of its SDKs say 3,600. A Service that has the larger one may be served already.
+const ClassicIdle = 4000
+
 // Rows that are asked by name.
 var (
 	Tags = limits.Limit{
@@ -42,7 +46,7 @@ var (
 	}
 	Listeners = limits.Limit{
 		What: "listeners", Within: "a network load balancer", Max: 50, Unit: limits.Objects,
-		Source: balancingPage, Soft: true, Advice: "give the Service fewer ports",
+		Source: balancingPage, Soft: true, Program: "is tried, and a warning says so", Advice: "give the Service fewer ports",
 	}
 	Targets = limits.Limit{
 		What: "targets", Within: "a network load balancer in a zone", Max: 500, Unit: limits.Objects, Source: balancingPage, Soft: true,
@@ -73,22 +77,25 @@ var (
 // Table lists all limits.
 var Table = limits.Table{
 	Tags, TagKey, TagValue,
-	{What: "tags of EC2", Within: resource, Path: "*Tag", Max: 50, Unit: limits.Objects, Source: tagsPage},
-	{What: "the key of a tag of EC2", Path: "*Tag[].Key", Max: 128, Unit: limits.Characters, Source: tagsPage},
-	{What: "the value of a tag of EC2", Path: "*Tag[].Value", Max: 256, Unit: limits.Characters, Source: tagsPage},
+	{What: "tags of EC2", Within: resource, Path: "*Tag", Max: 50, Unit: limits.Objects, Source: tagsPage, Program: refused},
+	{What: "the key of a tag of EC2", Path: "*Tag[].Key", Max: 128, Unit: limits.Characters, Source: tagsPage, Program: refused},
+	{What: "the value of a tag of EC2", Path: "*Tag[].Value", Max: 256, Unit: limits.Characters, Source: tagsPage, Program: refused},
 	{
 		What: "the name of a security group", Path: "GroupName", Max: 255, Unit: limits.Characters,
-		Source: "AWS: EC2 API reference, CreateSecurityGroup",
+		Source: "AWS: EC2 API reference, CreateSecurityGroup", Program: limits.Below,
 	},
 	{
 		What: "the description of a security group", Path: "GroupDescription", Max: 255, Unit: limits.Characters,
-		Source: "AWS: EC2 API reference, CreateSecurityGroup",
+		Source: "AWS: EC2 API reference, CreateSecurityGroup", Program: limits.Below,
 	},
 	{
 		What: "the name of a load balancer or target group", Operation: "ELBv2 Create", Path: "Name", Max: 32, Unit: limits.Characters,
 		Source: balancingModel, Program: "is cut",
 	},
 	CheckPath, AttributeValue,
-	{What: "attributes", Within: "a call", Operation: "ELBv2 Modify", Path: "Attributes", Max: 20, Unit: limits.Items, Source: balancingModel},
+	{
+		What: "attributes", Within: "a call", Operation: "ELBv2 Modify", Path: "Attributes", Max: 20, Unit: limits.Items,
+		Source: balancingModel, Program: limits.Below,
+	},
 	ClassicGroups, Listeners, Targets, NetworkLoadBalancers, TargetGroups, Groups, GroupRules, GroupRulesEver,
 }

@@ -332,7 +332,7 @@ func (s *Sim) modifyClassicAttributes(p *params) (answer, error) {
 			}
 		}
 		if c := in.inside("ConnectionSettings"); c != nil {
-			if n := c.within("IdleTimeout", 1, 4000); n != nil {
+			if n := c.within("IdleTimeout", 1, awslimits.ClassicIdle); n != nil {
 				a.IdleTimeout = *n
 			}
 		}

@@ -10,11 +10,20 @@ var Text = limits.Limit{What: "a text", Max: 255, Unit: limits.Characters, Sourc
 
 // Table lists all limits.
 var Table = limits.Table{
-	{What: "the name of a rule", Operation: "LoadBalancerRule", Path: "name", Max: 255, Unit: limits.Characters, Source: description},
-	{What: "the description of a rule", Operation: "LoadBalancerRule", Path: "description", Max: 4096, Unit: limits.Characters, Source: description},
-	{What: "the name of a stickiness policy", Operation: "LBStickinessPolicy", Path: "name", Max: 255, Unit: limits.Characters, Source: description},
+	{
+		What: "the name of a rule", Operation: "LoadBalancerRule", Path: "name", Max: 255, Unit: limits.Characters,
+		Source: description, Program: limits.Below,
+	},
+	{
+		What: "the description of a rule", Operation: "LoadBalancerRule", Path: "description", Max: 4096, Unit: limits.Characters,
+		Source: description, Program: limits.Below,
+	},
+	{
+		What: "the name of a stickiness policy", Operation: "LBStickinessPolicy", Path: "name", Max: 255, Unit: limits.Characters,
+		Source: description, Program: limits.Below,
+	},
 	{
 		What: "the description of a stickiness policy", Operation: "LBStickinessPolicy", Path: "description", Max: 255, Unit: limits.Characters,
-		Source: description,
+		Source: description, Program: limits.Below,
 	},
 }

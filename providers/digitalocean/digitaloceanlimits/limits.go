@@ -16,7 +16,7 @@ var (
 		What: "the name of a load balancer", Operation: "/load_balancers", Path: "name", Max: 255, Unit: limits.Characters, Source: description,
 		Program: refused,
 	}
-	Tag = limits.Limit{What: "a tag", Path: "tags[]", Max: 255, Unit: limits.Characters, Source: description}
+	Tag = limits.Limit{What: "a tag", Path: "tags[]", Max: 255, Unit: limits.Characters, Source: description, Program: refused}
 	// FirewallRules are those of both directions.
 	FirewallRules = limits.Limit{
 		What: "rules", Within: "a firewall", Operation: firewalls, Max: 50, Unit: limits.Objects, Source: firewallsPage, Program: "are joined, then refused",
@@ -26,6 +26,7 @@ var (
 	}
 	FirewallDroplets = limits.Limit{
 		What: "droplets", Within: "a firewall", Operation: firewalls, Path: "droplet_ids", Max: 10, Unit: limits.Items, Source: firewallsPage,
+		Program: limits.Below,
 	}
 	RuleSources = limits.Limit{
 		What: "sources", Within: "a rule of a firewall", Operation: firewalls, Path: "inbound_rules[].sources.addresses", Max: 1000, Unit: limits.Items,

@@ -42,6 +42,9 @@ var Table = limits.Table{
 		Program: "is made to fit",
 	},
 	{What: "the value of a label", Path: "labels.*", Max: 63, Unit: limits.Characters, Source: api, Program: "is made to fit"},
-	{What: "backends", Within: "a backend service", Operation: "backendServices", Path: "backends", Max: 50, Unit: limits.Items, Source: quotas},
+	{
+		What: "backends", Within: "a backend service", Operation: "backendServices", Path: "backends", Max: 50, Unit: limits.Items, Source: quotas,
+		Program: limits.Below,
+	},
 	RulePorts, PoolChange, PoolCreation, GroupMembers, SourceRanges,
 }

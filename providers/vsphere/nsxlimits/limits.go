@@ -33,5 +33,5 @@ var (
 // Table lists all limits.
 var Table = limits.Table{
 	DisplayName, Tags, Scope, Tag, Servers, Members,
-	{What: "the description of an object", Path: "*description", Max: 1024, Unit: limits.Characters, Source: api},
+	{What: "the description of an object", Path: "*description", Max: 1024, Unit: limits.Characters, Source: api, Program: limits.Below},
 }
