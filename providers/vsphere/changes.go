@@ -343,9 +343,9 @@ func (r *reconciler) planUpdate(u update, m marking) change {
 
 // rewriteIn rewrites an object of a list.
 func rewriteIn[V any, T objectOf[V]](
-	ctx context.Context, n *nsx, view *inventory.Inventory[string, T], list []T, x T, m marking, apply func(T) (reason string),
+	ctx context.Context, n *nsx, known view[T], list []T, x T, m marking, apply func(T) (reason string),
 ) ([]T, error) {
-	now, err := rewrite(ctx, n, view, x, m, apply)
+	now, err := rewrite(ctx, n, known, x, m, apply)
 	list = slices.Clone(list)
 	for i := range list {
 		if list[i].common().ID == now.common().ID {
@@ -357,15 +357,13 @@ func rewriteIn[V any, T objectOf[V]](
 
 // rewrite replaces an object with our fields changed by apply. A concurrent change is read and kept. Nothing is written if nothing differs
 // any more.
-func rewrite[V any, T objectOf[V]](
-	ctx context.Context, n *nsx, view *inventory.Inventory[string, T], x T, m marking, apply func(T) (reason string),
-) (T, error) {
+func rewrite[V any, T objectOf[V]](ctx context.Context, n *nsx, known view[T], x T, m marking, apply func(T) (reason string)) (T, error) {
 	id, kind, path := x.common().ID, kindOf(x), pathOf(x)
 	for range maxConflicts {
 		if x.common().Revision == nil {
 			now, err := nsxGet[V, T](ctx, n, kind, path)
 			if errors.Is(err, cloudapi.ErrNotFound) {
-				view.Forget(id)
+				known.Forget(id)
 				return x, services.ErrGone
 			}
 			if err != nil {
@@ -373,28 +371,32 @@ func rewrite[V any, T objectOf[V]](
 			}
 			x = now
 		}
-		after := T(new(V))
-		*after = *x
-		if apply(after) == "" {
-			view.Put(after)
+		after, reason := applyToCopy(x, apply)
+		if reason == "" {
+			known.Put(after)
 			return after, nil
 		}
 		after.common().Tags = m.addMarks(after.common().Tags)
 		now, err := nsxPut[V, T](ctx, n, kind, path, after)
-		switch {
-		case err == nil:
-			view.Put(now)
+		if err == nil {
+			known.Put(now)
 			return now, nil
-		case !errors.Is(err, cloudapi.ErrConflict):
-			view.Invalidate(id)
+		}
+		known.Invalidate(id)
+		if !errors.Is(err, cloudapi.ErrConflict) {
 			return x, cloudapi.NotAbsence(err)
 		}
-		view.Invalidate(id)
-		unknown := *x
-		x = &unknown
-		x.common().Revision = nil
+		x = withoutRevision(x)
 	}
 	return x, &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "writing " + nsxTitle(x), Message: "somebody else changes it all the time"}
+}
+
+// withoutRevision returns a copy of an object that is read before it is written.
+func withoutRevision[V any, T objectOf[V]](x T) T {
+	unread := T(new(V))
+	*unread = *x
+	unread.common().Revision = nil
+	return unread
 }
 
 // planRemoval deletes one object; a missing one is no error.

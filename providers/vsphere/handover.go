@@ -74,12 +74,12 @@ func (r *reconciler) listMarked(ctx context.Context, mark string, age time.Durat
 	groups := map[string]observed{}
 	for _, x := range all.objects() {
 		if c := x.common(); c.tag(scopeOwner) == r.config.owner() && c.tag(scopeCluster) != "" && c.tag(scopeService) != "" {
-			groups[byTags(c)[0]] = observed{}
+			groups[tagKeys(c)[0]] = observed{}
 		}
 	}
 	var found []markedObjects
 	for _, group := range slices.Sorted(maps.Keys(groups)) {
-		o := all.filter(func(x object) bool { return slices.Contains(byTags(x.common()), group) })
+		o := all.filter(func(x object) bool { return slices.Contains(tagKeys(x.common()), group) })
 		found = append(found, splitByMark(group, mark, o)...)
 	}
 	return found, nil
@@ -182,12 +182,12 @@ func (p *nsxParts) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoad
 }
 
 // remarkAll changes the marks of those objects that have the former ones.
-func remarkAll[V any, T objectOf[V]](ctx context.Context, n *nsx, view *inventory.Inventory[string, T], list []T, to remark) error {
+func remarkAll[V any, T objectOf[V]](ctx context.Context, n *nsx, known view[T], list []T, to remark) error {
 	for _, x := range list {
 		if has, _ := ownership.MarkedBefore(marksOf(x), to.mark); has != to.from {
 			continue
 		}
-		if err := remarkObject(ctx, n, view, x, to); err != nil {
+		if err := remarkObject(ctx, n, known, x, to); err != nil {
 			return err
 		}
 	}
@@ -201,11 +201,8 @@ type remark struct {
 }
 
 // remarkObject changes the marks of one object, based on its present state.
-func remarkObject[V any, T objectOf[V]](ctx context.Context, n *nsx, view *inventory.Inventory[string, T], x T, r remark) error {
-	unread := T(new(V))
-	*unread = *x
-	unread.common().Revision = nil // it is read right before
-	now, err := rewrite(ctx, n, view, unread, marking{marks: r.marks}, func(c T) string {
+func remarkObject[V any, T objectOf[V]](ctx context.Context, n *nsx, known view[T], x T, r remark) error {
+	now, err := rewrite(ctx, n, known, withoutRevision(x), marking{marks: r.marks}, func(c T) string {
 		has, _ := ownership.MarkedBefore(marksOf(c), r.mark)
 		if has != r.from {
 			return ""

@@ -71,14 +71,6 @@ func (r *reconciler) Validate(req services.Request) ([]services.Finding, error) 
 	return services.Judged(warnings, err), err
 }
 
-// configFinding returns the finding about impossible settings of a Service.
-func configFinding(err error) ([]services.Finding, error) {
-	if err == nil {
-		return nil, nil
-	}
-	return []services.Finding{services.Warning(eventConfigError, "%s", err)}, err
-}
-
 // checkLengths refuses names that are too long: NSX would refuse each object in turn.
 func checkLengths(cluster string, service *v1.Service) error {
 	longest := len(loadBalancerName(cluster, service)) + len(":65535")
@@ -87,9 +79,9 @@ func checkLengths(cluster string, service *v1.Service) error {
 
 // Observe implements services.Reconciler.
 func (r *reconciler) Observe(ctx context.Context, req services.Request) (o observed, err error) {
-	q := inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge}
+	q := ensureQuery()
 	if req.Purpose == services.UpdateNodes {
-		q = inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: updateMaxAge}
+		q = updateQuery()
 	}
 	key := r.indexOf(req)
 	if o.pools, err = r.views.pools.Find(ctx, indexService, key, q); err != nil || req.Purpose == services.UpdateNodes {
@@ -169,13 +161,12 @@ func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o obs
 	if o.isEmpty() || slices.ContainsFunc(o.objects(), func(x object) bool { return mark != "" && slices.Contains(marksOf(x), mark) }) {
 		return o, nil, nil
 	}
-	decision, err := r.judge(ctx, req, o, title)
+	decision, err := r.judgeOwner(ctx, req, o, title)
 	if err == nil && decision.Verdict == ownership.Refused && req.Purpose == services.UpdateNodes {
 		// The members do not decide, but the address may.
 		all := o
-		q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: updateMaxAge}
-		if all.servers, err = r.views.servers.Find(ctx, indexService, r.indexOf(req), q); err == nil {
-			decision, err = r.judge(ctx, req, all.sortByID(), title)
+		if all.servers, err = r.views.servers.Find(ctx, indexService, r.indexOf(req), updateQuery()); err == nil {
+			decision, err = r.judgeOwner(ctx, req, all.sortByID(), title)
 		}
 	}
 	if err != nil {
@@ -208,8 +199,8 @@ func dropForeign(req services.Request, o observed, mark, title string) (observed
 	return o.filter(func(x object) bool { return !o.isForeign(x, mark) }), nil, nil
 }
 
-// judge decides who owns unmarked objects with the Service's name.
-func (r *reconciler) judge(ctx context.Context, req services.Request, o observed, title string) (ownership.Decision, error) {
+// judgeOwner decides who owns unmarked objects with the Service's name.
+func (r *reconciler) judgeOwner(ctx context.Context, req services.Request, o observed, title string) (ownership.Decision, error) {
 	name := loadBalancerName(req.Cluster, req.Service)
 	rules := ownership.Rules{
 		Adopt: r.adopt, Likely: func(s *v1.Service) []string { return []string{loadBalancerName(req.Cluster, s)} },
@@ -245,8 +236,8 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 	s, _, _ := parseSettings(req.Service, r.config) // Validate has refused a Service with faults
 	members, doubt := r.addresses.members(ctx, req.Cluster, req.Nodes)
 	d = desired{
-		uid: string(req.Service.UID), name: loadBalancerName(req.Cluster, req.Service), key: serviceKey(req.Service), cluster: req.Cluster,
-		class: s.Class, members: members, doubt: doubt, snat: snatAutoMap, algorithm: s.Algorithm, check: s.Check,
+		uid: string(req.Service.UID), name: loadBalancerName(req.Cluster, req.Service), class: s.Class, askedClass: s.Class,
+		members: members, doubt: doubt, snat: snatAutoMap, algorithm: s.Algorithm, check: s.Check,
 	}
 	if r.config.SNATDisabled {
 		d.snat = snatDisabled
@@ -261,19 +252,16 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 		}
 	}
 	if d.poolID, err = r.views.poolID(ctx, class); err != nil && !hasUsableAddress(err, o) {
-		findings, err := configFinding(err)
-		return d, findings, err
+		return d, []services.Finding{services.Warning(eventConfigError, "%s", err)}, err
 	}
 	if d.ports, err = r.views.ports(ctx, req.Service, class); err != nil {
-		findings, err := configFinding(err)
-		return d, findings, err
+		return d, []services.Finding{services.Warning(eventConfigError, "%s", err)}, err
 	}
-	d.askedClass = s.Class
 	if len(o.servers) > 0 {
 		d.keepClass(o)
 	}
 	if slices.ContainsFunc(d.ports, func(p wantedPort) bool { return o.findServer(p) == nil }) {
-		err = r.lbService(ctx, o, &d)
+		err = r.chooseService(ctx, o, &d)
 	}
 	return d, findings, err
 }
@@ -296,8 +284,8 @@ func (*reconciler) Fixed(_ context.Context, _ services.Request, _ observed, d de
 	return []services.Fixed{services.Matching(annotationClass, d.askedClass, d.class+" in pool "+d.poolID, !d.moved)}, nil
 }
 
-// lbService returns the load balancer service for a new virtual server, or describes the one to create.
-func (r *reconciler) lbService(ctx context.Context, o observed, d *desired) error {
+// chooseService chooses the load balancer service for new virtual servers, or describes the one to create.
+func (r *reconciler) chooseService(ctx context.Context, o observed, d *desired) error {
 	c := r.config
 	if len(o.servers) > 0 && o.servers[0].ServicePath != "" {
 		d.service = o.servers[0].ServicePath // one of them serves each address
@@ -314,10 +302,9 @@ func (r *reconciler) lbService(ctx context.Context, o observed, d *desired) erro
 		d.service = pathOf(s)
 		return nil
 	}
-	q := inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge}
-	found, err := r.views.services.Find(ctx, indexGateway, c.Tier1GatewayPath, q)
+	found, err := r.views.services.Find(ctx, indexGateway, c.Tier1GatewayPath, ensureQuery())
 	if err == nil && len(found) == 0 {
-		found, err = r.ownServices(ctx, d.cluster, q)
+		found, err = r.ownServices(ctx, d.marking.cluster, ensureQuery())
 	}
 	if err != nil {
 		return err
@@ -331,15 +318,14 @@ func (r *reconciler) lbService(ctx context.Context, o observed, d *desired) erro
 	if err != nil {
 		return err
 	}
-	m := marking{owner: d.marking.owner, cluster: d.cluster, extra: d.marking.extra}
+	m := marking{owner: d.marking.owner, cluster: d.marking.cluster, extra: d.marking.extra}
 	if mark != "" {
 		m.marks = []string{mark}
 	}
-	enabled := true
 	d.newService = &lbService{
-		ConnectivityPath: c.Tier1GatewayPath, Size: c.Size, Enabled: &enabled, nsxObject: nsxObject{
-			ID: objectID("load balancer service", mark, d.cluster, c.Tier1GatewayPath), ResourceType: typeService, DisplayName: "cluster:" + d.cluster,
-			Description: fmt.Sprintf("virtual server pool for cluster %s created by %s", d.cluster, appName), Tags: m.tags(nil),
+		ConnectivityPath: c.Tier1GatewayPath, Size: c.Size, Enabled: new(true), nsxObject: nsxObject{
+			ID: objectID("load balancer service", mark, d.marking.cluster, c.Tier1GatewayPath), ResourceType: typeService, DisplayName: "cluster:" + d.marking.cluster,
+			Description: fmt.Sprintf("virtual server pool for cluster %s created by %s", d.marking.cluster, appName), Tags: m.tags(nil),
 		},
 	}
 	d.service = pathOf(d.newService)

@@ -311,12 +311,8 @@ func pathIn(collection string, o object) string { return collection + "/" + o.co
 
 // desired is the desired state of a Service.
 type desired struct {
-	uid     string
-	name    string
-	key     string
-	cluster string
-	class   string
-	poolID  string
+	uid, name     string
+	class, poolID string
 	// askedClass is the class in the annotation, and moved is set if its pool differs from the address's.
 	askedClass string
 	moved      bool
@@ -345,7 +341,7 @@ func (d desired) newMonitor(p wantedPort) *monitorProfile {
 	m := &monitorProfile{nsxObject: nsxObject{
 		ID: objectID(d.uid, "monitor", p.key()), ResourceType: typeTCPMonitor,
 		DisplayName: fmt.Sprintf("%s:%d", d.name, p.NodePort), Tags: d.tagsOf(p),
-		Description: fmt.Sprintf("tcp monitor for cluster %s, service %s, port %d created by %s", d.cluster, d.key, p.NodePort, appName),
+		Description: fmt.Sprintf("tcp monitor for cluster %s, service %s, port %d created by %s", d.marking.cluster, d.marking.service, p.NodePort, appName),
 	}}
 	_ = monitorChange{int(p.NodePort), d.check}.apply(m)
 	return m
@@ -354,19 +350,18 @@ func (d desired) newMonitor(p wantedPort) *monitorProfile {
 func (d desired) newPool(p wantedPort, monitors []string) *serverPool {
 	x := &serverPool{SNAT: &snatTranslation{Type: d.snat}, nsxObject: nsxObject{
 		ID: objectID(d.uid, "pool", p.key()), ResourceType: typePool, DisplayName: d.name, Tags: d.tagsOf(p),
-		Description: fmt.Sprintf("pool for cluster %s, service %s created by %s", d.cluster, d.key, appName),
+		Description: fmt.Sprintf("pool for cluster %s, service %s created by %s", d.marking.cluster, d.marking.service, appName),
 	}}
 	_ = poolChange{d.members, &monitors, &d.algorithm}.apply(x)
 	return x
 }
 
 func (d desired) newServer(p wantedPort, address, pool string) *virtualServer {
-	enabled := true
 	return &virtualServer{
-		Enabled: &enabled, IPAddress: address, Ports: []string{p.number()}, MemberPorts: []string{p.nodePort()},
+		Enabled: new(true), IPAddress: address, Ports: []string{p.number()}, MemberPorts: []string{p.nodePort()},
 		ApplicationProfile: p.Profile, PoolPath: pool, ServicePath: d.service, nsxObject: nsxObject{
 			ID: objectID(d.uid, "virtual server", p.key()), ResourceType: typeVirtualServer, DisplayName: d.name,
-			Description: fmt.Sprintf("virtual server for cluster %s, service %s created by %s", d.cluster, d.key, appName),
+			Description: fmt.Sprintf("virtual server for cluster %s, service %s created by %s", d.marking.cluster, d.marking.service, appName),
 			Tags:        d.marking.tags(map[string]string{scopePort: p.key(), scopePool: d.poolID, scopeClass: d.class}),
 		},
 	}

@@ -31,6 +31,16 @@ const (
 	namedMaxAge = 10 * time.Minute
 )
 
+// ensureQuery is the query of a reconciliation.
+func ensureQuery() inventory.Query {
+	return inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge}
+}
+
+// updateQuery is the query of a change of nodes.
+func updateQuery() inventory.Query {
+	return inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: updateMaxAge}
+}
+
 // namedQuery is the query for objects found by name.
 func namedQuery() inventory.Query {
 	return inventory.Query{MaxAge: namedMaxAge, MaxMissAge: newMaxAge, MaxUnlistedAge: newMaxAge}
@@ -58,13 +68,13 @@ const (
 // views holds the listings that all Services share: one for each kind.
 type views struct {
 	nsx         *nsx
-	servers     *inventory.Inventory[string, *virtualServer]
-	pools       *inventory.Inventory[string, *serverPool]
-	monitors    *inventory.Inventory[string, *monitorProfile]
-	allocations *inventory.Inventory[string, *ipAllocation]
-	services    *inventory.Inventory[string, *lbService]
-	profiles    *inventory.Inventory[string, *appProfile]
-	ipPools     *inventory.Inventory[string, *ipPool]
+	servers     view[*virtualServer]
+	pools       view[*serverPool]
+	monitors    view[*monitorProfile]
+	allocations view[*ipAllocation]
+	services    view[*lbService]
+	profiles    view[*appProfile]
+	ipPools     view[*ipPool]
 	// classes are the classes of load balancers.
 	classes map[string]loadBalancerClass
 
@@ -78,19 +88,23 @@ func tagIndex(owner, cluster, service string) string {
 	return owner + "\x00" + cluster + "\x00" + service
 }
 
-func byTags(o *nsxObject) []string {
+// tagKeys returns the index values of an object; none without the tags of a cluster.
+func tagKeys(o *nsxObject) []string {
 	if o.tag(scopeOwner) == "" || o.tag(scopeCluster) == "" {
 		return nil
 	}
 	return []string{tagIndex(o.tag(scopeOwner), o.tag(scopeCluster), o.tag(scopeService))}
 }
 
-// view creates the shared view of the objects of one collection.
-func view[V any, T objectOf[V]](
+// view is the shared view of the objects of one kind.
+type view[T any] = *inventory.Inventory[string, T]
+
+// newView creates the view of one collection.
+func newView[V any, T objectOf[V]](
 	n *nsx, kind, collection string, wrote func(known, listed T) bool, more map[string]func(T) []string,
-) *inventory.Inventory[string, T] {
+) view[T] {
 	indexes := map[string]func(T) []string{
-		indexService:     func(o T) []string { return byTags(o.common()) },
+		indexService:     func(o T) []string { return tagKeys(o.common()) },
 		indexDisplayName: func(o T) []string { return []string{o.common().DisplayName} },
 	}
 	maps.Copy(indexes, more)
@@ -103,27 +117,27 @@ func view[V any, T objectOf[V]](
 
 func newViews(n *nsx, classes map[string]loadBalancerClass) *views {
 	v := &views{nsx: n, classes: classes}
-	v.servers = view[virtualServer](n, kindServer, pathServers, func(known, listed *virtualServer) bool {
+	v.servers = newView[virtualServer](n, kindServer, pathServers, func(known, listed *virtualServer) bool {
 		return known.ApplicationProfile == listed.ApplicationProfile && known.PoolPath == listed.PoolPath &&
 			slices.Equal(known.MemberPorts, listed.MemberPorts) && slices.Equal(marksOf(known), marksOf(listed))
 	}, map[string]func(*virtualServer) []string{
 		indexLBService: func(s *virtualServer) []string { return []string{s.ServicePath} },
 		indexVIP:       func(s *virtualServer) []string { return []string{s.IPAddress} },
 	})
-	v.pools = view[serverPool](n, kindPool, pathPools, func(known, listed *serverPool) bool {
+	v.pools = newView[serverPool](n, kindPool, pathPools, func(known, listed *serverPool) bool {
 		return services.SameSet(addressesOf(known), addressesOf(listed)) && services.SameSet(known.Monitors, listed.Monitors)
 	}, nil)
-	v.monitors = view[monitorProfile](n, kindMonitor, pathMonitors, func(known, listed *monitorProfile) bool {
+	v.monitors = newView[monitorProfile](n, kindMonitor, pathMonitors, func(known, listed *monitorProfile) bool {
 		return known.MonitorPort == listed.MonitorPort
 	}, nil)
-	v.services = view[lbService](n, kindService, pathServices, nil, map[string]func(*lbService) []string{
+	v.services = newView[lbService](n, kindService, pathServices, nil, map[string]func(*lbService) []string{
 		indexGateway: func(s *lbService) []string { return []string{s.ConnectivityPath} },
 	})
-	v.profiles = view[appProfile](n, kindProfile, pathAppProfiles, nil, nil)
-	v.ipPools = view[ipPool](n, kindIPPool, pathIPPools, nil, nil)
+	v.profiles = newView[appProfile](n, kindProfile, pathAppProfiles, nil, nil)
+	v.ipPools = newView[ipPool](n, kindIPPool, pathIPPools, nil, nil)
 	v.allocations = inventory.New(inventory.Source[string, *ipAllocation]{
 		Kind: kindAllocation, ID: (*ipAllocation).key, List: v.listAllocations, Get: v.getAllocation,
-		Indexes: map[string]func(*ipAllocation) []string{indexService: func(a *ipAllocation) []string { return byTags(a.common()) }},
+		Indexes: map[string]func(*ipAllocation) []string{indexService: func(a *ipAllocation) []string { return tagKeys(a.common()) }},
 	})
 	return v
 }
@@ -284,7 +298,7 @@ func (v *views) searchPools(ctx context.Context, key string) error {
 		case err != nil:
 			return err
 		}
-		if slices.ContainsFunc(list, func(a *ipAllocation) bool { return slices.Contains(byTags(a.common()), key) }) {
+		if slices.ContainsFunc(list, func(a *ipAllocation) bool { return slices.Contains(tagKeys(a.common()), key) }) {
 			v.watch(p.ID)
 		}
 	}
@@ -338,7 +352,7 @@ func (v *views) checkReferences(ctx context.Context, err error, objects []object
 	return nil
 }
 
-// viewOf returns the shared view of an object, and its ID there.
+// viewOf returns the view of an object, and its ID there.
 func (v *views) viewOf(x object) (view interface {
 	Invalidate(id string)
 	Forget(id string)

@@ -41,7 +41,7 @@ func (r *reconciler) orphans(ctx context.Context, living []*v1.Service, age time
 		}
 		group := tagIndex(r.config.owner(), x.common().tag(scopeCluster), key)
 		if _, known := found[group]; !known {
-			o := all.filter(func(x object) bool { return slices.Contains(byTags(x.common()), group) })
+			o := all.filter(func(x object) bool { return slices.Contains(tagKeys(x.common()), group) })
 			found[group] = o.filter(func(x object) bool { return !o.isForeign(x, mark) }).sortByID()
 		}
 	}

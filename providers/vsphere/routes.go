@@ -40,7 +40,7 @@ const (
 type routes struct {
 	nsx        *nsx
 	collection string
-	view       *inventory.Inventory[string, *staticRoute]
+	view       view[*staticRoute]
 	cluster    *ownership.Cluster
 	nodes      *nodecount.Counter
 	// addresses are those of nodes.
@@ -61,7 +61,7 @@ func newRoutes(c routeConfig, n *nsx, nodes *nodecount.Counter, addresses addres
 	collection := tier1Prefix + gateway + "/static-routes"
 	return &routes{
 		nsx: n, collection: collection, cluster: &ownership.Cluster{}, nodes: nodes, addresses: addresses,
-		view: view[staticRoute](n, kindRoute, collection, func(known, listed *staticRoute) bool { return known.hop() == listed.hop() }, nil),
+		view: newView[staticRoute](n, kindRoute, collection, func(known, listed *staticRoute) bool { return known.hop() == listed.hop() }, nil),
 	}, nil
 }
 
