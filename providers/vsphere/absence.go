@@ -18,9 +18,9 @@ import (
 // privilegeRead is the privilege without which vCenter leaves objects out of every answer, as if they did not exist.
 const privilegeRead = "System.Read"
 
-// instance reads one instance. It is cloudapi.ErrNotFound only if every vCenter has proved that it has none.
-func (a *api) instance(ctx context.Context, id string) (instance, error) {
-	read := func(ctx context.Context, v *vcenter) answer { return v.read(ctx, id) }
+// readInstance reads one instance. It is cloudapi.ErrNotFound only if every vCenter has proved that it has none.
+func (a *api) readInstance(ctx context.Context, id string) (instance, error) {
+	read := func(ctx context.Context, v *vcenter) answer { return v.findMachines(ctx, id) }
 	var problems []error
 	found := instance{ID: id}
 	known, others := a.splitByKnown(id)
@@ -42,9 +42,7 @@ func (a *api) instance(ctx context.Context, id string) (instance, error) {
 		return instance{}, cloudapi.NotAbsence(errors.Join(problems...))
 	}
 	if a.keepNodes {
-		return instance{}, &cloudapi.Error{
-			Class: cloudapi.ErrTransient, Operation: "reading virtual machine " + id, Message: "no vCenter has it, and " + envSkipDeletion + " is set",
-		}
+		return instance{}, cloudapi.Unclear("reading virtual machine "+id, "no vCenter has it, and %s is set", envSkipDeletion)
 	}
 	return instance{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "reading virtual machine " + id, Message: "no vCenter has it"}
 }
@@ -52,7 +50,7 @@ func (a *api) instance(ctx context.Context, id string) (instance, error) {
 // splitByKnown splits the vCenters into those that have shown an instance, and the others.
 func (a *api) splitByKnown(id string) (known, others []*vcenter) {
 	for _, v := range a.vcenters {
-		if len(v.inventory.machinesOf(id)) > 0 {
+		if len(v.known.machinesOf(id)) > 0 {
 			known = append(known, v)
 		} else {
 			others = append(others, v)
@@ -61,14 +59,14 @@ func (a *api) splitByKnown(id string) (known, others []*vcenter) {
 	return known, others
 }
 
-// read finds the virtual machines with an ID in one vCenter: remembered ones, by a search, and, if both find none, in a complete listing.
+// findMachines finds the virtual machines with an ID in one vCenter: remembered ones, by a search, and, if both find none, in a complete listing.
 // No machines and no error prove that there is none.
-func (v *vcenter) read(ctx context.Context, id string) answer {
+func (v *vcenter) findMachines(ctx context.Context, id string) answer {
 	var got answer
 	asked := time.Now()
 	got.err = v.do(ctx, "reading virtual machine "+id, func(ctx context.Context, s *session) error {
 		got = answer{}
-		for _, known := range v.inventory.machinesOf(id) {
+		for _, known := range v.known.machinesOf(id) {
 			m, err := v.reread(ctx, s, known)
 			switch {
 			case err != nil && !errors.Is(err, cloudapi.ErrNotFound):
@@ -80,7 +78,7 @@ func (v *vcenter) read(ctx context.Context, id string) answer {
 		if len(got.machines) > 0 {
 			return nil
 		}
-		refs, err := s.find(ctx, v.api.originalUUID(id))
+		refs, err := s.findByUUID(ctx, v.api.originalUUID(id))
 		if err != nil || len(refs) == 0 {
 			return err
 		}
@@ -88,7 +86,7 @@ func (v *vcenter) read(ctx context.Context, id string) answer {
 		if err != nil {
 			return err
 		}
-		found, _ = v.inventory.recall(found)
+		found, _ = v.known.recall(found)
 		if len(groupByUUID(found)) > 0 { // a template is not a machine
 			got.machines = found
 		}
@@ -103,25 +101,20 @@ func (v *vcenter) read(ctx context.Context, id string) answer {
 // proveAbsence finds the virtual machines with an ID in a complete listing begun after the call. No machines and no error prove that there
 // is none.
 func (v *vcenter) proveAbsence(ctx context.Context, id string, asked time.Time) answer {
+	doing := "vCenter " + v.config.Key + ": looking for virtual machine " + id
 	all, err := v.everything.All(ctx, inventory.Query{MaxAge: time.Since(asked)})
 	if err != nil {
-		return answer{err: &cloudapi.Error{
-			Class: cloudapi.ErrTransient, Operation: "vCenter " + v.config.Key + ": looking for virtual machine " + id,
-			Message: "it is not found, which does not prove that it is gone: " + err.Error(),
-		}}
+		return answer{err: cloudapi.Unclear(doing, "it is not found, which does not prove that it is gone: %s", err)}
 	}
-	if same := filter(all, func(m machine) bool { return canonicalUUID(m.UUID) == id }); len(groupByUUID(same)) > 0 {
+	if same := filterMachines(all, func(m machine) bool { return canonicalUUID(m.UUID) == id }); len(groupByUUID(same)) > 0 {
 		return answer{machines: same}
 	}
-	if other := filter(all, func(m machine) bool { return m.InstanceUUID != "" && canonicalUUID(m.InstanceUUID) == id }); len(other) > 0 {
-		return answer{err: &cloudapi.Error{
-			Class: cloudapi.ErrTransient, Operation: "vCenter " + v.config.Key + ": looking for virtual machine " + id,
-			Message: fmt.Sprintf("it is the instance UUID of %s, whose BIOS UUID is %s; start kubelet with --provider-id=%s%s",
-				other[0], other[0].UUID, providerIDPrefix, other[0].UUID),
-		}}
+	if other := filterMachines(all, func(m machine) bool { return m.InstanceUUID != "" && canonicalUUID(m.InstanceUUID) == id }); len(other) > 0 {
+		return answer{err: cloudapi.Unclear(doing, "it is the instance UUID of %s, whose BIOS UUID is %s; start kubelet with --provider-id=%s%s",
+			other[0], other[0].UUID, providerIDPrefix, other[0].UUID)}
 	}
-	for _, known := range v.inventory.machinesOf(id) {
-		v.inventory.forget(known.Ref)
+	for _, known := range v.known.machinesOf(id) {
+		v.known.forget(known.Ref)
 	}
 	return answer{}
 }
@@ -138,7 +131,7 @@ func (v *vcenter) reread(ctx context.Context, s *session, known machine) (machin
 	if err != nil {
 		return machine{}, err
 	}
-	list, _ = v.inventory.recall(list)
+	list, _ = v.known.recall(list)
 	if len(list) == 0 {
 		return machine{}, unclearError("the answer is about no virtual machine")
 	}
@@ -146,9 +139,9 @@ func (v *vcenter) reread(ctx context.Context, s *session, known machine) (machin
 	return list[0], nil
 }
 
-// find searches for a UUID in all datacenters, in the byte order of the provider ID. The listing that proves absence finds either byte
+// findByUUID searches for a UUID in all datacenters, in the byte order of the provider ID. The listing that proves absence finds either byte
 // order.
-func (s *session) find(ctx context.Context, uuid string) ([]types.ManagedObjectReference, error) {
+func (s *session) findByUUID(ctx context.Context, uuid string) ([]types.ManagedObjectReference, error) {
 	answer, err := methods.FindAllByUuid(withMethod(ctx, "FindAllByUuid"), s, &types.FindAllByUuid{
 		This: *s.ServiceContent.SearchIndex, Uuid: uuid, VmSearch: true,
 	})
@@ -161,13 +154,13 @@ func (s *session) find(ctx context.Context, uuid string) ([]types.ManagedObjectR
 // listComplete lists the virtual machines of a vCenter, and fails if some may be missing: vCenter silently omits objects that the account
 // may not read, and the UUIDs of machines whose host or datastore is unavailable.
 func (v *vcenter) listComplete(ctx context.Context) ([]machine, int, error) {
-	listed := v.list(ctx, true)
+	listed := v.listMachines(ctx, true)
 	if listed.err != nil {
 		return nil, listed.calls, listed.err
 	}
-	v.inventory.Lock()
-	unknown, problem, t := v.inventory.unknown, v.inventory.problem, v.inventory.tree
-	v.inventory.Unlock()
+	v.known.Lock()
+	unknown, problem, t := v.known.unknown, v.known.problem, v.known.tree
+	v.known.Unlock()
 	switch {
 	case problem != nil:
 		return nil, listed.calls, problem
@@ -189,7 +182,7 @@ func (v *vcenter) listComplete(ctx context.Context) ([]machine, int, error) {
 
 // checkReadable returns an error unless the account may read every folder with virtual machines.
 func (s *session) checkReadable(ctx context.Context, t tree) error {
-	folders := t.folders()
+	folders := t.machineFolders()
 	if len(folders) == 0 {
 		return unclearError("the account sees no datacenter; check its role, and where that propagates to")
 	}

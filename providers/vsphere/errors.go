@@ -124,8 +124,8 @@ func isFault[F any](err error) bool {
 // soapFault matches the kind of a fault in an answer.
 var soapFault = regexp.MustCompile(`<detail>\s*<(?:\w+:)?(\w+?)Fault[\s>/]`)
 
-// failing are faults of vCenter itself, which may pass.
-var failing = map[string]bool{
+// passingFaults are those of vCenter itself.
+var passingFaults = map[string]bool{
 	"SystemError": true, "HostCommunication": true, "HostNotConnected": true, "Timedout": true, "RequestCanceled": true, "RuntimeFault": true,
 }
 

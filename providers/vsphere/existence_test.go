@@ -427,7 +427,7 @@ func TestLateToolsAreAwaited(t *testing.T) {
 // TestMemoryOfWhatIsGoneIsBounded: other virtual machines than nodes come and go all the time, and nobody asks about them.
 func TestMemoryOfWhatIsGoneIsBounded(t *testing.T) {
 	t.Parallel()
-	s := newSeen()
+	s := newKnownMachines()
 	numbered := func(n int) machine {
 		return machine{
 			Ref: types.ManagedObjectReference{Type: kindMachine, Value: fmt.Sprintf("vm-%d", n)}, UUID: fmt.Sprintf("4230aaaa-3f21-5a6b-9c0d-%012d", n),

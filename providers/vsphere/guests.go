@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// stripped are the guest IDs, without their suffix, that instance types use in this form. The table is that of vSphere's own controller: a
+// strippedGuests are the guest IDs, without their suffix, that instance types use in this form. The table is that of vSphere's own controller: a
 // missing guest is "unknown" on nodes that have their label already, and so on all others.
-const stripped = `asianux3 asianux3_64 asianux4 asianux4_64 asianux5_64 asianux7_64 centos centos6 centos6_64 centos7 centos7_64 coreos64
+const strippedGuests = `asianux3 asianux3_64 asianux4 asianux4_64 asianux5_64 asianux7_64 centos centos6 centos6_64 centos7 centos7_64 coreos64
 	darwin darwin64 debian4 debian4_64 debian5 debian5_64 debian6 debian6_64 debian7 debian7_64 debian8 debian8_64 debian9 debian9_64
 	debian10 debian10_64 dos eComStation eComStation2 fedora fedora64 freebsd freebsd64 mandrake mandriva mandriva64 netware4 netware5
 	netware6 nld9 oes openServer5 openServer6 opensuse opensuse64 oracleLinux oracleLinux64 oracleLinux6 oracleLinux6_64 oracleLinux7
@@ -26,7 +26,7 @@ func guestTable() map[string]string {
 		"winLonghorn64Guest": "winlonghorn", "winNetDatacenter64Guest": "winnetdatacenter", "winNetEnterprise64Guest": "winnetenterprise",
 		"winNetStandard64Guest": "winnetstandard", "winVista64Guest": "winvista", "winXPPro64Guest": "winxppro",
 	}
-	for name := range strings.FieldsSeq(stripped) {
+	for name := range strings.FieldsSeq(strippedGuests) {
 		stem := strings.TrimSuffix(strings.TrimSuffix(name, "64"), "_")
 		table[name+"Guest"] = stem
 	}

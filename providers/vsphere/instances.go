@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,7 +45,7 @@ type instances struct {
 func newInstances(c Config, a *api) *instances {
 	i := &instances{api: a, config: c, nodes: &nodecount.Counter{}}
 	i.inventory = inventory.New(inventory.Source[string, instance]{
-		Kind: "virtual machine", ID: func(i instance) string { return i.ID }, List: a.instances, Get: a.instance, GetCalls: readCalls,
+		Kind: "virtual machine", ID: func(i instance) string { return i.ID }, List: a.listInstances, Get: a.readInstance, GetCalls: readCalls,
 		Indexes: map[string]func(instance) []string{
 			indexHost: hostNames, indexAddress: ipAddresses, indexID: func(i instance) []string { return []string{i.ID} },
 		},
@@ -99,7 +100,7 @@ func ipAddresses(i instance) []string {
 
 // search finds the instance of a node without a provider ID: by the host name that its guest reports, or by the address in the node's name.
 func (i *instances) search(_ context.Context, node *v1.Node) (nodes.Search[string, instance], error) {
-	if problem := i.api.problem(); problem != nil {
+	if problem := i.api.datacenterProblem(); problem != nil {
 		return nodes.Search[string, instance]{}, problem
 	}
 	check := func(found instance) error { return sameUUID(found, node) }
@@ -116,15 +117,15 @@ func (i *instances) search(_ context.Context, node *v1.Node) (nodes.Search[strin
 	return s, nil
 }
 
-// problem returns the faults in the configured datacenters, as far as the vCenters have shown them.
-func (a *api) problem() error {
+// datacenterProblem returns the faults in the configured datacenters, as far as the vCenters have shown them.
+func (a *api) datacenterProblem() error {
 	var problems []error
 	for _, v := range a.vcenters {
-		v.inventory.Lock()
-		if err := v.inventory.problem; err != nil {
+		v.known.Lock()
+		if err := v.known.problem; err != nil {
 			problems = append(problems, fmt.Errorf("vCenter %s: %w", v.config.Key, err))
 		}
-		v.inventory.Unlock()
+		v.known.Unlock()
 	}
 	return errors.Join(problems...)
 }
@@ -133,13 +134,13 @@ func (a *api) problem() error {
 func (i *instances) pathsOf(name string) string {
 	var list []string
 	for _, v := range i.api.vcenters {
-		v.inventory.Lock()
-		for _, m := range v.inventory.shown {
+		v.known.Lock()
+		for _, m := range v.known.shown {
 			if strings.EqualFold(m.HostName, name) && !m.Outside && !m.Template {
 				list = append(list, m.Path)
 			}
 		}
-		v.inventory.Unlock()
+		v.known.Unlock()
 	}
 	if len(list) == 0 {
 		return ""
@@ -196,7 +197,7 @@ func (i *instances) describe(
 		metadata.ProviderID = providerIDPrefix + m.UUID
 	}
 	if i.config.Labels.isEnabled() {
-		if metadata.Zone, metadata.Region, err = v.zone(ctx, m, i.config.Labels); err != nil {
+		if metadata.Zone, metadata.Region, err = v.readZone(ctx, m, i.config.Labels); err != nil {
 			return nil, err
 		}
 	}
@@ -252,20 +253,16 @@ func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAd
 func (a *api) listingErrors() error {
 	var problems []error
 	for _, v := range a.vcenters {
-		v.inventory.Lock()
-		problems = append(problems, v.inventory.failed)
-		v.inventory.Unlock()
+		v.known.Lock()
+		problems = append(problems, v.known.failed)
+		v.known.Unlock()
 	}
 	return errors.Join(problems...)
 }
 
+// vcenter returns the vCenter of a machine by its key.
 func (a *api) vcenter(key string) *vcenter {
-	for _, v := range a.vcenters {
-		if v.config.Key == key {
-			return v
-		}
-	}
-	return a.vcenters[0]
+	return a.vcenters[slices.IndexFunc(a.vcenters, func(v *vcenter) bool { return v.config.Key == key })]
 }
 
 // verify compares the name in vCenter's inventory, which no guest can change, with the node's.

@@ -36,10 +36,9 @@ type knownMachines struct {
 	machines map[types.ManagedObjectReference]machine
 	// missing are those that the last listing lacked, and since when.
 	missing map[types.ManagedObjectReference]time.Time
-	// shown: IDs in the last listing. unknown: those whose machine could not be identified.
-	shown   []machine
-	unknown []machine
-	tree    tree
+	// shown are those of the last listing, unknown others in it that could not be identified.
+	shown, unknown []machine
+	tree           tree
 	// problem is the fault of the configured datacenters.
 	problem error
 	// failed is the error of the last listing for all nodes; nil if it succeeded.
@@ -47,14 +46,14 @@ type knownMachines struct {
 	page   int32
 }
 
-func newSeen() knownMachines {
+func newKnownMachines() knownMachines {
 	return knownMachines{
 		Mutex: &sync.Mutex{}, machines: map[types.ManagedObjectReference]machine{}, page: pageSize,
 		missing: map[types.ManagedObjectReference]time.Time{},
 	}
 }
 
-func (s *knownMachines) places() tree {
+func (s *knownMachines) currentTree() tree {
 	s.Lock()
 	defer s.Unlock()
 	return s.tree
@@ -163,15 +162,15 @@ func askAll(ctx context.Context, vcenters []*vcenter, ask func(context.Context, 
 	return list
 }
 
-// instances lists the virtual machines of all vCenters. For a vCenter that does not answer, its last ones are returned, and questions about
+// listInstances lists the virtual machines of all vCenters. For a vCenter that does not answer, its last ones are returned, and questions about
 // them are errors; nodes of other vCenters are not affected.
-func (a *api) instances(ctx context.Context) ([]instance, int, error) {
+func (a *api) listInstances(ctx context.Context) ([]instance, int, error) {
 	var machines []machine
 	var problems []error
 	calls := 0
-	for i, got := range askAll(ctx, a.vcenters, func(ctx context.Context, v *vcenter) answer { return v.list(ctx, false) }) {
+	for i, got := range askAll(ctx, a.vcenters, func(ctx context.Context, v *vcenter) answer { return v.listMachines(ctx, false) }) {
 		calls += got.calls
-		a.vcenters[i].inventory.noteFailed(got.err)
+		a.vcenters[i].known.noteFailed(got.err)
 		if got.err != nil {
 			problems = append(problems, got.err)
 			machines = append(machines, a.vcenters[i].staleMachines(got.err)...)
@@ -187,18 +186,18 @@ func (a *api) instances(ctx context.Context) ([]instance, int, error) {
 
 // staleMachines returns the virtual machines shown before.
 func (v *vcenter) staleMachines(problem error) []machine {
-	v.inventory.Lock()
-	defer v.inventory.Unlock()
-	list := slices.Clone(v.inventory.shown)
+	v.known.Lock()
+	defer v.known.Unlock()
+	list := slices.Clone(v.known.shown)
 	for i := range list {
 		list[i].Problem = cloudapi.NotAbsence(problem)
 	}
 	return list
 }
 
-// list lists the virtual machines of one vCenter, in full or by changes.
-func (v *vcenter) list(ctx context.Context, full bool) answer {
-	got := answer{}
+// listMachines lists the virtual machines of one vCenter, in full or by changes.
+func (v *vcenter) listMachines(ctx context.Context, full bool) answer {
+	var got answer
 	got.err = v.do(ctx, "listing virtual machines", func(ctx context.Context, s *session) (err error) {
 		got.machines, got.calls, err = v.listCurrent(ctx, s, full)
 		return err
@@ -207,9 +206,9 @@ func (v *vcenter) list(ctx context.Context, full bool) answer {
 }
 
 func (v *vcenter) page() int32 {
-	v.inventory.Lock()
-	defer v.inventory.Unlock()
-	return v.inventory.page
+	v.known.Lock()
+	defer v.known.Unlock()
+	return v.known.page
 }
 
 // smallerPages reduces the page size after a response that was too large.
@@ -218,9 +217,9 @@ func (v *vcenter) smallerPages(err error) {
 	if !ok || e.Status != 200 {
 		return
 	}
-	v.inventory.Lock()
-	defer v.inventory.Unlock()
-	v.inventory.page = smallPage
+	v.known.Lock()
+	defer v.known.Unlock()
+	v.known.page = smallPage
 }
 
 // convertListing converts a listing to virtual machines and places.
@@ -251,11 +250,11 @@ func (v *vcenter) convertListing(s *session, objects []types.ObjectContent) ([]m
 		m.Path = t.path(m.place(), m.Name)
 		m.Outside = !slices.ContainsFunc(t.chain(m.place()), func(ref types.ManagedObjectReference) bool { return inside[ref] })
 	}
-	known, unknown := v.inventory.recall(machines)
-	v.inventory.Lock()
-	defer v.inventory.Unlock()
-	v.inventory.shown, v.inventory.unknown, v.inventory.tree, v.inventory.problem = known, unknown, t, problem
-	v.inventory.noteMissingLocked(known)
+	known, unknown := v.known.recall(machines)
+	v.known.Lock()
+	defer v.known.Unlock()
+	v.known.shown, v.known.unknown, v.known.tree, v.known.problem = known, unknown, t, problem
+	v.known.noteMissingLocked(known)
 	return slices.Clone(known), nil
 }
 

@@ -260,7 +260,7 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 	if len(o.servers) > 0 {
 		d.keepClass(o)
 	}
-	if slices.ContainsFunc(d.ports, func(p wantedPort) bool { return o.findServer(p) == nil }) {
+	if slices.ContainsFunc(d.ports, func(p servicePort) bool { return o.findServer(p) == nil }) {
 		err = r.chooseService(ctx, o, &d)
 	}
 	return d, findings, err

@@ -24,8 +24,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// credentials reads the current credentials from the Secret or the folder, if configured.
-func (v *vcenter) credentials(ctx context.Context) (credentials, error) {
+// readCredentials reads the current credentials from the Secret or the folder, if configured.
+func (v *vcenter) readCredentials(ctx context.Context) (credentials, error) {
 	c := v.config
 	var data map[string][]byte
 	var from string
@@ -85,7 +85,7 @@ func isPEM(text string) bool { return strings.HasPrefix(strings.TrimSpace(text),
 type restSigner interface{ SignRequest(*http.Request) error }
 
 // loginBySSO logs in by certificate with a token from single sign-on.
-func (s *session) loginBySSO(ctx context.Context, v *vcenter, c credentials) error {
+func (s *session) loginBySSO(ctx context.Context, c credentials) error {
 	pair, err := tls.X509KeyPair([]byte(c.user), []byte(c.password))
 	if err != nil {
 		return &cloudapi.Error{
@@ -93,7 +93,7 @@ func (s *session) loginBySSO(ctx context.Context, v *vcenter, c credentials) err
 		}
 	}
 	client := s.NewServiceClient(sts.Path, sts.Namespace)
-	v.api.useTransport(client)
+	s.vcenter.api.useTransport(client)
 	issuer := &sts.Client{Client: client, RoundTripper: client}
 	signer, err := issuer.Issue(withMethod(ctx, "Issue"), sts.TokenRequest{Certificate: &pair, Delegatable: true})
 	if err != nil {
@@ -119,8 +119,8 @@ const (
 	maxTicket           = 64 << 10
 )
 
-// sharedSession gets a session ticket from the service for sessions.
-func (v *vcenter) sharedSession(ctx context.Context, c credentials) (string, error) {
+// readTicket gets a ticket for a session from the service that hands them out.
+func (v *vcenter) readTicket(ctx context.Context, c credentials) (string, error) {
 	if reason := schema.InsecureURL(c.sessionURL, v.api.insecure); reason != nil {
 		return "", unclearError("vc-session-manager-url %s", reason)
 	}

@@ -36,8 +36,6 @@ type machine struct {
 	// Path is its inventory path; Outside is set if that is in none of the configured datacenters.
 	Path    string
 	Outside bool
-	// Remembered is set if vCenter shows that it exists but not its configuration, which is then the last known.
-	Remembered bool
 	// Problem is why it could not be read now.
 	Problem error
 }
@@ -75,8 +73,9 @@ func newMachine(vcenter string, o types.ObjectContent) (machine, error) {
 	if o.Obj.Value == "" {
 		return m, unclearError("an incomplete answer: an object in it has no reference")
 	}
+	fields := m.fields()
 	for _, p := range o.PropSet {
-		m.set(p.Name, p.Val)
+		m.set(fields[p.Name], p.Val)
 	}
 	m.UUID = strings.ToLower(strings.TrimSpace(m.UUID))
 	for _, missing := range o.MissingSet {
@@ -109,76 +108,54 @@ func missingText(f any, message string) string {
 	return cmp.Or(message, strings.TrimPrefix(fmt.Sprintf("%T", f), "*types."))
 }
 
-func (m *machine) set(path string, value any) {
+// fields returns where properties are kept. The network interfaces and the role in Fault Tolerance are known by their types.
+func (m *machine) fields() map[string]any {
+	return map[string]any{
+		"name": &m.Name, "config.uuid": &m.UUID, "summary.config.uuid": &m.UUID, "summary.config.instanceUuid": &m.InstanceUUID,
+		"summary.config.template": &m.Template, "guest.hostName": &m.HostName, "guest.ipAddress": &m.IPAddress,
+		"runtime.powerState": &m.Power, "runtime.connectionState": &m.Connection,
+		"runtime.host": &m.Host, "resourcePool": &m.Pool, "parent": &m.Parent, "summary.config.guestId": &m.GuestID,
+		"summary.config.numCpu": &m.CPUs, "summary.config.memorySizeMB": &m.MemoryMB, extraMetadata: &m.Metadata, extraEncoding: &m.Encoding,
+	}
+}
+
+// set stores the value of a property. An empty text is none: a UUID has two properties.
+func (m *machine) set(field, value any) {
 	switch v := value.(type) {
-	case string:
-		if at := m.text(path); at != nil && v != "" {
-			*at = v
-		}
 	case types.ArrayOfGuestNicInfo:
 		m.NICs = v.GuestNicInfo
-	case types.VirtualMachinePowerState:
-		m.Power = v
-	case types.VirtualMachineConnectionState:
-		m.Connection = v
-	case types.ManagedObjectReference:
-		m.setPlace(path, v)
 	case types.FaultToleranceSecondaryConfigInfo:
 		m.Secondary = true
 	case types.FaultToleranceConfigInfo:
 		m.Secondary = v.Role > 1
-	case bool:
-		m.Template = m.Template || v && path == "summary.config.template"
-	case int32:
-		switch path {
-		case "summary.config.numCpu":
-			m.CPUs = v
-		case "summary.config.memorySizeMB":
-			m.MemoryMB = v
+	case string:
+		if v != "" {
+			store(field, v)
 		}
+	case types.VirtualMachinePowerState:
+		store(field, v)
+	case types.VirtualMachineConnectionState:
+		store(field, v)
+	case types.ManagedObjectReference:
+		store(field, v)
+	case bool:
+		store(field, v)
+	case int32:
+		store(field, v)
 	}
 }
 
-func (m *machine) setPlace(path string, ref types.ManagedObjectReference) {
-	switch path {
-	case "runtime.host":
-		m.Host = ref
-	case "resourcePool":
-		m.Pool = ref
-	case "parent":
-		m.Parent = ref
+// store stores a value in a field of its type.
+func store[V any](field any, value V) {
+	if at, ok := field.(*V); ok {
+		*at = value
 	}
-}
-
-func (m *machine) text(path string) *string {
-	switch path {
-	case "name":
-		return &m.Name
-	case "config.uuid", "summary.config.uuid":
-		return &m.UUID
-	case "summary.config.instanceUuid":
-		return &m.InstanceUUID
-	case "guest.hostName":
-		return &m.HostName
-	case "guest.ipAddress":
-		return &m.IPAddress
-	case "summary.config.guestId":
-		return &m.GuestID
-	case extraMetadata:
-		return &m.Metadata
-	case extraEncoding:
-		return &m.Encoding
-	}
-	return nil
 }
 
 // fillFrom completes a virtual machine whose configuration is not shown now with remembered data.
 func (m machine) fillFrom(before machine) machine {
-	shown := m
-	m = before
-	m.Name, m.Power, m.Connection, m.Problem = cmp.Or(shown.Name, before.Name), shown.Power, shown.Connection, shown.Problem
-	m.Remembered = true
-	return m
+	before.Name, before.Power, before.Connection, before.Problem = cmp.Or(m.Name, before.Name), m.Power, m.Connection, m.Problem
+	return before
 }
 
 // String returns its name for messages.
@@ -220,13 +197,13 @@ func groupByUUID(machines []machine) []instance {
 // running ones the one with the host name.
 func (i instance) chooseMachine(hostName string) (machine, error) {
 	candidates := i.Machines
-	if own := filter(candidates, func(m machine) bool { return !m.Secondary }); len(own) > 0 {
+	if own := filterMachines(candidates, func(m machine) bool { return !m.Secondary }); len(own) > 0 {
 		candidates = own
 	}
-	if running := filter(candidates, func(m machine) bool { return m.Power == types.VirtualMachinePowerStatePoweredOn }); len(running) > 0 {
+	if running := filterMachines(candidates, func(m machine) bool { return m.Power == types.VirtualMachinePowerStatePoweredOn }); len(running) > 0 {
 		candidates = running
 	}
-	if same := filter(candidates, func(m machine) bool { return strings.EqualFold(m.HostName, hostName) }); hostName != "" && len(same) == 1 {
+	if same := filterMachines(candidates, func(m machine) bool { return strings.EqualFold(m.HostName, hostName) }); hostName != "" && len(same) == 1 {
 		candidates = same
 	}
 	if len(candidates) != 1 {
@@ -240,12 +217,6 @@ func (i instance) chooseMachine(hostName string) (machine, error) {
 	return candidates[0], candidates[0].Problem
 }
 
-func filter(machines []machine, condition func(machine) bool) []machine {
-	var some []machine
-	for _, m := range machines {
-		if condition(m) {
-			some = append(some, m)
-		}
-	}
-	return some
+func filterMachines(machines []machine, condition func(machine) bool) []machine {
+	return slices.DeleteFunc(slices.Clone(machines), func(m machine) bool { return !condition(m) })
 }

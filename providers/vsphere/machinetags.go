@@ -42,7 +42,7 @@ func (a *api) machineTags(ctx context.Context, ids []string) (map[string]map[str
 		}
 		problems = append(problems, v.do(ctx, "reading tags of virtual machines", func(ctx context.Context, s *session) error {
 			for some := range slices.Chunk(refs, taggedMachines) {
-				if err := s.readMachineTags(ctx, v, some, owners, all); err != nil {
+				if err := s.readMachineTags(ctx, some, owners, all); err != nil {
 					return err
 				}
 			}
@@ -59,10 +59,10 @@ func (v *vcenter) referencesOf(ids []string) (refs []taggedObject, owners map[st
 		wanted[id] = true
 	}
 	owners = map[string]string{}
-	v.inventory.Lock()
-	defer v.inventory.Unlock()
-	for ref, m := range v.inventory.machines {
-		_, missing := v.inventory.missing[ref]
+	v.known.Lock()
+	defer v.known.Unlock()
+	for ref, m := range v.known.machines {
+		_, missing := v.known.missing[ref]
 		if id := canonicalUUID(m.UUID); wanted[id] && !m.Template && !missing {
 			refs, owners[ref.Value] = append(refs, taggedObject{ref.Value, ref.Type}), id
 		}
@@ -72,14 +72,14 @@ func (v *vcenter) referencesOf(ids []string) (refs []taggedObject, owners map[st
 }
 
 func (s *session) readMachineTags(
-	ctx context.Context, v *vcenter, refs []taggedObject, owners map[string]string, all map[string]map[string]string,
+	ctx context.Context, refs []taggedObject, owners map[string]string, all map[string]map[string]string,
 ) error {
 	var attached []struct {
 		Object taggedObject `json:"object_id"`
 		Tags   []string     `json:"tag_ids"`
 	}
 	path := "/tagging/tag-association?~action=list-attached-tags-on-objects"
-	if err := s.call(ctx, v, http.MethodPost, path, map[string]any{"object_ids": refs}, &attached); err != nil {
+	if err := s.call(ctx, http.MethodPost, path, map[string]any{"object_ids": refs}, &attached); err != nil {
 		return err
 	}
 	none := map[string]bool{} // has what was asked about, until it has tags
@@ -96,7 +96,7 @@ func (s *session) readMachineTags(
 		all[owners[ref]] = map[string]string{}
 	}
 	for _, on := range attached {
-		tags, err := s.tagsByCategory(ctx, v, on.Tags)
+		tags, err := s.tagsByCategory(ctx, on.Tags)
 		if err != nil {
 			return err // those whose names are not read are not told that they have none
 		}
@@ -106,10 +106,10 @@ func (s *session) readMachineTags(
 }
 
 // tagsByCategory returns the names of tags by those of their categories.
-func (s *session) tagsByCategory(ctx context.Context, v *vcenter, ids []string) (map[string]string, error) {
+func (s *session) tagsByCategory(ctx context.Context, ids []string) (map[string]string, error) {
 	names := map[string][]string{}
 	for _, id := range ids {
-		t, err := s.tagName(ctx, v, id)
+		t, err := s.readTag(ctx, id)
 		if err != nil {
 			return nil, err
 		}
@@ -124,19 +124,20 @@ func (s *session) tagsByCategory(ctx context.Context, v *vcenter, ids []string) 
 	return tags, nil
 }
 
-// tagName returns the name of a tag and that of its category; neither if it was deleted.
-func (s *session) tagName(ctx context.Context, v *vcenter, id string) (t tag, err error) {
-	if time.Since(v.names.since) > tagNamesAge {
-		v.names.since, v.names.known = time.Now(), map[string]tag{}
+// readTag returns the name of a tag and that of its category; neither if it was deleted.
+func (s *session) readTag(ctx context.Context, id string) (t tag, err error) {
+	names := &s.vcenter.tagNames
+	if time.Since(names.since) > tagNamesAge {
+		names.since, names.known = time.Now(), map[string]tag{}
 	}
-	if known, ok := v.names.known[id]; ok {
+	if known, ok := names.known[id]; ok {
 		return known, nil
 	}
 	var category struct {
 		Name string `json:"name"`
 	}
-	if err = s.call(ctx, v, http.MethodGet, "/tagging/tag/id:"+id, nil, &t); err == nil {
-		err = s.call(ctx, v, http.MethodGet, "/tagging/category/id:"+t.Category, nil, &category)
+	if err = s.call(ctx, http.MethodGet, "/tagging/tag/id:"+id, nil, &t); err == nil {
+		err = s.call(ctx, http.MethodGet, "/tagging/category/id:"+t.Category, nil, &category)
 	}
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
@@ -145,6 +146,6 @@ func (s *session) tagName(ctx context.Context, v *vcenter, id string) (t tag, er
 		return tag{}, err
 	}
 	t.Category = category.Name
-	v.names.known[id] = t
+	names.known[id] = t
 	return t, nil
 }

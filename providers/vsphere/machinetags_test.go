@@ -88,7 +88,7 @@ func TestTagsOfNewMachine(t *testing.T) {
 			sim.Add(vspheresim.Spec{Name: fmt.Sprintf("other-%d", n)})
 		}
 		w.start()
-		w.cloud.api.vcenters[0].inventory.page = 1 // a listing costs more than a single read
+		w.cloud.api.vcenters[0].known.page = 1 // a listing costs more than a single read
 		_, err := w.askTags(conformance.NewNode("other-0", ""))
 		require.NoError(t, err)
 		m := sim.Add(vspheresim.Spec{Name: "worker", UUID: "4230aaaa-3f21-5a6b-9c0d-000000000001"})

@@ -127,8 +127,8 @@ const (
 	pathIPPools     = "/infra/ip-pools"
 )
 
-// wantedPort is a port of a Service.
-type wantedPort struct {
+// servicePort is a port of a Service.
+type servicePort struct {
 	Protocol       v1.Protocol
 	Port, NodePort int32
 	// Profile is the path of the application profile.
@@ -136,11 +136,11 @@ type wantedPort struct {
 }
 
 // key returns the value of a port's tag.
-func (p wantedPort) key() string { return fmt.Sprintf("%s/%d", p.Protocol, p.Port) }
+func (p servicePort) key() string { return fmt.Sprintf("%s/%d", p.Protocol, p.Port) }
 
-func (p wantedPort) number() string { return strconv.Itoa(int(p.Port)) }
+func (p servicePort) number() string { return strconv.Itoa(int(p.Port)) }
 
-func (p wantedPort) nodePort() string { return strconv.Itoa(int(p.NodePort)) }
+func (p servicePort) nodePort() string { return strconv.Itoa(int(p.NodePort)) }
 
 // member is a node behind a load balancer. Its address is "" while it is unknown.
 type member struct{ name, address string }
@@ -240,12 +240,12 @@ func (o observed) objects() []object {
 // filter returns the objects that satisfy a condition.
 func (o observed) filter(is func(object) bool) observed {
 	return observed{
-		allocations: filterList(o.allocations, is), servers: filterList(o.servers, is),
-		pools: filterList(o.pools, is), monitors: filterList(o.monitors, is),
+		allocations: filterObjects(o.allocations, is), servers: filterObjects(o.servers, is),
+		pools: filterObjects(o.pools, is), monitors: filterObjects(o.monitors, is),
 	}.withAddress()
 }
 
-func filterList[T object](list []T, is func(object) bool) []T {
+func filterObjects[T object](list []T, is func(object) bool) []T {
 	var kept []T
 	for _, x := range list {
 		if is(x) {
@@ -267,14 +267,14 @@ func (o observed) withAddress() observed {
 }
 
 // findServer returns the virtual server of a port, by its tag and port.
-func (o observed) findServer(p wantedPort) *virtualServer {
+func (o observed) findServer(p servicePort) *virtualServer {
 	return firstOf(o.servers, func(s *virtualServer) bool {
 		return s.tag(scopePort) == p.key() && len(s.Ports) == 1 && s.Ports[0] == p.number()
 	})
 }
 
 // findPool returns the pool of a port: that of its virtual server, if it has its tag, else another one with its tag.
-func (o observed) findPool(p wantedPort) *serverPool {
+func (o observed) findPool(p servicePort) *serverPool {
 	var used []string
 	if s := o.findServer(p); s != nil {
 		used = []string{s.PoolPath}
@@ -283,7 +283,7 @@ func (o observed) findPool(p wantedPort) *serverPool {
 }
 
 // findMonitor returns the health check of a port, in the same way.
-func (o observed) findMonitor(p wantedPort) *monitorProfile {
+func (o observed) findMonitor(p servicePort) *monitorProfile {
 	var used []string
 	if x := o.findPool(p); x != nil {
 		used = x.Monitors
@@ -295,7 +295,7 @@ func (o observed) findMonitor(p wantedPort) *monitorProfile {
 func findTagged[T interface {
 	comparable
 	object
-}](list []T, p wantedPort, used []string) T {
+}](list []T, p servicePort, used []string) T {
 	tagged := func(x T) bool { return x.common().tag(scopePort) == p.key() }
 	return cmp.Or(firstOf(list, func(x T) bool { return tagged(x) && slices.Contains(used, pathOf(x)) }), firstOf(list, tagged))
 }
@@ -316,7 +316,7 @@ type desired struct {
 	// askedClass is the class in the annotation, and moved is set if its pool differs from the address's.
 	askedClass string
 	moved      bool
-	ports      []wantedPort
+	ports      []servicePort
 	members    []member
 	// doubt is why the addresses of some members are unknown.
 	doubt   error
@@ -333,11 +333,11 @@ type desired struct {
 }
 
 // tagsOf returns the tags of an object of a port.
-func (d desired) tagsOf(p wantedPort) []nsxTag {
+func (d desired) tagsOf(p servicePort) []nsxTag {
 	return d.marking.tags(map[string]string{scopePort: p.key()})
 }
 
-func (d desired) newMonitor(p wantedPort) *monitorProfile {
+func (d desired) newMonitor(p servicePort) *monitorProfile {
 	m := &monitorProfile{nsxObject: nsxObject{
 		ID: objectID(d.uid, "monitor", p.key()), ResourceType: typeTCPMonitor,
 		DisplayName: fmt.Sprintf("%s:%d", d.name, p.NodePort), Tags: d.tagsOf(p),
@@ -347,7 +347,7 @@ func (d desired) newMonitor(p wantedPort) *monitorProfile {
 	return m
 }
 
-func (d desired) newPool(p wantedPort, monitors []string) *serverPool {
+func (d desired) newPool(p servicePort, monitors []string) *serverPool {
 	x := &serverPool{SNAT: &snatTranslation{Type: d.snat}, nsxObject: nsxObject{
 		ID: objectID(d.uid, "pool", p.key()), ResourceType: typePool, DisplayName: d.name, Tags: d.tagsOf(p),
 		Description: fmt.Sprintf("pool for cluster %s, service %s created by %s", d.marking.cluster, d.marking.service, appName),
@@ -356,7 +356,7 @@ func (d desired) newPool(p wantedPort, monitors []string) *serverPool {
 	return x
 }
 
-func (d desired) newServer(p wantedPort, address, pool string) *virtualServer {
+func (d desired) newServer(p servicePort, address, pool string) *virtualServer {
 	return &virtualServer{
 		Enabled: new(true), IPAddress: address, Ports: []string{p.number()}, MemberPorts: []string{p.nodePort()},
 		ApplicationProfile: p.Profile, PoolPath: pool, ServicePath: d.service, nsxObject: nsxObject{
@@ -386,7 +386,7 @@ func applyToCopy[V any, T objectOf[V]](before T, apply func(T) (reason string)) 
 
 // serverChange holds the desired fields of a virtual server.
 type serverChange struct {
-	port wantedPort
+	port servicePort
 	// pool is the path of the pool.
 	pool string
 }
@@ -485,7 +485,7 @@ func (p *plan) createsPools() bool {
 }
 
 // planMonitor plans the health check of a port, and returns its path.
-func (p *plan) planMonitor(o observed, d desired, port wantedPort, kept map[string]bool) string {
+func (p *plan) planMonitor(o observed, d desired, port servicePort, kept map[string]bool) string {
 	want := monitorChange{int(port.NodePort), d.check}
 	m := o.findMonitor(port)
 	if m == nil {
@@ -499,7 +499,7 @@ func (p *plan) planMonitor(o observed, d desired, port wantedPort, kept map[stri
 }
 
 // planPool plans the pool of a port, and returns its path.
-func (p *plan) planPool(o observed, d desired, port wantedPort, monitors []string, kept map[string]bool) string {
+func (p *plan) planPool(o observed, d desired, port servicePort, monitors []string, kept map[string]bool) string {
 	want := poolChange{d.members, &monitors, &d.algorithm}
 	x := o.findPool(port)
 	if x == nil {
@@ -513,7 +513,7 @@ func (p *plan) planPool(o observed, d desired, port wantedPort, monitors []strin
 }
 
 // planServer plans the virtual server of a port, and the address and the load balancer service that a new one needs.
-func (p *plan) planServer(o observed, d desired, port wantedPort, pool string, kept map[string]bool) {
+func (p *plan) planServer(o observed, d desired, port servicePort, pool string, kept map[string]bool) {
 	s := o.findServer(port)
 	switch {
 	case s != nil:

@@ -224,7 +224,7 @@ func (v *views) profile(ctx context.Context, path, name, kind string) (string, e
 	if err != nil {
 		return "", err
 	}
-	found = filterList(found, func(o object) bool { return o.common().ResourceType == kind })
+	found = filterObjects(found, func(o object) bool { return o.common().ResourceType == kind })
 	switch len(found) {
 	case 0:
 		return "", fmt.Errorf("there is no application profile %s of type %s; correct the name in the section loadBalancer or the class", name, kind)
@@ -314,9 +314,9 @@ func (v *views) isAddressTaken(o observed) bool {
 }
 
 // ports returns the ports of a Service, with the application profiles of its class.
-func (v *views) ports(ctx context.Context, service *v1.Service, class loadBalancerClass) (list []wantedPort, err error) {
+func (v *views) ports(ctx context.Context, service *v1.Service, class loadBalancerClass) (list []servicePort, err error) {
 	for _, p := range service.Spec.Ports {
-		port := wantedPort{Protocol: protocolOf(p), Port: p.Port, NodePort: p.NodePort}
+		port := servicePort{Protocol: protocolOf(p), Port: p.Port, NodePort: p.NodePort}
 		path, name, kind := class.TCPAppProfilePath, class.TCPAppProfileName, typeTCPProfile
 		if port.Protocol == v1.ProtocolUDP {
 			path, name, kind = class.UDPAppProfilePath, class.UDPAppProfileName, typeUDPProfile

@@ -21,18 +21,18 @@ import (
 // waiting call: that would prove nothing about the present, and return whenever guests report interfaces of pods.
 
 const (
-	// followDelay is the time from a listing to the request to track changes: then the start is over.
-	followDelay = time.Minute
-	// followPause is the time until the next try after a failure.
-	followPause = 10 * time.Minute
+	// trackDelay is the time from a listing to the request to track changes: then the start is over.
+	trackDelay = time.Minute
+	// trackPause is the time until the next try after a failure.
+	trackPause = 10 * time.Minute
 	// fullAge is how long changes are used without a new listing, in case one was lost.
 	fullAge = 15 * time.Minute
 	// maxUpdates bounds the responses to one request for changes.
 	maxUpdates = 2000
 )
 
-// changes holds the objects of a view, kept up to date within a session.
-type changes struct {
+// tracker holds the objects of a view, kept up to date within a session.
+type tracker struct {
 	collector types.ManagedObjectReference
 	// turn is held by the goroutine that requests changes.
 	turn chan struct{}
@@ -45,30 +45,30 @@ type changes struct {
 	applied int
 }
 
-func newChanges(collector types.ManagedObjectReference) *changes {
-	return &changes{collector: collector, turn: make(chan struct{}, 1), objects: map[types.ManagedObjectReference]types.ObjectContent{}}
+func newTracker(collector types.ManagedObjectReference) *tracker {
+	return &tracker{collector: collector, turn: make(chan struct{}, 1), objects: map[types.ManagedObjectReference]types.ObjectContent{}}
 }
 
-// trackedChanges returns the tracked changes, nil if there are none.
-func (s *session) trackedChanges() *changes {
+// currentTracker returns the tracker, nil if there is none.
+func (s *session) currentTracker() *tracker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.changes
+	return s.tracker
 }
 
-// stopTracking stops tracking after changes may have been lost. The collector is destroyed before another one is created.
-func (s *session) stopTracking(c *changes) {
+// stopTracking drops a tracker that may have lost changes. Its collector is destroyed before another one is created.
+func (s *session) stopTracking(c *tracker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.changes == c {
-		s.changes, s.left = nil, &c.collector
+	if s.tracker == c {
+		s.tracker, s.oldCollector = nil, &c.collector
 	}
 }
 
 // listCurrent returns everything that a vCenter shows: the last listing with its changes, or a new listing if there are no reliable
 // changes.
 func (v *vcenter) listCurrent(ctx context.Context, s *session, full bool) (machines []machine, calls int, err error) {
-	c := s.trackedChanges()
+	c := s.currentTracker()
 	if c != nil && !full && c.isRecent() {
 		objects, asked, err := c.catchUp(ctx, s, v.page())
 		if err == nil {
@@ -102,18 +102,18 @@ func (v *vcenter) listCurrent(ctx context.Context, s *session, full bool) (machi
 	}
 	c.rebase(objects, applied, began)
 	if c == nil {
-		v.followLater() //nolint:contextcheck // it goes on after the question that began it
+		v.trackLater() //nolint:contextcheck // it goes on after the question that began it
 	}
 	return machines, calls, nil
 }
 
-func (c *changes) isRecent() bool {
+func (c *tracker) isRecent() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return time.Since(c.listed) < fullAge
 }
 
-func (c *changes) count() int {
+func (c *tracker) count() int {
 	if c == nil {
 		return 0
 	}
@@ -123,7 +123,7 @@ func (c *changes) count() int {
 }
 
 // rebase replaces the state by a listing, unless changes arrived meanwhile that the listing may lack.
-func (c *changes) rebase(objects []types.ObjectContent, applied int, began time.Time) {
+func (c *tracker) rebase(objects []types.ObjectContent, applied int, began time.Time) {
 	if c == nil {
 		return
 	}
@@ -139,45 +139,45 @@ func (c *changes) rebase(objects []types.ObjectContent, applied int, began time.
 	c.listed = began
 }
 
-// followLater starts tracking changes after a while. Only a leading program does so: commands end soon.
-func (v *vcenter) followLater() {
+// trackLater starts tracking changes after a while. Only a leading program does so: commands end soon.
+func (v *vcenter) trackLater() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.stop == nil || v.followSoon || time.Now().Before(v.followAfter) {
+	if v.stop == nil || v.trackSoon || time.Now().Before(v.trackAfter) {
 		return
 	}
-	v.followSoon = true
+	v.trackSoon = true
 	ctx := wait.ContextForChannel(v.stop)
 	rescue.Go("following the changes of vCenter "+v.config.Key, func() {
-		timer := time.NewTimer(followDelay)
+		timer := time.NewTimer(trackDelay)
 		defer timer.Stop()
 		var err error
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
-			err = v.do(ctx, "following changes", v.follow)
+			err = v.do(ctx, "following changes", v.track)
 		}
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		v.followSoon = false
+		v.trackSoon = false
 		if err != nil {
-			v.followAfter = time.Now().Add(followPause)
+			v.trackAfter = time.Now().Add(trackPause)
 			klog.V(2).InfoS("Changes are not followed, everything is listed instead", "vcenter", v.config.Key, "reason", err)
 		}
 	})
 }
 
-// follow makes vCenter track changes of everything in the view.
-func (v *vcenter) follow(ctx context.Context, s *session) error {
+// track makes vCenter track changes of everything in the view.
+func (v *vcenter) track(ctx context.Context, s *session) error {
 	s.mu.Lock()
-	done, left := s.changes != nil, s.left
-	s.left = nil
+	tracks, old := s.tracker != nil, s.oldCollector
+	s.oldCollector = nil
 	s.mu.Unlock()
-	if done {
+	if tracks {
 		return nil
 	}
-	if left != nil { // a failure costs vCenter memory until the session ends
-		_, _ = methods.DestroyPropertyCollector(withMethod(ctx, "DestroyPropertyCollector"), s, &types.DestroyPropertyCollector{This: *left})
+	if old != nil { // a failure costs vCenter memory until the session ends
+		_, _ = methods.DestroyPropertyCollector(withMethod(ctx, "DestroyPropertyCollector"), s, &types.DestroyPropertyCollector{This: *old})
 	}
 	view, err := s.viewOfAll(ctx)
 	if err != nil {
@@ -189,7 +189,7 @@ func (v *vcenter) follow(ctx context.Context, s *session) error {
 	if err != nil {
 		return err //nolint:wrapcheck // apiError names it
 	}
-	c := newChanges(made.Returnval)
+	c := newTracker(made.Returnval)
 	_, err = methods.CreateFilter(withMethod(ctx, "CreateFilter"), s, &types.CreateFilter{This: c.collector, Spec: viewFilter(view)})
 	c.listed = time.Now()
 	if err == nil {
@@ -198,15 +198,15 @@ func (v *vcenter) follow(ctx context.Context, s *session) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.left = &c.collector
+		s.oldCollector = &c.collector
 		return err //nolint:wrapcheck // apiError names it
 	}
-	s.changes = c
+	s.tracker = c
 	return nil
 }
 
 // catchUp requests the changes since the last request, and returns the present state.
-func (c *changes) catchUp(ctx context.Context, s *session, page int32) (all []types.ObjectContent, calls int, err error) {
+func (c *tracker) catchUp(ctx context.Context, s *session, page int32) (all []types.ObjectContent, calls int, err error) {
 	select {
 	case c.turn <- struct{}{}:
 		defer func() { <-c.turn }()
@@ -230,21 +230,21 @@ func (c *changes) catchUp(ctx context.Context, s *session, page int32) (all []ty
 	return c.snapshot(), calls, nil
 }
 
-func (c *changes) lastVersion() string {
+func (c *tracker) lastVersion() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.version
 }
 
 // snapshot returns everything, in the order of the references.
-func (c *changes) snapshot() []types.ObjectContent {
+func (c *tracker) snapshot() []types.ObjectContent {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.SortedFunc(maps.Values(c.objects), func(a, b types.ObjectContent) int { return strings.Compare(a.Obj.Value, b.Obj.Value) })
 }
 
 // applySet applies a response with changes, and reports whether another one follows at once. It is nil without changes.
-func (c *changes) applySet(set *types.UpdateSet) (more bool, err error) {
+func (c *tracker) applySet(set *types.UpdateSet) (more bool, err error) {
 	if set == nil {
 		return false, nil
 	}
@@ -269,7 +269,7 @@ func (c *changes) applySet(set *types.UpdateSet) (more bool, err error) {
 }
 
 // update applies the changes of one object.
-func (c *changes) update(u types.ObjectUpdate) error {
+func (c *tracker) update(u types.ObjectUpdate) error {
 	switch u.Kind {
 	case types.ObjectUpdateKindLeave:
 		delete(c.objects, u.Obj)

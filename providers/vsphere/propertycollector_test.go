@@ -26,7 +26,7 @@ func (w *testWorld) followed(n string) {
 	w.servers[0].ResetCalls()
 }
 
-func (w *testWorld) changes() *changes {
+func (w *testWorld) changes() *tracker {
 	v := w.cloud.api.vcenters[0]
 	v.mu.Lock()
 	s := v.session
@@ -34,7 +34,7 @@ func (w *testWorld) changes() *changes {
 	if s == nil {
 		return nil
 	}
-	return s.trackedChanges()
+	return s.currentTracker()
 }
 
 // countCalls are the calls for changes and those of full listings.
@@ -123,7 +123,7 @@ func TestLostChangesMeanAFullListing(t *testing.T) {
 				require.NoError(w, err)
 				assert.Equal(w, "WORKER", got.NodeAddresses[0].Address)
 				assert.Equal(w, []int{1, 1}, w.countCalls(), "%v", w.servers[0].Calls().ByOperation)
-				time.Sleep(followDelay + time.Second)
+				time.Sleep(trackDelay + time.Second)
 				require.NotNil(w, w.changes())
 				assert.Equal(w, 1, w.servers[0].Calls().ByOperation["DestroyPropertyCollector"], "nothing is left in vCenter")
 				w.servers[0].ResetCalls()
@@ -147,7 +147,7 @@ func TestSessionThatEndsTakesItsChangesAlong(t *testing.T) {
 		calls := w.servers[0].Calls().ByOperation
 		assert.Equal(w, []int{1, 1}, []int{calls["Login"], calls["CreateContainerView"]})
 		assert.Nil(w, w.changes())
-		time.Sleep(followDelay + time.Second)
+		time.Sleep(trackDelay + time.Second)
 		require.NotNil(w, w.changes())
 	})
 }
@@ -225,5 +225,5 @@ func TestChangedProperties(t *testing.T) {
 		assert.Error(t, err, "%v", bad)
 	}
 	assert.Len(t, before.PropSet, 4, "what was read stays as it was")
-	require.ErrorContains(t, newChanges(ref).update(types.ObjectUpdate{Kind: types.ObjectUpdateKindModify, Obj: ref}), "not known")
+	require.ErrorContains(t, newTracker(ref).update(types.ObjectUpdate{Kind: types.ObjectUpdateKindModify, Obj: ref}), "not known")
 }

@@ -101,7 +101,7 @@ func (r *routes) ownRoutes(ctx context.Context, cluster string, age time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	own := filterList(all, func(o object) bool {
+	own := filterObjects(all, func(o object) bool {
 		c := o.common()
 		return c.tag(scopeRouteCluster) == cluster && c.tag(scopeRouteNode) != "" && !ownership.Foreign(mark, marksOf(o))
 	})

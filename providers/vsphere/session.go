@@ -36,32 +36,33 @@ type vcenter struct {
 	endpoint *url.URL
 	agent    string
 
-	// turn is held during a login.
-	turn chan struct{}
+	// loginTurn is held during a login.
+	loginTurn chan struct{}
 
 	mu   sync.Mutex
 	kube kubernetes.Interface
 	// session is the open one, nil if there is none.
 	session *session
-	// looked is when credentials were last read; secret is the last readable Secret.
-	looked time.Time
-	secret map[string][]byte
-	// refused are the credentials that were refused last.
-	refused refusal
+	// credentialsRead is when credentials were last read; secret is the last readable Secret.
+	credentialsRead time.Time
+	secret          map[string][]byte
+	lastRefusal     refusal
 	// identity is the instance UUID of the vCenter that answered first.
 	identity string
-	// stop ends what goes on by itself; nil where the program does not lead. followSoon is set while changes are about to be followed,
-	// followAfter is when that may be tried again.
-	stop        <-chan struct{}
-	followSoon  bool
-	followAfter time.Time
-	// names are those of tags.
-	names tagNames
+	// stop ends the tracking of changes; nil where the program does not lead. trackSoon is set while tracking is about to begin, trackAfter is
+	// when that may be tried again.
+	stop       <-chan struct{}
+	trackSoon  bool
+	trackAfter time.Time
+	tagNames   tagNames
 
-	inventory knownMachines
+	known knownMachines
 	// everything lists all machines to prove that one is absent: requests at about the same time share one listing.
 	everything *inventory.Inventory[string, machine]
-	places     places
+
+	// zonesMu is held while tags are read for zones.
+	zonesMu sync.Mutex
+	zones   *zoneTags
 }
 
 // refusal is a refused login.
@@ -75,28 +76,30 @@ type refusal struct {
 // session is an open session. Nothing in it changes but what its own lock guards.
 type session struct {
 	*vim25.Client
-	user string
-	sum  [sha256.Size]byte
-	// signed is set where the login was by certificate.
+	vcenter *vcenter
+	user    string
+	// sum is that of the credentials.
+	sum [sha256.Size]byte
+	// signer is set where the login was by certificate.
 	signer restSigner
 
 	mu   sync.Mutex
 	view *types.ManagedObjectReference
 	rest string
-	// changes holds the machines and keeps them up to date after the listing; left is a property collector that is no longer used.
-	changes *changes
-	left    *types.ManagedObjectReference
+	// tracker keeps the last listing up to date; oldCollector is a property collector to be destroyed.
+	tracker      *tracker
+	oldCollector *types.ManagedObjectReference
 }
 
 func newVCenter(a *api, c vcenterConfig, endpoint *url.URL, agent string) *vcenter {
-	v := &vcenter{config: c, api: a, endpoint: endpoint, agent: agent, turn: make(chan struct{}, 1), inventory: newSeen()}
+	v := &vcenter{config: c, api: a, endpoint: endpoint, agent: agent, loginTurn: make(chan struct{}, 1), known: newKnownMachines()}
 	v.everything = inventory.New(inventory.Source[string, machine]{
 		Kind: "virtual machine", ID: func(m machine) string { return m.Ref.Value }, List: v.listComplete,
 	})
 	return v
 }
 
-// begin makes known what the program leads.
+// begin takes what only a leading program has.
 func (v *vcenter) begin(b cloudbase.Begun) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -125,6 +128,7 @@ func (v *vcenter) do(ctx context.Context, what string, calls func(context.Contex
 // errSessionEnded is an answer that shows that the session has ended, where vCenter does not say so.
 var errSessionEnded = errors.New("the session has ended")
 
+// drop forgets a session that has ended, unless another one has replaced it.
 func (v *vcenter) drop(s *session) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -133,11 +137,11 @@ func (v *vcenter) drop(s *session) {
 	}
 }
 
-// current returns the open session where its credentials need no look.
+// current returns the open session, nil if its credentials must be read again.
 func (v *vcenter) current() *session {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.session != nil && time.Since(v.looked) < secretAge {
+	if v.session != nil && time.Since(v.credentialsRead) < secretAge {
 		return v.session
 	}
 	return nil
@@ -149,18 +153,18 @@ func (v *vcenter) open(ctx context.Context) (*session, error) {
 		return s, nil
 	}
 	select {
-	case v.turn <- struct{}{}:
-		defer func() { <-v.turn }()
+	case v.loginTurn <- struct{}{}:
+		defer func() { <-v.loginTurn }()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("vCenter %s: waiting for a login: %w", v.config.Key, ctx.Err())
 	}
 	if s := v.current(); s != nil {
 		return s, nil
 	}
-	c, err := v.credentials(ctx)
+	c, err := v.readCredentials(ctx)
 	v.mu.Lock()
-	old, refused := v.session, v.refused
-	v.looked = time.Now()
+	old, refused := v.session, v.lastRefusal
+	v.credentialsRead = time.Now()
 	v.mu.Unlock()
 	sum := c.sum()
 	switch {
@@ -179,7 +183,7 @@ func (v *vcenter) open(ctx context.Context) (*session, error) {
 		return old.orError(err)
 	}
 	v.mu.Lock()
-	v.session, v.refused = s, refusal{}
+	v.session, v.lastRefusal = s, refusal{}
 	v.mu.Unlock()
 	if old != nil {
 		v.logout(ctx, old)
@@ -187,7 +191,7 @@ func (v *vcenter) open(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// orError returns the session where there is one, or else the error: that other credentials do not work ends no session that does.
+// orError returns the session if there is one, else the error: refused new credentials do not end a session that works.
 func (s *session) orError(err error) (*session, error) {
 	if s == nil {
 		return nil, err
@@ -195,6 +199,7 @@ func (s *session) orError(err error) (*session, error) {
 	return s, nil
 }
 
+// sum tells credentials apart without keeping them.
 func (c credentials) sum() [sha256.Size]byte {
 	return sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", c.user, c.password, c.sessionURL, c.sessionToken))
 }
@@ -207,19 +212,19 @@ func (v *vcenter) noteRefusal(sum [sha256.Size]byte, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	pause := firstRefusal
-	if v.refused.sum == sum {
-		pause = min(2*v.refused.pause, maxRefusal)
+	if v.lastRefusal.sum == sum {
+		pause = min(2*v.lastRefusal.pause, maxRefusal)
 	}
-	v.refused = refusal{sum: sum, until: time.Now().Add(pause), pause: pause, err: err}
+	v.lastRefusal = refusal{sum: sum, until: time.Now().Add(pause), pause: pause, err: err}
 }
 
-// errRefused marks a login that vCenter has refused for its credentials.
+// errRefused marks a login whose credentials vCenter has refused.
 var errRefused = errors.New("the credentials are refused")
 
 // errReplaced says that another vCenter answers.
 var errReplaced = errors.New("another vCenter answers at this address")
 
-// login opens a session in whichever way the credentials are for.
+// login opens a session.
 func (v *vcenter) login(ctx context.Context, c credentials) (*session, error) {
 	ctx, last := cloudapi.RecordLastResponse(ctx)
 	client, err := vim25.NewClient(withMethod(ctx, "RetrieveServiceContent"), v.api.soapClient(v.endpoint, v.agent))
@@ -227,15 +232,13 @@ func (v *vcenter) login(ctx context.Context, c credentials) (*session, error) {
 		return nil, apiError(err, last, v.config.Key, "connecting")
 	}
 	if client.ServiceContent.SessionManager == nil || !client.IsVC() {
-		return nil, &cloudapi.Error{
-			Class: cloudapi.ErrTransient, Operation: "vCenter " + v.config.Key + ": connecting", Message: "what answers is not a vCenter; check the server",
-		}
+		return nil, cloudapi.Unclear("vCenter "+v.config.Key+": connecting", "what answers is not a vCenter; check the server")
 	}
 	if err := v.identify(client.ServiceContent.About.InstanceUuid); err != nil {
 		return nil, err
 	}
-	s := &session{Client: client, sum: c.sum()}
-	if err := s.authenticate(ctx, v, c); err != nil {
+	s := &session{Client: client, vcenter: v, sum: c.sum()}
+	if err := s.authenticate(ctx, c); err != nil {
 		refused := isFault[types.InvalidLogin](err) || errors.Is(err, errRefused)
 		err = apiError(err, last, v.config.Key, "logging in")
 		if refused {
@@ -263,11 +266,11 @@ func (v *vcenter) identify(uuid string) error {
 }
 
 // authenticate logs in by password, by certificate, or with a session of the service that hands them out.
-func (s *session) authenticate(ctx context.Context, v *vcenter, c credentials) error {
+func (s *session) authenticate(ctx context.Context, c credentials) error {
 	manager := *s.ServiceContent.SessionManager
 	switch {
 	case c.sessionURL != "":
-		ticket, err := v.sharedSession(ctx, c)
+		ticket, err := s.vcenter.readTicket(ctx, c)
 		if err != nil {
 			return err
 		}
@@ -276,12 +279,10 @@ func (s *session) authenticate(ctx context.Context, v *vcenter, c credentials) e
 			return err //nolint:wrapcheck // apiError names it
 		}
 		s.user = answer.Returnval.UserName
-		if cookie := s.SessionCookie(); cookie != nil {
-			s.rest = cookie.Value // both kinds of sessions are one there
-		}
+		s.rest = s.cookie() // both kinds of sessions are one there
 		return nil
 	case isPEM(c.user):
-		return s.loginBySSO(ctx, v, c)
+		return s.loginBySSO(ctx, c)
 	}
 	answer, err := methods.Login(withMethod(ctx, "Login"), s, &types.Login{This: manager, UserName: c.user, Password: c.password, Locale: locale})
 	if err != nil {
@@ -293,17 +294,17 @@ func (s *session) authenticate(ctx context.Context, v *vcenter, c credentials) e
 
 const locale = "en_US"
 
-// logout ends a session that is not needed any more. That it fails changes nothing: vCenter ends idle ones.
+// logout ends a session. A failure does no harm: vCenter ends idle ones.
 func (v *vcenter) logout(ctx context.Context, s *session) {
 	ctx, cancel := context.WithTimeout(ctx, logoutTimeout)
 	defer cancel()
-	s.endREST(ctx, v)
+	s.endREST(ctx)
 	_, _ = methods.Logout(withMethod(ctx, "Logout"), s, &types.Logout{This: *s.ServiceContent.SessionManager})
 }
 
 const logoutTimeout = 5 * time.Second
 
-// close ends the session that is open.
+// close ends the open session.
 func (v *vcenter) close(ctx context.Context) {
 	v.mu.Lock()
 	s := v.session

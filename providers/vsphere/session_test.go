@@ -149,7 +149,7 @@ func TestEndedSessionMeansOneLogin(t *testing.T) {
 		assert.Equal(w, 2, w.servers[0].Calls().ByOperation["Login"])
 		w.Later()
 		w.sims[0].EndSessions()
-		_, _, err := w.cloud.api.instances(w.Context())
+		_, _, err := w.cloud.api.listInstances(w.Context())
 		require.NoError(w, err, "a listing whose view is gone is made again")
 		assert.Equal(w, 3, w.servers[0].Calls().ByOperation["Login"])
 	})

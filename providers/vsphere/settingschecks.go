@@ -23,13 +23,13 @@ func (c *cloud) CheckSettings(ctx context.Context) error {
 func (a *api) checkSettings(ctx context.Context, labels labelsConfig) error {
 	var problems []error
 	for _, v := range a.vcenters {
-		problems = append(problems, v.list(ctx, false).err)
+		problems = append(problems, v.listMachines(ctx, false).err)
 		if labels.isEnabled() {
-			_, err := v.readTags(ctx, labels)
+			_, err := v.readZoneTags(ctx, labels)
 			problems = append(problems, err)
 		}
 	}
-	return errors.Join(append(problems, a.problem())...)
+	return errors.Join(append(problems, a.datacenterProblem())...)
 }
 
 // checkSettings looks for everything in NSX that the configuration names.

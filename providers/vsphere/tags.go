@@ -28,19 +28,19 @@ type tag struct {
 	Category string `json:"category_id"`
 }
 
-// readTags reads which objects have tags of the two categories.
-func (v *vcenter) readTags(ctx context.Context, labels labelsConfig) (*tagging, error) {
-	g := &tagging{zones: map[types.ManagedObjectReference]string{}, regions: map[types.ManagedObjectReference]string{}}
+// readZoneTags reads which objects have tags of the two categories.
+func (v *vcenter) readZoneTags(ctx context.Context, labels labelsConfig) (*zoneTags, error) {
+	g := &zoneTags{zones: map[types.ManagedObjectReference]string{}, regions: map[types.ManagedObjectReference]string{}}
 	err := v.do(ctx, "reading tags", func(ctx context.Context, s *session) error {
-		zone, region, err := s.categories(ctx, v, labels)
+		zone, region, err := s.findCategories(ctx, labels)
 		if err != nil {
 			return err
 		}
-		tags, err := s.tags(ctx, v, zone, region)
+		tags, err := s.readTags(ctx, zone, region)
 		if err != nil || len(tags) == 0 {
 			return err
 		}
-		return s.readAttached(ctx, v, tags, zone, region, g)
+		return s.readAttached(ctx, tags, zone, region, g)
 	})
 	if err != nil {
 		return nil, err
@@ -48,17 +48,17 @@ func (v *vcenter) readTags(ctx context.Context, labels labelsConfig) (*tagging, 
 	return g, nil
 }
 
-// categories returns the IDs of the two categories.
-func (s *session) categories(ctx context.Context, v *vcenter, labels labelsConfig) (zone, region string, err error) {
+// findCategories returns the IDs of the two categories.
+func (s *session) findCategories(ctx context.Context, labels labelsConfig) (zone, region string, err error) {
 	var ids []string
-	if err := s.call(ctx, v, http.MethodGet, "/tagging/category", nil, &ids); err != nil {
+	if err := s.call(ctx, http.MethodGet, "/tagging/category", nil, &ids); err != nil {
 		return "", "", err
 	}
 	for _, id := range ids {
 		var c struct {
 			Name string `json:"name"`
 		}
-		err := s.call(ctx, v, http.MethodGet, "/tagging/category/id:"+id, nil, &c)
+		err := s.call(ctx, http.MethodGet, "/tagging/category/id:"+id, nil, &c)
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) { // it may have been deleted meanwhile
 			return "", "", err
 		}
@@ -82,8 +82,8 @@ func (s *session) categories(ctx context.Context, v *vcenter, labels labelsConfi
 	}
 }
 
-// tags reads the tags of the two categories.
-func (s *session) tags(ctx context.Context, v *vcenter, zone, region string) (map[string]tag, error) {
+// readTags reads the tags of the two categories.
+func (s *session) readTags(ctx context.Context, zone, region string) (map[string]tag, error) {
 	tags := map[string]tag{}
 	categories := []string{zone, region}
 	if zone == region {
@@ -92,12 +92,12 @@ func (s *session) tags(ctx context.Context, v *vcenter, zone, region string) (ma
 	for _, category := range categories {
 		var ids []string
 		path := "/tagging/tag/id:" + category + "?~action=list-tags-for-category"
-		if err := s.call(ctx, v, http.MethodPost, path, map[string]string{"category_id": category}, &ids); err != nil {
+		if err := s.call(ctx, http.MethodPost, path, map[string]string{"category_id": category}, &ids); err != nil {
 			return nil, err
 		}
 		for _, id := range ids {
 			var t tag
-			err := s.call(ctx, v, http.MethodGet, "/tagging/tag/id:"+id, nil, &t)
+			err := s.call(ctx, http.MethodGet, "/tagging/tag/id:"+id, nil, &t)
 			if errors.Is(err, cloudapi.ErrNotFound) {
 				continue // deleted meanwhile
 			}
@@ -112,7 +112,7 @@ func (s *session) tags(ctx context.Context, v *vcenter, zone, region string) (ma
 
 // readAttached notes what has the tags. Of several tags of a category on one object the first by name counts, so that it is always the
 // same.
-func (s *session) readAttached(ctx context.Context, v *vcenter, tags map[string]tag, zone, region string, g *tagging) error {
+func (s *session) readAttached(ctx context.Context, tags map[string]tag, zone, region string, g *zoneTags) error {
 	ids := []string{}
 	for id := range tags {
 		ids = append(ids, id)
@@ -122,7 +122,7 @@ func (s *session) readAttached(ctx context.Context, v *vcenter, tags map[string]
 		Objects []taggedObject `json:"object_ids"`
 	}
 	path := "/tagging/tag-association?~action=list-attached-objects-on-tags"
-	if err := s.call(ctx, v, http.MethodPost, path, map[string][]string{"tag_ids": ids}, &all); err != nil {
+	if err := s.call(ctx, http.MethodPost, path, map[string][]string{"tag_ids": ids}, &all); err != nil {
 		return err
 	}
 	note := func(into map[types.ManagedObjectReference]string, ref types.ManagedObjectReference, name string) {
@@ -146,19 +146,16 @@ func (s *session) readAttached(ctx context.Context, v *vcenter, tags map[string]
 }
 
 // call makes a call of the REST API, in a session that is opened where there is none.
-func (s *session) call(ctx context.Context, v *vcenter, method, path string, in, out any) error {
+func (s *session) call(ctx context.Context, method, path string, in, out any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for attempt := 0; ; attempt++ {
 		if s.rest == "" {
-			if err := s.openREST(ctx, v); err != nil {
+			if err := s.openREST(ctx); err != nil {
 				return err
 			}
 		}
-		err := v.send(ctx, method, path, in, out, func(r *http.Request) error {
-			r.Header.Set(sessionHeader, s.rest)
-			return nil
-		})
+		err := s.vcenter.send(ctx, method, path, in, out, s.authorize)
 		e, refused := errors.AsType[*cloudapi.Error](err)
 		if !refused || e.Status != http.StatusUnauthorized || attempt > 0 {
 			return err
@@ -168,12 +165,12 @@ func (s *session) call(ctx context.Context, v *vcenter, method, path string, in,
 }
 
 // openREST opens a session of the REST API with the credentials of the other one.
-func (s *session) openREST(ctx context.Context, v *vcenter) error {
-	c, err := v.credentials(ctx)
+func (s *session) openREST(ctx context.Context) error {
+	c, err := s.vcenter.readCredentials(ctx)
 	if err != nil {
 		return err
 	}
-	return v.send(ctx, http.MethodPost, restSession, nil, &s.rest, func(r *http.Request) error {
+	return s.vcenter.send(ctx, http.MethodPost, restSession, nil, &s.rest, func(r *http.Request) error {
 		r.Header.Set("vmware-use-header-authn", "true")
 		if s.signer != nil {
 			return s.signer.SignRequest(r) //nolint:wrapcheck // send names it
@@ -184,16 +181,19 @@ func (s *session) openREST(ctx context.Context, v *vcenter) error {
 }
 
 // endREST ends that session.
-func (s *session) endREST(ctx context.Context, v *vcenter) {
+func (s *session) endREST(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rest != "" && s.rest != s.cookie() {
-		_ = v.send(ctx, http.MethodDelete, restSession, nil, nil, func(r *http.Request) error {
-			r.Header.Set(sessionHeader, s.rest)
-			return nil
-		})
+		_ = s.vcenter.send(ctx, http.MethodDelete, restSession, nil, nil, s.authorize)
 	}
 	s.rest = ""
+}
+
+// authorize adds the session of the REST API to a request.
+func (s *session) authorize(r *http.Request) error {
+	r.Header.Set(sessionHeader, s.rest)
+	return nil
 }
 
 func (s *session) cookie() string {

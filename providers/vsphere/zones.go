@@ -7,7 +7,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/vmware/govmomi/vim25/types"
@@ -23,29 +22,24 @@ const (
 	maxDepth = 64
 )
 
-// places are the tags of what virtual machines are in.
-type places struct {
-	mu   sync.Mutex
-	tags *tagging
-}
-
-// tagging are the tags of two categories on objects.
-type tagging struct {
+// zoneTags holds the tags of the categories for zones and regions.
+type zoneTags struct {
+	// read is when the reading began.
 	read time.Time
 	// zones and regions are the names of tags by object.
 	zones, regions map[types.ManagedObjectReference]string
 }
 
-// place is one object of the inventory that others are in.
+// place is an object that contains others, such as a folder or a cluster.
 type place struct {
 	Name   string
 	Parent types.ManagedObjectReference
 }
 
-// tree are all places of a vCenter.
+// tree holds all places of a vCenter.
 type tree map[types.ManagedObjectReference]place
 
-// chain are an object and all that it is in, from the inside outwards.
+// chain returns an object and all places that contain it, from the inside outwards.
 func (t tree) chain(from types.ManagedObjectReference) []types.ManagedObjectReference {
 	var list []types.ManagedObjectReference
 	for range maxDepth {
@@ -58,7 +52,7 @@ func (t tree) chain(from types.ManagedObjectReference) []types.ManagedObjectRefe
 	return list
 }
 
-// path is where an object is, as users know it.
+// path returns the inventory path of an object, followed by names.
 func (t tree) path(from types.ManagedObjectReference, names ...string) string {
 	for _, ref := range t.chain(from) {
 		if name := t[ref].Name; name != "" {
@@ -79,7 +73,8 @@ const (
 // escapedComma stands for a comma in the name of a datacenter, as vCenter itself writes its separators.
 const escapedComma = "%2c"
 
-// datacenters finds the configured datacenters: by name or path, or by reference. Without any there are those below the root folder.
+// datacenters returns all datacenters, true for configured ones: by name, path or reference. Without any these are those below the root
+// folder.
 func (t tree) datacenters(configured []string, root types.ManagedObjectReference) (map[types.ManagedObjectReference]bool, error) {
 	found := map[types.ManagedObjectReference]bool{}
 	names := []string{}
@@ -107,7 +102,7 @@ func (t tree) datacenters(configured []string, root types.ManagedObjectReference
 	return found, errors.Join(problems...)
 }
 
-// references are the beginnings of references; what has one of them before its first hyphen is never a name.
+// references are the beginnings of references. A configured text that has one before its first hyphen is never a name.
 func references() []string {
 	return []string{"datacenter", "datastore", "domain", "dvportgroup", "dvs", "group", "host", "network", "resgroup", "vm"}
 }
@@ -125,8 +120,8 @@ func (t tree) isDatacenter(ref types.ManagedObjectReference, wanted string, root
 	return t[ref].Name == wanted && t[ref].Parent == root
 }
 
-// folders are all folders that virtual machines may be in, and all vApps.
-func (t tree) folders() []types.ManagedObjectReference {
+// machineFolders returns all folders that may contain virtual machines, and all vApps.
+func (t tree) machineFolders() []types.ManagedObjectReference {
 	var list []types.ManagedObjectReference
 	for ref := range t {
 		if ref.Type == kindApp {
@@ -145,9 +140,9 @@ func (t tree) folders() []types.ManagedObjectReference {
 	return list
 }
 
-// zoneOf returns zone and region of a virtual machine: of its host's chain, or its resource pool's, or its folder's, the first of these
-// that has both. Within a chain the outer object counts until both are found, as with vSphere's own controller.
-func zoneOf(m machine, t tree, g *tagging, labels labelsConfig) (zone, region string, err error) {
+// zoneOf returns zone and region of a virtual machine: those of its host's chain, its resource pool's or its folder's, the first that has
+// both. Within a chain the outer object counts until both are found, as with vSphere's own controller.
+func zoneOf(m machine, t tree, g *zoneTags, labels labelsConfig) (zone, region string, err error) {
 	problems := []string{}
 	for _, start := range []types.ManagedObjectReference{m.Host, m.Pool, m.Ref} {
 		chain := t.chain(start)
@@ -179,11 +174,11 @@ func zoneOf(m machine, t tree, g *tagging, labels labelsConfig) (zone, region st
 		m, strings.Join(problems, ", "), labels.Zone, labels.Region)
 }
 
-// zone returns zone and region of a virtual machine by tags that were read lately, or now where those have none for it.
-func (v *vcenter) zone(ctx context.Context, m machine, labels labelsConfig) (zone, region string, err error) {
-	v.places.mu.Lock()
-	defer v.places.mu.Unlock()
-	t, g := v.inventory.places(), v.places.tags
+// readZone returns zone and region of a virtual machine. Tags that were read lately serve, unless they have none for it.
+func (v *vcenter) readZone(ctx context.Context, m machine, labels labelsConfig) (zone, region string, err error) {
+	v.zonesMu.Lock()
+	defer v.zonesMu.Unlock()
+	t, g := v.known.currentTree(), v.zones
 	if g != nil && time.Since(g.read) < tagsAge {
 		zone, region, err = zoneOf(m, t, g, labels)
 		if err == nil || time.Since(g.read) < incompleteAge {
@@ -191,10 +186,10 @@ func (v *vcenter) zone(ctx context.Context, m machine, labels labelsConfig) (zon
 		}
 	}
 	began := time.Now()
-	if g, err = v.readTags(ctx, labels); err != nil {
+	if g, err = v.readZoneTags(ctx, labels); err != nil {
 		return "", "", err
 	}
 	g.read = began
-	v.places.tags = g
+	v.zones = g
 	return zoneOf(m, t, g, labels)
 }
