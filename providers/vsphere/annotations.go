@@ -1,6 +1,7 @@
 package vsphere
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -37,8 +38,8 @@ type settings struct {
 // maxCount is the largest number that NSX accepts in settings of health checks.
 const maxCount = 2147483647.0
 
-// number is a setting of the health checks of TCP ports.
-func number(key, standard, help string, at func(*settings) *int, serves schema.Serves) schema.Annotation[settings] {
+// checkSetting is an annotation for a setting of the health checks of TCP ports.
+func checkSetting(key, standard, help string, at func(*settings) *int, serves schema.Serves) schema.Annotation[settings] {
 	return schema.IntAnnotation(at, schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{
 		Min: new(1.0), Max: new(maxCount), DefaultHelp: standard, Help: help + " Of TCP ports; where one of these settings is given, the others are NSX's own.",
 	}}).Serving(serves)
@@ -61,13 +62,13 @@ var Annotations = schema.Annotations[settings]{
 	}).Serving(schema.Serves{Portable: portable.Algorithm, Values: map[string]string{
 		portable.RoundRobin: defaultAlgorithm, portable.LeastConnections: "LEAST_CONNECTION", portable.SourceIP: "IP_HASH",
 	}}),
-	number(annotationInterval, "5", "Seconds between two health checks.", func(s *settings) *int { return &s.Check.Interval },
+	checkSetting(annotationInterval, "5", "Seconds between two health checks.", func(s *settings) *int { return &s.Check.Interval },
 		schema.Serves{Portable: portable.CheckInterval, Unit: time.Second}),
-	number(annotationTimeout, "5", "Seconds after which a health check has failed.", func(s *settings) *int { return &s.Check.Timeout },
+	checkSetting(annotationTimeout, "5", "Seconds after which a health check has failed.", func(s *settings) *int { return &s.Check.Timeout },
 		schema.Serves{Portable: portable.CheckTimeout, Unit: time.Second}),
-	number(annotationRise, "3", "Health checks in a row that take a node in.", func(s *settings) *int { return &s.Check.Rise },
+	checkSetting(annotationRise, "3", "Health checks in a row that take a node in.", func(s *settings) *int { return &s.Check.Rise },
 		schema.Serves{Portable: portable.HealthyThreshold}),
-	number(annotationFall, "3", "Health checks in a row that leave a node out.", func(s *settings) *int { return &s.Check.Fall },
+	checkSetting(annotationFall, "3", "Health checks in a row that leave a node out.", func(s *settings) *int { return &s.Check.Fall },
 		schema.Serves{Portable: portable.UnhealthyThreshold}),
 }
 
@@ -81,10 +82,7 @@ func checkClassName(name string) error {
 // parseSettings parses the annotations, and checks them against the configured classes.
 func parseSettings(service *v1.Service, c loadBalancerConfig) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
-	s.Class = strings.TrimSpace(s.Class)
-	if s.Class == "" {
-		s.Class = defaultClass
-	}
+	s.Class = cmp.Or(strings.TrimSpace(s.Class), defaultClass)
 	if err != nil || !c.Enabled {
 		return s, warnings, err // without the section, the classes are unknown
 	}
@@ -110,11 +108,4 @@ func precheck(service *v1.Service, c loadBalancerConfig) (warnings, err error) {
 		refused = errors.New("spec.ports: the Service has no port")
 	}
 	return errors.Join(warnings, told), errors.Join(err, refused)
-}
-
-func protocolOf(p v1.ServicePort) v1.Protocol {
-	if p.Protocol == "" {
-		return v1.ProtocolTCP
-	}
-	return p.Protocol
 }

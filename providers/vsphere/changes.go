@@ -182,8 +182,8 @@ func isInvalidWrite(err error) bool {
 	return errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrConflict)
 }
 
-// erasing is how long NSX may take to delete an object after its response.
-const erasing = 5 * time.Minute
+// erasureAge is how long NSX may take to delete an object after its response.
+const erasureAge = 5 * time.Minute
 
 // erasures holds the paths of deleted objects: NSX refuses another object in the place of one for a while. A process that starts has none,
 // and the framework retries.
@@ -198,7 +198,7 @@ func (e *erasures) note(path string) {
 	if e.at == nil {
 		e.at = map[string]time.Time{}
 	}
-	maps.DeleteFunc(e.at, func(_ string, at time.Time) bool { return time.Since(at) > erasing })
+	maps.DeleteFunc(e.at, func(_ string, at time.Time) bool { return time.Since(at) > erasureAge })
 	e.at[path] = time.Now()
 }
 
@@ -220,7 +220,7 @@ func (e *erasures) retryable(err error, why string, paths ...string) error {
 	defer e.mu.Unlock()
 	lately := slices.ContainsFunc(paths, func(path string) bool {
 		at, known := e.at[path]
-		return known && time.Since(at) <= erasing
+		return known && time.Since(at) <= erasureAge
 	})
 	if errors.Is(err, cloudapi.ErrConflict) || (lately && isInvalidWrite(err)) {
 		return cloudproviderapi.NewRetryError(why+" ("+err.Error()+")", realizePause)
@@ -404,24 +404,19 @@ func (r *reconciler) planRemoval(x object) change {
 	c := change{Planned: contract.Planned{Action: contract.PlanDelete, Object: nsxTitle(x)}}
 	c.Compare = func() (before, after any) { return x, nil }
 	c.Make = func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
-		return r.remove(ctx, o, x)
+		if err := r.removeUnused(ctx, kindOf(x), pathOf(x)); err != nil {
+			r.views.invalidate(x)
+			if errors.Is(err, errReferenced) {
+				// The objects that refer to it are not visible yet, or another owner's.
+				return o, fmt.Errorf("%s cannot be deleted while other objects use it: %w", nsxTitle(x), err)
+			}
+			return o, err
+		}
+		r.unrealized.remove(pathOf(x))
+		r.views.forget(x)
+		return o.filter(func(other object) bool { return other != x }), nil
 	}
 	return c
-}
-
-func (r *reconciler) remove(ctx context.Context, o observed, x object) (observed, error) {
-	path := pathOf(x)
-	if err := r.removeUnused(ctx, kindOf(x), path); err != nil {
-		r.views.invalidate(x)
-		if errors.Is(err, errReferenced) {
-			// The objects that refer to it are not visible yet, or another owner's.
-			return o, fmt.Errorf("%s cannot be deleted while other objects use it: %w", nsxTitle(x), err)
-		}
-		return o, err
-	}
-	r.unrealized.remove(path)
-	r.views.forget(x)
-	return o.filter(func(other object) bool { return other != x }), nil
 }
 
 // removeUnused deletes an object. After recent deletions, a refusal because it is in use is retried: NSX deletes asynchronously, without

@@ -59,10 +59,8 @@ func (c loadBalancerConfig) owner() string { return cmp.Or(c.Tags[scopeOwner], a
 
 // tags returns the tags of an object, in the order of their scopes. The object's own tags override configured ones.
 func (m marking) tags(own map[string]string) []nsxTag {
-	all := maps.Clone(m.extra)
-	if all == nil {
-		all = map[string]string{}
-	}
+	all := map[string]string{}
+	maps.Copy(all, m.extra)
 	all[scopeOwner], all[scopeCluster] = m.owner, m.cluster
 	if m.service != "" {
 		all[scopeService] = m.service
@@ -246,13 +244,7 @@ func (o observed) filter(is func(object) bool) observed {
 }
 
 func filterObjects[T object](list []T, is func(object) bool) []T {
-	var kept []T
-	for _, x := range list {
-		if is(x) {
-			kept = append(kept, x)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return !is(x) })
 }
 
 // withAddress sets the address to that of the realized virtual servers.

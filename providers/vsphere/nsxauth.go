@@ -39,10 +39,11 @@ type nsxAuth struct {
 	kube kubernetes.Interface
 	// header is the value of the header Authorization; "" if there is none.
 	header string
-	// until is when header must be renewed; refused when NSX did not accept it.
-	until   time.Time
-	failed  time.Time
+	// until is when header must be renewed.
+	until time.Time
+	// failure is why that failed last, at failed.
 	failure error
+	failed  time.Time
 }
 
 // errNoSecret: without its Secret there is no credential, and an empty one would count as a failed login.
@@ -125,7 +126,7 @@ func (a *nsxAuth) basic(user, password string) string {
 func (a *nsxAuth) readSecretLocked(ctx context.Context) error {
 	name := a.config.SecretNamespace + "/" + a.config.SecretName
 	if a.kube == nil {
-		return &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "reading the Secret " + name, Message: errNoSecret.Error(), Cause: errNoSecret}
+		return cloudapi.Describe(errNoSecret, "reading the Secret "+name)
 	}
 	secret, err := a.kube.CoreV1().Secrets(a.config.SecretNamespace).Get(ctx, a.config.SecretName, metav1.GetOptions{})
 	if err != nil {
@@ -135,9 +136,7 @@ func (a *nsxAuth) readSecretLocked(ctx context.Context) error {
 			return nil
 		}
 		a.header = ""
-		return &cloudapi.Error{
-			Class: cloudapi.ErrTransient, Operation: "reading the Secret " + name, Message: "NSX's credentials are not known: " + err.Error(), Cause: err,
-		}
+		return cloudapi.Describe(fmt.Errorf("NSX's credentials are not known: %w", err), "reading the Secret "+name)
 	}
 	user, password := string(secret.Data["username"]), string(secret.Data["password"])
 	if user == "" || password == "" {

@@ -1,6 +1,7 @@
 package vsphere
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -17,7 +18,6 @@ var errReferenced = errors.New("other objects still use it")
 // nsxFault is the body of a failure.
 type nsxFault struct {
 	HTTPStatus string `json:"httpStatus"`
-	Code       int    `json:"error_code"`
 	Message    string `json:"error_message"`
 	Details    string `json:"details"`
 	Related    []struct {
@@ -60,7 +60,7 @@ func nsxError(answer *http.Response, doing string, body []byte) error {
 		return mapped
 	}
 	mapped.Message = fault.text()
-	mapped.Class = nsxClassOf(answer.StatusCode, fault)
+	mapped.Class = cmp.Or(nsxTooBusy(answer.StatusCode, body), cloudapi.ClassOfStatus(answer.StatusCode))
 	if isDeletionRefused(answer) {
 		mapped.Class, mapped.Cause = cloudapi.ErrConflict, errReferenced
 	}
@@ -74,20 +74,10 @@ func isDeletionRefused(answer *http.Response) bool {
 		slices.Contains([]int{http.StatusBadRequest, http.StatusConflict, http.StatusPreconditionFailed}, answer.StatusCode)
 }
 
-// nsxClassOf returns the class of a failure described by NSX.
-func nsxClassOf(status int, f nsxFault) error {
-	message := strings.ToLower(f.Message)
-	if status == http.StatusServiceUnavailable && strings.Contains(message, "exceeded") {
-		return cloudapi.ErrRateLimited // more concurrent calls than NSX accepts from one client
-	}
-	return cloudapi.ClassOfStatus(status)
-}
-
-// nsxTooBusy recognizes rate limit refusals with another status than 429.
+// nsxTooBusy recognizes that a client makes more concurrent calls than NSX accepts, which has another status than 429.
 func nsxTooBusy(status int, body []byte) error {
 	var f nsxFault
-	understood := status == http.StatusServiceUnavailable && json.Unmarshal(body, &f) == nil
-	if understood && errors.Is(nsxClassOf(status, f), cloudapi.ErrRateLimited) {
+	if status == http.StatusServiceUnavailable && json.Unmarshal(body, &f) == nil && strings.Contains(strings.ToLower(f.Message), "exceeded") {
 		return cloudapi.ErrRateLimited
 	}
 	return nil

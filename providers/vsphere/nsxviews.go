@@ -1,6 +1,7 @@
 package vsphere
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -316,7 +317,7 @@ func (v *views) isAddressTaken(o observed) bool {
 // ports returns the ports of a Service, with the application profiles of its class.
 func (v *views) ports(ctx context.Context, service *v1.Service, class loadBalancerClass) (list []servicePort, err error) {
 	for _, p := range service.Spec.Ports {
-		port := servicePort{Protocol: protocolOf(p), Port: p.Port, NodePort: p.NodePort}
+		port := servicePort{Protocol: cmp.Or(p.Protocol, v1.ProtocolTCP), Port: p.Port, NodePort: p.NodePort}
 		path, name, kind := class.TCPAppProfilePath, class.TCPAppProfileName, typeTCPProfile
 		if port.Protocol == v1.ProtocolUDP {
 			path, name, kind = class.UDPAppProfilePath, class.UDPAppProfileName, typeUDPProfile

@@ -130,7 +130,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 			if err != nil { // the route stays until they are known; those of other nodes do not wait
 				klog.ErrorS(err, "It is not known whether a route leads to its node", "node", name, "route", s.ID)
 			}
-			if (r.unrealized.contains(s.ID) || !leadsTo(s, name, addresses)) && slices.Contains(cidrsOf(node), s.Network) {
+			if (r.unrealized.contains(s.ID) || !leadsTo(s, name, addresses)) && slices.Contains(node.Spec.PodCIDRs, s.Network) {
 				continue
 			}
 			shown.TargetNodeAddresses = node.Status.Addresses
@@ -138,13 +138,6 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 		list = append(list, shown)
 	}
 	return list, nil
-}
-
-func cidrsOf(n *v1.Node) []string {
-	if len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR != "" {
-		return []string{n.Spec.PodCIDR}
-	}
-	return n.Spec.PodCIDRs
 }
 
 // leadsTo reports whether a route leads to the address of a node. A node without addresses counts as yes.
@@ -205,7 +198,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, wanted *
 	}
 	s := firstOf(own, func(s *staticRoute) bool { return s.tag(scopeRouteNode) == node && s.Network == wanted.DestinationCIDR })
 	if s == nil || s.hop() != hop {
-		if s, err = r.write(ctx, cluster, hint, node, wanted.DestinationCIDR, hop, s); err != nil {
+		if s, err = r.writeRoute(ctx, cluster, hint, node, wanted.DestinationCIDR, hop, s); err != nil {
 			return err
 		}
 	} else if !r.unrealized.contains(s.ID) {
@@ -214,8 +207,8 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, wanted *
 	return r.waitUntilRealized(ctx, known, s)
 }
 
-// write creates a route, or changes its address.
-func (r *routes) write(ctx context.Context, cluster, hint, node, destination, hop string, now *staticRoute) (*staticRoute, error) {
+// writeRoute creates a route, or changes its address.
+func (r *routes) writeRoute(ctx context.Context, cluster, hint, node, destination, hop string, now *staticRoute) (*staticRoute, error) {
 	mark, err := r.cluster.Mark(ctx)
 	if err != nil {
 		return nil, err
@@ -288,7 +281,9 @@ func (r *routes) waitUntilRealized(ctx context.Context, node *v1.Node, s *static
 			switch e.State {
 			case stateError:
 				err := fmt.Errorf("NSX cannot put the route to %s in force: %s", s.Network, e.alarms())
-				r.report(node, err)
+				if node != nil {
+					r.events.Event(node, v1.EventTypeWarning, eventRouteNotRealized, err.Error())
+				}
 				return err
 			case stateRealized:
 				r.unrealized.remove(s.ID)
@@ -297,12 +292,6 @@ func (r *routes) waitUntilRealized(ctx context.Context, node *v1.Node, s *static
 		}
 		return cloudproviderapi.NewRetryError("waiting for static route "+path, realizePause)
 	})
-}
-
-func (r *routes) report(node *v1.Node, err error) {
-	if r.events != nil && node != nil {
-		r.events.Event(node, v1.EventTypeWarning, eventRouteNotRealized, err.Error())
-	}
 }
 
 // DeleteRoute implements cloudprovider.Routes. It deletes only a route of this cluster, after reading it again.

@@ -24,7 +24,7 @@ var errNoCredentials = errors.New("no key for this server")
 
 // parseCredentials finds the credentials of a server among the keys of a Secret. Unknown keys are returned in ignored; they are common.
 func parseCredentials(data map[string][]byte, server string) (c credentials, ignored []string, err error) {
-	suffix, known := "", map[string]bool{}
+	suffix := ""
 	for key, value := range data {
 		if s, ok := strings.CutPrefix(key, "server_"); ok && string(value) == server {
 			suffix = s
@@ -32,16 +32,16 @@ func parseCredentials(data map[string][]byte, server string) (c credentials, ign
 	}
 	trimmed := func(key string) string { return strings.TrimRight(string(data[key]), "\r\n") }
 	for _, key := range slices.Sorted(maps.Keys(data)) { // faults are reported in a fixed order
-		known[key] = classicKey(key)
+		known := isClassicKey(key)
 		for _, kind := range []string{"server_", "username_", "password_"} {
 			if s, ok := strings.CutPrefix(key, kind); ok {
-				known[key] = true
+				known = true
 				if _, has := data["server_"+s]; !has {
 					err = fmt.Errorf("the key %s has no server_%s beside it, which says whose it is", key, s)
 				}
 			}
 		}
-		if !known[key] {
+		if !known {
 			ignored = append(ignored, key)
 		}
 	}
@@ -63,8 +63,8 @@ func parseCredentials(data map[string][]byte, server string) (c credentials, ign
 	return c, ignored, errNoCredentials
 }
 
-// classicKey reports whether a key has the form <server>.<what>.
-func classicKey(key string) bool {
+// isClassicKey reports whether a key has the form <server>.<what>.
+func isClassicKey(key string) bool {
 	kinds := []string{".username", ".password", ".vc-session-manager-url", ".vc-session-manager-token"}
 	return slices.ContainsFunc(kinds, func(kind string) bool { return strings.HasSuffix(key, kind) })
 }

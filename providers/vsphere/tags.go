@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/vmware/govmomi/vim25/types"
@@ -113,16 +115,12 @@ func (s *session) readTags(ctx context.Context, zone, region string) (map[string
 // readAttached notes what has the tags. Of several tags of a category on one object the first by name counts, so that it is always the
 // same.
 func (s *session) readAttached(ctx context.Context, tags map[string]tag, zone, region string, g *zoneTags) error {
-	ids := []string{}
-	for id := range tags {
-		ids = append(ids, id)
-	}
 	var all []struct {
 		Tag     string         `json:"tag_id"`
 		Objects []taggedObject `json:"object_ids"`
 	}
 	path := "/tagging/tag-association?~action=list-attached-objects-on-tags"
-	if err := s.call(ctx, http.MethodPost, path, map[string][]string{"tag_ids": ids}, &all); err != nil {
+	if err := s.call(ctx, http.MethodPost, path, map[string]any{"tag_ids": slices.Collect(maps.Keys(tags))}, &all); err != nil {
 		return err
 	}
 	note := func(into map[types.ManagedObjectReference]string, ref types.ManagedObjectReference, name string) {
@@ -256,5 +254,5 @@ func (v *vcenter) send(ctx context.Context, method, path string, in, out any, au
 // firstLine returns the beginning of an error page.
 func firstLine(text []byte) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
-	return line[:min(len(line), 200)]
+	return shorten(line)
 }
