@@ -75,5 +75,5 @@ func (r *reconciler) releaseReserved(ctx context.Context, req *services.Request,
 	err = do(ctx, fmt.Sprintf("releasing the reserved address %s", ip), func(ctx context.Context) error {
 		return r.api.sdk.DeleteReservedIPAddress(ctx, ip.String())
 	})
-	return ignoreNotFound(err)
+	return cloudapi.IgnoreNotFound(err)
 }

@@ -160,7 +160,7 @@ func (r *reconciler) call(ctx context.Context, o observed, st step) (_ observed,
 	case deletePort:
 		err = r.api.deleteConfig(ctx, id, port.ID, port.Port)
 		o.details = o.details.removeConfig(port.ID)
-		return o, ignoreNotFound(err)
+		return o, cloudapi.IgnoreNotFound(err)
 	case createPort:
 		c, err := r.api.createConfig(ctx, id, st.fields)
 		if err != nil {
@@ -187,7 +187,7 @@ func (r *reconciler) call(ctx context.Context, o observed, st step) (_ observed,
 		}
 		port.nodes = port.nodes.insert(*n, r.api.rows)
 	case removeNode:
-		if err := ignoreNotFound(r.api.removeNode(ctx, id, port.ID, st.remove)); err != nil {
+		if err := cloudapi.IgnoreNotFound(r.api.removeNode(ctx, id, port.ID, st.remove)); err != nil {
 			return o, err
 		}
 		port.nodes = port.nodes.removeNode(st.remove.ID, r.api.rows)

@@ -52,7 +52,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 		Hosts:     []string{cloudapi.HostOf(c.URL)},
 		Operation: operation,
 		LimitsOf:  limitsOf,
-		Budget:    budget,
+		Budget:    cloudapi.BudgetIn("X-RateLimit-"),
 		Timeout:   time.Duration(c.RequestTimeout) * time.Second,
 		Dial:      in.Dial,
 	})
@@ -121,16 +121,6 @@ func operation(r *http.Request) string {
 
 // versionForm is that of a version of the API.
 var versionForm = regexp.MustCompile(`^v[0-9a-z]{1,15}$`)
-
-func budget(h http.Header) (cloudapi.Budget, bool) {
-	limit, limitErr := strconv.Atoi(h.Get("X-RateLimit-Limit"))
-	remaining, remainingErr := strconv.Atoi(h.Get("X-RateLimit-Remaining"))
-	b := cloudapi.Budget{Limit: limit, Remaining: remaining}
-	if reset, err := strconv.ParseInt(h.Get("X-RateLimit-Reset"), 10, 64); err == nil {
-		b.Reset = time.Unix(reset, 0)
-	}
-	return b, limitErr == nil && remainingErr == nil
-}
 
 // errWrongAnswer: the API reported success, but returned another object.
 var errWrongAnswer = errors.New("the answer does not hold the object that was asked for")

@@ -47,11 +47,3 @@ func mentionsLimit(message string) bool {
 	m := strings.ToLower(message)
 	return strings.Contains(m, "limit") && (strings.Contains(m, "exceed") || strings.Contains(m, "reached") || strings.Contains(m, "maximum"))
 }
-
-// ignoreNotFound returns no error if the object is gone.
-func ignoreNotFound(err error) error {
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil
-	}
-	return err
-}

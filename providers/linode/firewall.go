@@ -315,7 +315,7 @@ func (w *firewalls) detach(ctx context.Context, nb *nodeBalancer, f *linodego.Fi
 		err := w.write(ctx, f.ID, fmt.Sprintf("detaching firewall %d from NodeBalancer %d", f.ID, nb.ID), func(ctx context.Context) error {
 			return w.api.sdk.DeleteFirewallDevice(ctx, f.ID, d.ID)
 		})
-		if ignoreNotFound(err) != nil {
+		if cloudapi.IgnoreNotFound(err) != nil {
 			return err
 		}
 	}
@@ -324,7 +324,7 @@ func (w *firewalls) detach(ctx context.Context, nb *nodeBalancer, f *linodego.Fi
 
 func (w *firewalls) delete(ctx context.Context, id int) error {
 	err := w.write(ctx, id, fmt.Sprintf("deleting firewall %d", id), func(ctx context.Context) error { return w.api.sdk.DeleteFirewall(ctx, id) })
-	if ignoreNotFound(err) != nil {
+	if cloudapi.IgnoreNotFound(err) != nil {
 		return err
 	}
 	w.Forget(id)
@@ -363,7 +363,7 @@ func (w *firewalls) adoptForDeletion(ctx context.Context, service *v1.Service, n
 			_, err := w.api.sdk.UpdateFirewall(ctx, f.ID, linodego.FirewallUpdateOptions{Label: owner.label})
 			return err
 		})
-		if ignoreNotFound(err) != nil {
+		if cloudapi.IgnoreNotFound(err) != nil {
 			return err
 		}
 	}

@@ -2,7 +2,6 @@ package linode
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -206,11 +205,7 @@ func getInstance(ctx context.Context, a *api, v *vpcs, id int) (instance, error)
 	}
 	addresses, _, err := v.addresses(ctx, id)
 	if err != nil {
-		if errors.Is(err, cloudapi.ErrNotFound) {
-			// A missing VPC says nothing about the Linode.
-			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Message: err.Error()}
-		}
-		return instance{}, err
+		return instance{}, cloudapi.NotAbsence(err) // a missing VPC says nothing about the Linode
 	}
 	kept := newInstance(l)
 	kept.vpc = addresses[id]

@@ -2,7 +2,6 @@ package linode
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -303,7 +302,7 @@ func (r *reconciler) delete(ctx context.Context, req *services.Request, s settin
 		return err
 	}
 	klog.InfoS("Deleting NodeBalancer", "service", klog.KObj(req.Service), "nodeBalancer", nb.ID)
-	if err := r.api.deleteNodeBalancer(ctx, nb.ID); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+	if err := r.api.deleteNodeBalancer(ctx, nb.ID); cloudapi.IgnoreNotFound(err) != nil {
 		r.balancers.Invalidate(nb.ID)
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/linode/linodego"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
@@ -98,13 +99,13 @@ func (r *reconciler) deleteOrphan(ctx context.Context, id int, name, mark string
 	nb, err := r.balancers.Get(ctx, id, inventory.Query{})
 	switch {
 	case err != nil:
-		return ignoreNotFound(err)
+		return cloudapi.IgnoreNotFound(err)
 	case nb.Label != name || !r.owners.isOrphan(nb, mark, services):
 		return fmt.Errorf("%s %d: %w", kindNodeBalancer, id, errChanged)
 	}
 	err = r.api.deleteNodeBalancer(ctx, id)
 	r.balancers.Invalidate(id)
-	if ignoreNotFound(err) != nil {
+	if cloudapi.IgnoreNotFound(err) != nil {
 		return err
 	}
 	attached, err := r.firewalls.Find(ctx, indexNodeBalancer, strconv.Itoa(id), inventory.Query{MaxAge: ownership.OrphanMaxAge})
@@ -124,7 +125,7 @@ func (w *firewalls) deleteOrphan(ctx context.Context, id int, name, mark string,
 	f, err := w.Get(ctx, id, inventory.Query{})
 	switch {
 	case err != nil:
-		return ignoreNotFound(err)
+		return cloudapi.IgnoreNotFound(err)
 	case f.Label != name || !w.isOrphan(f, mark, services):
 		return fmt.Errorf("%s %d: %w", kindFirewall, id, errChanged)
 	}

@@ -127,11 +127,8 @@ func (o *owners) findByRecords(ctx context.Context, service *v1.Service, nodes [
 // reread repeats the search right before an irreversible change: the owner may have changed.
 func (o *owners) reread(ctx context.Context, service *v1.Service, id int) (match, error) {
 	nb, err := o.balancers.Get(ctx, id, inventory.Query{})
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return match{}, nil
-	}
 	if err != nil {
-		return match{}, err
+		return match{}, cloudapi.IgnoreNotFound(err)
 	}
 	found, err := o.judge(ctx, service, nb, nil)
 	if err == nil {

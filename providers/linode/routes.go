@@ -2,7 +2,6 @@ package linode
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -143,10 +142,7 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 	err := r.change(ctx, route, func(ranges []string) []string {
 		return slices.DeleteFunc(slices.Clone(ranges), func(one string) bool { return one == route.DestinationCIDR })
 	})
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil
-	}
-	return err
+	return cloudapi.IgnoreNotFound(err)
 }
 
 // change replaces the ranges of a node's interface if they differ, one change of a Linode at a time.

@@ -87,6 +87,19 @@ type Budget struct {
 	Reset time.Time
 }
 
+// BudgetIn reads the rate limit from the headers with a prefix: Limit, Remaining, and Reset as a Unix time.
+func BudgetIn(prefix string) func(http.Header) (Budget, bool) {
+	return func(h http.Header) (Budget, bool) {
+		limit, limitErr := strconv.Atoi(h.Get(prefix + "Limit"))
+		remaining, remainingErr := strconv.Atoi(h.Get(prefix + "Remaining"))
+		b := Budget{Limit: limit, Remaining: remaining}
+		if reset, err := strconv.ParseInt(h.Get(prefix+"Reset"), 10, 64); err == nil {
+			b.Reset = time.Unix(reset, 0)
+		}
+		return b, limitErr == nil && remainingErr == nil
+	}
+}
+
 // Client is an http.Client for an SDK. It keeps the health and the clock skew of the cloud's API.
 type Client struct {
 	*http.Client

@@ -185,6 +185,14 @@ func ParseRetryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
+// IgnoreNotFound returns nil for not found, and any other error unchanged.
+func IgnoreNotFound(err error) error {
+	if !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
 // NotAbsence turns not found into a temporary failure, so that the absence of another object is not taken for that of the one in question.
 func NotAbsence(err error) error {
 	if errors.Is(err, ErrNotFound) {

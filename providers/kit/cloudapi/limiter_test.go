@@ -2,6 +2,7 @@ package cloudapi
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -159,4 +160,17 @@ func TestUrgentCallsLeaveAShareToRoutineOnes(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestBudgetIn(t *testing.T) {
+	t.Parallel()
+	read := BudgetIn("X-RateLimit-")
+	b, ok := read(http.Header{"X-Ratelimit-Limit": {"800"}, "X-Ratelimit-Remaining": {"7"}, "X-Ratelimit-Reset": {"1700000000"}})
+	assert.True(t, ok)
+	assert.Equal(t, Budget{Limit: 800, Remaining: 7, Reset: time.Unix(1700000000, 0)}, b)
+	b, ok = read(http.Header{"X-Ratelimit-Limit": {"800"}, "X-Ratelimit-Remaining": {"7"}})
+	assert.True(t, ok)
+	assert.Zero(t, b.Reset)
+	_, ok = read(http.Header{"X-Ratelimit-Limit": {"800"}})
+	assert.False(t, ok)
 }
