@@ -1,11 +1,10 @@
 package digitalocean
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -116,18 +115,7 @@ func checkRules(v string) error {
 	}
 	for item := range strings.SplitSeq(v, ",") {
 		item = strings.TrimSpace(item)
-		if item == "" {
-			continue
-		}
-		var err error
-		if text, ok := strings.CutPrefix(item, "ip:"); ok {
-			_, err = netip.ParseAddr(text)
-		} else if text, ok := strings.CutPrefix(item, "cidr:"); ok {
-			_, err = netip.ParsePrefix(text)
-		} else {
-			err = errors.New("no prefix")
-		}
-		if err != nil {
+		if _, ok := networkOf(item); !ok && item != "" {
 			return fmt.Errorf(`holds %q; use a list such as "ip:192.0.2.7,cidr:198.51.100.0/24"`, item)
 		}
 	}
@@ -318,30 +306,17 @@ var Annotations = schema.Annotations[settings]{
 	}),
 }.Needing(&schema.Where{Key: annotationStickyType, OneOf: []string{stickyCookies}}, annotationStickyCookieName, annotationStickyCookieTTL)
 
-// disownTable is parsed before all other annotations: a disowned Service is not validated.
-var disownTable = slices.DeleteFunc(
-	slices.Clone(Annotations), func(a schema.Annotation[settings]) bool { return a.Key != annotationDisown },
-)
-
 // parseSettings reads the annotations for a load balancer of the given type. Annotations that this type ignores are not parsed, only
 // reported as warnings.
 func parseSettings(given map[string]string, defaultType, actualType string) (s settings, warnings, err error) {
-	lbType := actualType
-	if lbType == "" {
-		lbType = given[annotationType]
-	}
-	if lbType == "" {
-		lbType = defaultType
-	}
+	lbType := cmp.Or(actualType, given[annotationType], defaultType)
 	// The type of an existing load balancer is fixed. The reconciler reports a differing annotation.
-	known := maps.Clone(given)
-	if known == nil {
-		known = map[string]string{}
-	}
-	known[annotationType] = lbType
-	s, lenient, err := Annotations.Parse(known)
+	effective := map[string]string{}
+	maps.Copy(effective, given)
+	effective[annotationType] = lbType
+	s, lenient, err := Annotations.Parse(effective)
 	s.Type = lbType
-	return s, errors.Join(lenient, schema.Unmet(Annotations.Rows(), given, known, true)), errors.Join(err, s.contradictions(given))
+	return s, errors.Join(lenient, schema.Unmet(Annotations.Rows(), given, effective, true)), errors.Join(err, s.contradictions(given))
 }
 
 // contradictions reports problems with combinations of annotations.

@@ -2,7 +2,6 @@ package digitalocean
 
 import (
 	"context"
-	"errors"
 
 	"github.com/digitalocean/godo"
 
@@ -10,6 +9,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
+
+const letsEncrypt = "lets_encrypt"
 
 // certificates are those of the account.
 type certificates struct {
@@ -26,11 +27,8 @@ func newCertificates(a *api) certificates {
 // find resolves the Service's certificate and follows the rotation of Let's Encrypt certificates. lb is nil before the creation. rotatedTo
 // is set if the renewal has replaced the certificate that the Service names by ID.
 func (c certificates) find(ctx context.Context, s settings, lb *godo.LoadBalancer) (id, rotatedTo string, err error) {
-	if s.CertificateID == "" && s.CertificateName == "" {
-		return "", "", nil
-	}
-	if s.Type == godo.LoadBalancerTypeRegionalNetwork {
-		return "", "", nil // it does not terminate TLS
+	if s.Type == godo.LoadBalancerTypeRegionalNetwork || (s.CertificateID == "" && s.CertificateName == "") {
+		return "", "", nil // network load balancers do not terminate TLS
 	}
 	query := inventory.Query{MaxAge: certificateMaxAge}
 	if s.CertificateID == "" {
@@ -54,21 +52,29 @@ func (c certificates) find(ctx context.Context, s settings, lb *godo.LoadBalance
 	if err != nil || inUse == nil || inUse.Type != letsEncrypt {
 		return s.CertificateID, "", err
 	}
-	wanted, err := c.getOrNil(ctx, s.CertificateID, query)
+	named, err := c.getOrNil(ctx, s.CertificateID, query)
 	if err != nil {
 		return "", "", err
 	}
-	if isRotated(inUse, wanted) {
+	// A renewal has a new ID and the same name.
+	if named == nil || named.Name == inUse.Name {
 		return inUseID, inUseID, nil
 	}
 	return s.CertificateID, "", nil
 }
 
+// certificateInUse returns the first certificate of a load balancer's rules, or "".
+func certificateInUse(lb *godo.LoadBalancer) string {
+	for _, rule := range lb.ForwardingRules {
+		if rule.CertificateID != "" {
+			return rule.CertificateID
+		}
+	}
+	return ""
+}
+
 // getOrNil returns nil for a missing certificate.
 func (c certificates) getOrNil(ctx context.Context, id string, q inventory.Query) (*godo.Certificate, error) {
 	found, err := c.Get(ctx, id, q)
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil, nil //nolint:nilnil // absence is an answer here
-	}
-	return found, err
+	return found, cloudapi.IgnoreNotFound(err)
 }

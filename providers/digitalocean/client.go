@@ -9,12 +9,12 @@ import (
 	"net/url"
 	"path"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/digitalocean/godo"
+	"k8s.io/utils/ptr"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -48,7 +48,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 		Hosts:     []string{cloudapi.HostOf(c.BaseURL)},
 		Operation: operation,
 		Limits:    used,
-		Budget:    budget,
+		Budget:    cloudapi.BudgetIn("RateLimit-"),
 		Dial:      in.Dial,
 	})
 	sdk, err := godo.New(client.Client, godo.SetBaseURL(c.BaseURL), godo.SetUserAgent("anyccm/"+in.Version))
@@ -92,31 +92,12 @@ func operation(r *http.Request) string {
 	return r.Method + " " + p
 }
 
-func budget(h http.Header) (cloudapi.Budget, bool) {
-	limit, limitErr := strconv.Atoi(h.Get("RateLimit-Limit"))
-	remaining, remainingErr := strconv.Atoi(h.Get("RateLimit-Remaining"))
-	b := cloudapi.Budget{Limit: limit, Remaining: remaining}
-	if reset, err := strconv.ParseInt(h.Get("RateLimit-Reset"), 10, 64); err == nil {
-		b.Reset = time.Unix(reset, 0)
-	}
-	return b, limitErr == nil && remainingErr == nil
-}
-
 // page is one page of a listing, reduced to the values to keep.
 type page[V any] struct {
 	kept []V
 	more bool
 	// total is the total that the API states, or -1.
 	total int
-}
-
-func pageOf[V any](kept []V, links *godo.Links, meta *godo.Meta) page[V] {
-	p := page[V]{kept: kept, total: -1}
-	p.more = links != nil && links.Pages != nil && links.Pages.Next != "" && len(kept) > 0
-	if meta != nil {
-		p.total = meta.Total
-	}
-	return p
 }
 
 // listAll reads every page and keeps the result of keep for each object. The number of objects must match the API's total, so that a
@@ -131,11 +112,16 @@ func listAll[T, V any](
 			if err != nil {
 				return page[V]{}, apiError(err, fmt.Sprintf("listing %s, page %d", what, number))
 			}
-			kept := make([]V, len(items))
+			p := page[V]{kept: make([]V, len(items)), total: -1}
 			for i := range items {
-				kept[i] = keep(&items[i])
+				p.kept[i] = keep(&items[i])
 			}
-			return pageOf(kept, response.Links, response.Meta), nil
+			if response.Meta != nil {
+				p.total = response.Meta.Total
+			}
+			links := ptr.Deref(response.Links, godo.Links{})
+			p.more = len(items) > 0 && ptr.Deref(links.Pages, godo.Pages{}).Next != ""
+			return p, nil
 		},
 		Objects: func(p page[V]) int { return len(p.kept) },
 		Total:   func(p page[V]) int { return p.total },
@@ -323,10 +309,7 @@ func (a *api) untagLoadBalancer(ctx context.Context, tag, id string) error {
 func (a *api) hasTag(ctx context.Context, name string) (bool, error) {
 	tag, _, err := a.sdk.Tags.Get(ctx, name)
 	_, err = checkAnswer(tag, err, tag != nil && tag.Name == name, "reading tag "+name)
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
+	return err == nil, cloudapi.IgnoreNotFound(err)
 }
 
 // account reads the account, which every credential may do, as a check.

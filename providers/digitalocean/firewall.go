@@ -11,6 +11,7 @@ import (
 	"github.com/digitalocean/godo"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceanlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
@@ -74,8 +75,8 @@ func serviceAccess(service *v1.Service, lb godo.LoadBalancer, loadBalancerID str
 
 // keepOpenings reduces the needed access to what the firewall already grants.
 func keepOpenings(needs []access, have *godo.Firewall) (left []access) {
-	for _, rule := range deref(have, godo.Firewall{}).InboundRules {
-		from := deref(rule.Sources, godo.Sources{})
+	for _, rule := range ptr.Deref(have, godo.Firewall{}).InboundRules {
+		from := ptr.Deref(rule.Sources, godo.Sources{})
 		for _, n := range needs {
 			if n.protocol != rule.Protocol || !hasPort(rule.PortRange, n.ports) {
 				continue
@@ -143,7 +144,7 @@ func allowedSources(service *v1.Service, lb godo.LoadBalancer) []string {
 	case allowed.Partial() && lb.ID == "":
 		return []string{}
 	case allowed.Partial():
-		rules = narrow(deref(lb.Firewall, godo.LBFirewall{}), service).Allow
+		rules = narrow(ptr.Deref(lb.Firewall, godo.LBFirewall{}), service).Allow
 		if len(rules) == 0 {
 			return allNetworks()
 		}
@@ -206,8 +207,8 @@ func (n access) port() string { return n.protocol + " " + n.ports }
 // isOpen reports whether a source may reach a port.
 func isOpen(have *godo.Firewall, port, source string) bool {
 	protocol, number, _ := strings.Cut(port, " ")
-	return slices.ContainsFunc(deref(have, godo.Firewall{}).InboundRules, func(r godo.InboundRule) bool {
-		return r.Protocol == protocol && hasPort(r.PortRange, number) && slices.Contains(deref(r.Sources, godo.Sources{}).Addresses, source)
+	return slices.ContainsFunc(ptr.Deref(have, godo.Firewall{}).InboundRules, func(r godo.InboundRule) bool {
+		return r.Protocol == protocol && hasPort(r.PortRange, number) && slices.Contains(ptr.Deref(r.Sources, godo.Sources{}).Addresses, source)
 	})
 }
 
@@ -373,7 +374,7 @@ func firewallDifferences(f *godo.Firewall, r *godo.FirewallRequest) []string {
 func inboundTexts(rules []godo.InboundRule) []string {
 	texts := make([]string, len(rules))
 	for i, r := range rules {
-		s := deref(r.Sources, godo.Sources{})
+		s := ptr.Deref(r.Sources, godo.Sources{})
 		texts[i] = ruleText(r.Protocol, r.PortRange, r.Action, s.Addresses, s.LoadBalancerUIDs)
 	}
 	return texts
@@ -382,7 +383,7 @@ func inboundTexts(rules []godo.InboundRule) []string {
 func outboundTexts(rules []godo.OutboundRule) []string {
 	texts := make([]string, len(rules))
 	for i, r := range rules {
-		d := deref(r.Destinations, godo.Destinations{})
+		d := ptr.Deref(r.Destinations, godo.Destinations{})
 		texts[i] = ruleText(r.Protocol, r.PortRange, r.Action, d.Addresses, d.LoadBalancerUIDs)
 	}
 	return texts

@@ -36,8 +36,6 @@ const (
 
 	// maxUndone is how often somebody else's changes are undone within an hour until Services get an event.
 	maxUndone = 3
-
-	eventFirewall = "FirewallPortClosed"
 )
 
 // publicFirewall maintains the cloud firewall that admits traffic for Services to the nodes.

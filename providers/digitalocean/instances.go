@@ -44,22 +44,9 @@ func newDroplet(d *godo.Droplet) droplet {
 	if d.Region != nil {
 		kept.region = d.Region.Slug
 	}
-	if d.Networks == nil {
-		return kept
-	}
-	for _, n := range d.Networks.V4 {
-		switch {
-		case n.Type == "private" && kept.privateV4 == "":
-			kept.privateV4 = n.IPAddress
-		case n.Type == "public" && kept.publicV4 == "":
-			kept.publicV4 = n.IPAddress
-		}
-	}
-	for _, n := range d.Networks.V6 {
-		if n.Type == "public" && kept.publicV6 == "" {
-			kept.publicV6 = n.IPAddress
-		}
-	}
+	kept.privateV4, _ = d.PrivateIPv4() // an error means that it has no networks yet
+	kept.publicV4, _ = d.PublicIPv4()
+	kept.publicV6, _ = d.PublicIPv6()
 	return kept
 }
 

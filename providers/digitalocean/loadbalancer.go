@@ -83,6 +83,8 @@ type observed struct {
 // desired is the desired state of a Service.
 type desired struct {
 	request *godo.LoadBalancerRequest
+	// marks are the tags of the request that show the owner.
+	marks []string
 	// vanished holds unwanted droplets that no longer exist.
 	vanished []int
 	// certificateID replaces the recorded certificate; empty if it has not changed.
@@ -115,42 +117,6 @@ func newReconciler(c Config, adopt registry.Adoption, a *api, i *instances) *rec
 		return loadBalancerName(service, settings{Name: service.Annotations[annotationName]})
 	}
 	return r
-}
-
-// EnsureLoadBalancer implements cloudprovider.LoadBalancer.
-func (r *reconciler) EnsureLoadBalancer(
-	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
-) (*v1.LoadBalancerStatus, error) {
-	if disowned, err := isDisowned(service); err != nil || disowned {
-		return service.Status.LoadBalancer.DeepCopy(), err
-	}
-	return r.LoadBalancer.EnsureLoadBalancer(ctx, cluster, service, nodes)
-}
-
-// UpdateLoadBalancer implements cloudprovider.LoadBalancer.
-func (r *reconciler) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
-	if disowned, err := isDisowned(service); err != nil || disowned {
-		return err
-	}
-	return r.LoadBalancer.UpdateLoadBalancer(ctx, cluster, service, nodes)
-}
-
-// EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer.
-func (r *reconciler) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
-	if disowned, err := isDisowned(service); err != nil || disowned {
-		return err
-	}
-	return r.LoadBalancer.EnsureLoadBalancerDeleted(ctx, cluster, service)
-}
-
-// PlanLoadBalancer implements contract.Planner.
-func (r *reconciler) PlanLoadBalancer(
-	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
-) (contract.Plan, error) {
-	if disowned, err := isDisowned(service); err != nil || disowned {
-		return contract.Plan{}, err
-	}
-	return r.LoadBalancer.PlanLoadBalancer(ctx, cluster, service, nodes)
 }
 
 // Validate implements services.Reconciler. Desire reports the warnings, which depend on the type of the load balancer.
@@ -235,8 +201,8 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 	if o.lb != nil && !o.Deletable && d.request.Name == defaultName(req.Service) {
 		d.request.Name = o.lb.Name // the Service's default name would mark it as created by a controller
 	}
-	marks, err := r.owners.marks(ctx, req.Service, o.match)
-	d.request.Tags = append(d.request.Tags, marks...)
+	d.marks, err = r.owners.marks(ctx, req.Service, o.match)
+	d.request.Tags = append(d.request.Tags, d.marks...)
 	d.vanished = r.findVanished(ctx, o.lb, d.request.DropletIDs)
 	return d, findings, err
 }
@@ -266,8 +232,8 @@ func (r *reconciler) Changes(req services.Request, o observed, d desired) ([]ser
 	if o.Verdict == ownership.Adopted && !slices.Contains(o.lb.Tags, adoptedMark) {
 		changes = append([]services.Change[observed]{r.adoption(o.lb)}, changes...)
 	}
-	if len(changes) > 0 && o.lacksMarks(marksIn(d.request)) {
-		return append([]services.Change[observed]{r.markChange(o.lb, marksIn(d.request))}, changes...), nil
+	if len(changes) > 0 && o.lacksMarks(d.marks) {
+		changes = append([]services.Change[observed]{r.markChange(o.lb, d.marks)}, changes...)
 	}
 	return changes, nil
 }
@@ -276,7 +242,7 @@ func (r *reconciler) creation(want *godo.LoadBalancerRequest, service *v1.Servic
 	st := creation(want, service)
 	return services.Change[observed]{
 		Planned: contract.Planned{Action: contract.PlanCreate, Object: "load balancer " + want.Name, Detail: fmt.Sprintf(
-			"type %s, in %s, %s, %d droplets", want.Type, want.Region, rulesOf(want.ForwardingRules), len(want.DropletIDs))},
+			"type %s, in %s, %s, %d droplets", want.Type, want.Region, describeRules(want.ForwardingRules), len(want.DropletIDs))},
 		Replan: true, Creates: true, Compare: func() (before, after any) { return nil, want },
 		Make: func(ctx context.Context, req *services.Request, o observed) (observed, error) {
 			lb, err := r.apply(ctx, nil, st)
@@ -310,22 +276,17 @@ func (r *reconciler) changes(lb *godo.LoadBalancer, vanished []int, steps []step
 // lacksMarks reports whether a load balancer lacks marks, or has those of a deleted Service.
 func (o observed) lacksMarks(marks []string) bool {
 	missing := func(tag string) bool { return !slices.Contains(o.lb.Tags, tag) }
-	stale := func(tag string) bool { return ownership.IsServiceMark(tag) && !slices.Contains(marks, tag) }
-	return len(marks) > 0 && !o.created && (slices.ContainsFunc(marks, missing) || slices.ContainsFunc(o.lb.Tags, stale))
-}
-
-func marksIn(r *godo.LoadBalancerRequest) []string {
-	return slices.DeleteFunc(slices.Clone(r.Tags), func(tag string) bool { return !ownership.IsMark(tag) })
+	return !o.created && (slices.ContainsFunc(marks, missing) || len(staleMarks(o.lb.Tags, marks)) > 0)
 }
 
 func (r *reconciler) markChange(lb *godo.LoadBalancer, marks []string) services.Change[observed] {
 	return services.Change[observed]{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + lb.ID, Detail: "tag it as this Service's"},
 		Compare: func() (before, after any) {
-			tags := slices.DeleteFunc(slices.Clone(lb.Tags), func(tag string) bool {
+			others := slices.DeleteFunc(slices.Clone(lb.Tags), func(tag string) bool {
 				return slices.Contains(marks, tag) || ownership.IsServiceMark(tag)
 			})
-			return services.Part(lb, "tags"), map[string]any{"tags": append(tags, marks...)}
+			return services.Part(lb, "tags"), map[string]any{"tags": append(others, marks...)}
 		},
 		Make: func(ctx context.Context, req *services.Request, o observed) (_ observed, err error) {
 			o.lb, err = r.addMarks(ctx, req.Service, o)
@@ -342,11 +303,8 @@ func (r *reconciler) adoption(lb *godo.LoadBalancer) services.Change[observed] {
 		Compare: func() (before, after any) {
 			return services.Part(lb, "tags"), map[string]any{"tags": append(slices.Clone(lb.Tags), adoptedMark)}
 		},
-		Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
-			lb, err := r.tag(ctx, o.lb, adoptedMark)
-			if err == nil {
-				o.lb = lb
-			}
+		Make: func(ctx context.Context, _ *services.Request, o observed) (_ observed, err error) {
+			o.lb, err = r.tag(ctx, o.lb, adoptedMark)
 			return o, err
 		},
 	}
@@ -370,7 +328,14 @@ func (r *reconciler) Complete(ctx context.Context, req *services.Request, o obse
 
 // Status implements services.Reconciler.
 func (r *reconciler) Status(_ services.Request, o observed, _ desired) (*v1.LoadBalancerStatus, error) {
-	return statusIfActive(o.lb, o.settings)
+	switch o.lb.Status {
+	case statusActive:
+		return status(o.lb, o.settings), nil
+	case statusNew:
+		return nil, cloudproviderapi.NewRetryError(fmt.Sprintf("load balancer %s is being set up", o.lb.ID), setUpDelay)
+	}
+	return nil, fmt.Errorf("load balancer %s is in state %q; look at it in the DigitalOcean control panel, or delete it there to have it created again",
+		o.lb.ID, o.lb.Status)
 }
 
 // NodeChanges implements services.Reconciler: only droplets, and only if they differ.
@@ -432,8 +397,7 @@ func (r *reconciler) Exists(_ context.Context, req services.Request, o observed)
 
 func (r *reconciler) delete(ctx context.Context, service *v1.Service, id string) error {
 	klog.InfoS("Deleting load balancer", "service", klog.KObj(service), "loadBalancer", id)
-	err := r.api.deleteLoadBalancer(ctx, id)
-	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+	if err := r.api.deleteLoadBalancer(ctx, id); cloudapi.IgnoreNotFound(err) != nil {
 		r.balancers.Doubt(id)
 		return err
 	}
@@ -523,22 +487,6 @@ func (r *reconciler) waitUntilActive(ctx context.Context, lb *godo.LoadBalancer)
 	return after, err
 }
 
-// statusIfActive returns the status of an active load balancer, or an error with a retry hint.
-func statusIfActive(lb *godo.LoadBalancer, s settings) (*v1.LoadBalancerStatus, error) {
-	switch lb.Status {
-	case statusActive:
-		return status(lb, s), nil
-	case statusNew:
-		return nil, cloudproviderapi.NewRetryError(fmt.Sprintf("load balancer %s is being set up", lb.ID), setUpDelay)
-	}
-	return nil, fmt.Errorf("load balancer %s is in state %q; look at it in the DigitalOcean control panel, or delete it there to have it created again", lb.ID, lb.Status)
-}
-
-func isDisowned(service *v1.Service) (bool, error) {
-	s, _, err := disownTable.Parse(service.Annotations)
-	return s.Disown, err
-}
-
 // region returns the region of new load balancers: the configured one, otherwise that of the program's droplet.
 func (r *reconciler) region(ctx context.Context) (string, error) {
 	if r.config.Region != "" {
@@ -556,7 +504,7 @@ func (r *reconciler) region(ctx context.Context) (string, error) {
 	return r.regionFound, nil
 }
 
-func rulesOf(rules []godo.ForwardingRule) string {
+func describeRules(rules []godo.ForwardingRule) string {
 	texts := make([]string, len(rules))
 	for i, r := range rules {
 		texts[i] = fmt.Sprintf("%s/%d to %s/%d", r.EntryProtocol, r.EntryPort, r.TargetProtocol, r.TargetPort)

@@ -12,6 +12,7 @@ import (
 	"github.com/digitalocean/godo"
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/utils/ptr"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
@@ -29,10 +30,9 @@ const (
 	defaultIdleTimeout  = 60
 	implicitTLSPort     = 443
 
-	letsEncrypt = "lets_encrypt"
-
 	fieldSize     = "size"
 	fieldSizeUnit = "size_unit"
+	fieldDroplets = "droplet_ids"
 
 	statusActive = "active"
 	statusNew    = "new"
@@ -88,34 +88,28 @@ func nodeNames(names []string, most int) string {
 	return "nodes " + text
 }
 
+// networkStack returns the address families of a new load balancer. Network load balancers need IPv6 on every node to have it themselves.
 func networkStack(s settings, backends []backend) (string, error) {
-	dual, onlyV4 := 0, 0
+	var onlyV4 []string
+	dual := false
 	for _, b := range backends {
 		switch {
 		case b.publicV4 && b.publicV6:
-			dual++
+			dual = true
 		case b.publicV4:
-			onlyV4++
+			onlyV4 = append(onlyV4, b.node)
 		}
 	}
-	network := s.Type == godo.LoadBalancerTypeRegionalNetwork
+	isNetwork := s.Type == godo.LoadBalancerTypeRegionalNetwork
 	switch {
-	case s.NetworkStack == godo.LoadBalancerNetworkStackDualstack && network && onlyV4 > 0:
-		var lacking []string
-		for _, b := range backends {
-			if b.publicV4 && !b.publicV6 {
-				lacking = append(lacking, b.node)
-			}
-		}
+	case s.NetworkStack == godo.LoadBalancerNetworkStackDualstack && isNetwork && len(onlyV4) > 0:
 		return "", &schema.Problem{
 			Place: "annotation " + annotationNetworkStack, Value: s.NetworkStack,
-			Reason: "needs IPv6 on every node, but there are " + nodeNames(lacking, 3) + " with IPv4 only; use " + godo.LoadBalancerNetworkStackIPv4,
+			Reason: "needs IPv6 on every node, but there are " + nodeNames(onlyV4, 3) + " with IPv4 only; use " + godo.LoadBalancerNetworkStackIPv4,
 		}
 	case s.NetworkStack != "":
 		return s.NetworkStack, nil
-	case s.Network == godo.LoadBalancerNetworkTypeInternal:
-		return godo.LoadBalancerNetworkStackIPv4, nil
-	case network && (dual == 0 || onlyV4 > 0):
+	case s.Network == godo.LoadBalancerNetworkTypeInternal, isNetwork && (!dual || len(onlyV4) > 0):
 		return godo.LoadBalancerNetworkStackIPv4, nil
 	}
 	return godo.LoadBalancerNetworkStackDualstack, nil
@@ -168,23 +162,21 @@ func desire(
 	if err := errors.Join(rulesErr, checkErr, firewallErr, stackErr); err != nil {
 		return nil, err
 	}
-	noDNS := s.NoLetsEncryptDNS
 	r := &godo.LoadBalancerRequest{
 		Name: loadBalancerName(service, s), Algorithm: s.Algorithm, Region: region,
 		SizeSlug: s.SizeSlug, SizeUnit: uint32(s.SizeUnit), //nolint:gosec // the table bounds it to 0..200
 		Type: s.Type, ForwardingRules: rules, HealthCheck: check, StickySessions: stickySessions(s),
 		RedirectHttpToHttps: s.Redirect, EnableProxyProtocol: s.ProxyProtocol, EnableBackendKeepalive: s.Keepalive,
-		VPCUUID: c.VPCID, VPCSubnetUUID: strings.TrimSpace(s.Subnet), DisableLetsEncryptDNSRecords: &noDNS,
+		VPCUUID: c.VPCID, VPCSubnetUUID: strings.TrimSpace(s.Subnet), DisableLetsEncryptDNSRecords: new(s.NoLetsEncryptDNS),
 		Firewall: firewall, Network: s.Network, NetworkStack: stack, IP: strings.TrimSpace(s.IP),
+		DropletIDs: behind.ids, // shared and immutable
 	}
 	if s.IdleTimeout > 0 {
-		timeout := uint64(s.IdleTimeout)
-		r.HTTPIdleTimeoutSeconds = &timeout
+		r.HTTPIdleTimeoutSeconds = new(uint64(s.IdleTimeout))
 	}
 	if c.ClusterID != "" {
 		r.Tags = []string{clusterTag(c.ClusterID)}
 	}
-	r.DropletIDs = behind.ids // immutable
 	return r, nil
 }
 
@@ -194,10 +186,7 @@ func clusterTag(clusterID string) string { return "k8s:" + clusterID }
 func defaultName(service *v1.Service) string { return cloudprovider.DefaultLoadBalancerName(service) }
 
 func loadBalancerName(service *v1.Service, s settings) string {
-	if s.Name != "" {
-		return s.Name
-	}
-	return defaultName(service)
+	return cmp.Or(s.Name, defaultName(service))
 }
 
 func stickySessions(s settings) *godo.StickySessions {
@@ -219,15 +208,8 @@ func forwardingRules(service *v1.Service, s settings, certificateID string) ([]g
 		}
 		rules = append(rules, rule)
 	}
-	if s.HTTP3Port != 0 && s.Type == godo.LoadBalancerTypeRegional {
-		rule, ok, err := http3Rule(service, s, certificateID)
-		if err != nil {
-			problems = append(problems, err)
-		}
-		if ok {
-			rules = append(rules, rule)
-		}
-	}
+	http3, err := http3Rules(service, s, certificateID)
+	rules, problems = append(rules, http3...), append(problems, err)
 	if len(service.Spec.Ports) == 0 {
 		problems = append(problems, errors.New("the Service has no ports"))
 	}
@@ -279,24 +261,27 @@ func entryProtocol(port v1.ServicePort, s settings, certificateID string) string
 	return s.Protocol
 }
 
-func http3Rule(service *v1.Service, s settings, certificateID string) (godo.ForwardingRule, bool, error) {
+// http3Rules returns the rule for the port that speaks HTTP/3 as well, if the Service has that port.
+func http3Rules(service *v1.Service, s settings, certificateID string) ([]godo.ForwardingRule, error) {
 	switch {
+	case s.HTTP3Port == 0 || s.Type != godo.LoadBalancerTypeRegional:
+		return nil, nil
 	case s.TLSPassthrough:
-		return godo.ForwardingRule{}, false, errors.New("annotation " + annotationHTTP3Port + ": excludes " + annotationTLSPassthrough)
+		return nil, errors.New("annotation " + annotationHTTP3Port + ": excludes " + annotationTLSPassthrough)
 	case certificateID == "":
-		return godo.ForwardingRule{}, false, errors.New(
+		return nil, errors.New(
 			"annotation " + annotationHTTP3Port + ": needs a certificate; set " + annotationCertificateID + " or " + annotationCertificateName,
 		)
 	}
 	for _, port := range service.Spec.Ports {
 		if int(port.Port) == s.HTTP3Port {
-			return godo.ForwardingRule{
+			return []godo.ForwardingRule{{
 				EntryProtocol: protocolHTTP3, EntryPort: s.HTTP3Port, TargetProtocol: protocolHTTP, TargetPort: int(port.NodePort),
 				CertificateID: certificateID,
-			}, true, nil
+			}}, nil
 		}
 	}
-	return godo.ForwardingRule{}, false, nil
+	return nil, nil
 }
 
 // healthCheck checks kube-proxy by default, because it knows whether the node serves the Service. kube-proxy does not support the PROXY
@@ -307,8 +292,7 @@ func healthCheck(service *v1.Service, s settings) (*godo.HealthCheck, error) {
 		UnhealthyThreshold: s.UnhealthyThreshold, HealthyThreshold: s.HealthyThreshold,
 	}
 	if !s.OverrideCheck {
-		plain := false
-		h.Protocol, h.Path, h.Port, h.ProxyProtocol = protocolHTTP, healthPath, kubeProxyHealthPort, &plain
+		h.Protocol, h.Path, h.Port, h.ProxyProtocol = protocolHTTP, healthPath, kubeProxyHealthPort, new(false)
 		if service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort != 0 {
 			h.Port = int(service.Spec.HealthCheckNodePort)
 		}
@@ -377,19 +361,14 @@ func creation(want *godo.LoadBalancerRequest, service *v1.Service) step {
 func plan(have *godo.LoadBalancer, want *godo.LoadBalancerRequest) []step {
 	request := keepFixed(have, want)
 	reasons := differences(have, request)
-	add, remove := dropletChanges(have.DropletIDs, want.DropletIDs)
-	switch {
-	case len(reasons) > 0 || (len(add) > 0 && len(remove) > 0):
-		if len(add)+len(remove) > 0 {
-			reasons = append(reasons, "droplet_ids")
-		}
-		return splitResize(have, request, reasons)
-	case len(add) > 0:
-		return []step{{kind: addDroplets, droplets: add, reasons: []string{"droplet_ids"}}}
-	case len(remove) > 0:
-		return []step{{kind: removeDroplets, droplets: remove, reasons: []string{"droplet_ids"}}}
+	droplets := planDroplets(have, want.DropletIDs)
+	if len(reasons) == 0 && len(droplets) < 2 {
+		return droplets
 	}
-	return nil
+	if len(droplets) > 0 {
+		reasons = append(reasons, fieldDroplets)
+	}
+	return splitResize(have, request, reasons)
 }
 
 // compare returns the changed parts of a load balancer, before and after the step.
@@ -403,6 +382,7 @@ func (s step) compare(lb *godo.LoadBalancer) (before, after any) {
 	return services.Part(lb.AsRequest(), s.reasons...), services.Part(request, s.reasons...)
 }
 
+// splitResize returns the replacement, in two calls if it changes the size and other fields.
 func splitResize(have *godo.LoadBalancer, request *godo.LoadBalancerRequest, reasons []string) []step {
 	isSize := func(field string) bool { return field == fieldSize || field == fieldSizeUnit }
 	other := slices.DeleteFunc(slices.Clone(reasons), isSize)
@@ -425,16 +405,17 @@ func currentSize(lb *godo.LoadBalancer) (slug string, count uint32) {
 	return lb.SizeSlug, 0
 }
 
-// planDroplets is plan for a change of nodes alone.
+// planDroplets is plan for a change of nodes alone. Additions come first, so that there are always backends.
 func planDroplets(have *godo.LoadBalancer, want []int) []step {
-	var steps []step
-	add, remove := dropletChanges(have.DropletIDs, want)
-	// Additions come first, so that there are always backends.
-	if len(add) > 0 {
-		steps = append(steps, step{kind: addDroplets, droplets: add, reasons: []string{"droplet_ids"}})
+	if len(want) > 0 && len(have.DropletIDs) == len(want) && &have.DropletIDs[0] == &want[0] {
+		return nil // the same list in memory
 	}
-	if len(remove) > 0 {
-		steps = append(steps, step{kind: removeDroplets, droplets: remove, reasons: []string{"droplet_ids"}})
+	var steps []step
+	if add := subtract(want, have.DropletIDs); len(add) > 0 {
+		steps = append(steps, step{kind: addDroplets, droplets: add, reasons: []string{fieldDroplets}})
+	}
+	if remove := subtract(have.DropletIDs, want); len(remove) > 0 {
+		steps = append(steps, step{kind: removeDroplets, droplets: remove, reasons: []string{fieldDroplets}})
 	}
 	return steps
 }
@@ -444,9 +425,8 @@ func planDroplets(have *godo.LoadBalancer, want []int) []step {
 func keepFixed(have *godo.LoadBalancer, want *godo.LoadBalancerRequest) *godo.LoadBalancerRequest {
 	r := *want
 	r.IP = ""
-	r.Type, r.Network, r.NetworkStack = cmp.Or(have.Type, r.Type), cmp.Or(have.Network, r.Network), cmp.Or(
-		have.NetworkStack, r.NetworkStack,
-	)
+	r.Type, r.Network = cmp.Or(have.Type, r.Type), cmp.Or(have.Network, r.Network)
+	r.NetworkStack = cmp.Or(have.NetworkStack, r.NetworkStack)
 	r.VPCUUID, r.ProjectID, r.TLSCipherPolicy = cmp.Or(have.VPCUUID, r.VPCUUID), have.ProjectID, have.TLSCipherPolicy
 	r.VPCSubnetUUID = cmp.Or(r.VPCSubnetUUID, have.VPCSubnetUUID)
 	if have.Region != nil {
@@ -485,24 +465,17 @@ func differences(lb *godo.LoadBalancer, r *godo.LoadBalancerRequest) []string {
 	differ("redirect_http_to_https", lb.RedirectHttpToHttps != r.RedirectHttpToHttps)
 	differ("enable_proxy_protocol", lb.EnableProxyProtocol != r.EnableProxyProtocol)
 	differ("enable_backend_keepalive", lb.EnableBackendKeepalive != r.EnableBackendKeepalive)
-	differ("disable_lets_encrypt_dns_records", deref(lb.DisableLetsEncryptDNSRecords, false) != deref(r.DisableLetsEncryptDNSRecords, false))
-	differ("http_idle_timeout_seconds", deref(lb.HTTPIdleTimeoutSeconds, defaultIdleTimeout) != deref(r.HTTPIdleTimeoutSeconds, defaultIdleTimeout))
+	differ("disable_lets_encrypt_dns_records", ptr.Deref(lb.DisableLetsEncryptDNSRecords, false) != ptr.Deref(r.DisableLetsEncryptDNSRecords, false))
+	differ("http_idle_timeout_seconds", ptr.Deref(lb.HTTPIdleTimeoutSeconds, defaultIdleTimeout) != ptr.Deref(r.HTTPIdleTimeoutSeconds, defaultIdleTimeout))
 	differ("firewall", !sameFirewall(lb.Firewall, r.Firewall))
 	return fields
-}
-
-func deref[T any](p *T, absent T) T {
-	if p == nil {
-		return absent
-	}
-	return *p
 }
 
 func sameHealthCheck(a, b *godo.HealthCheck) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	if b.ProxyProtocol != nil && deref(a.ProxyProtocol, false) != *b.ProxyProtocol {
+	if b.ProxyProtocol != nil && ptr.Deref(a.ProxyProtocol, false) != *b.ProxyProtocol {
 		return false
 	}
 	x, y := *a, *b
@@ -516,20 +489,13 @@ func sameHealthCheck(a, b *godo.HealthCheck) bool {
 
 func sameSticky(a, b *godo.StickySessions) bool {
 	none := godo.StickySessions{Type: stickyNone}
-	x, y := deref(a, none), deref(b, none)
+	x, y := ptr.Deref(a, none), ptr.Deref(b, none)
 	return x.Type == y.Type && (x.Type != stickyCookies || x == y)
 }
 
 func sameFirewall(a, b *godo.LBFirewall) bool {
-	x, y := deref(a, godo.LBFirewall{}), deref(b, godo.LBFirewall{})
+	x, y := ptr.Deref(a, godo.LBFirewall{}), ptr.Deref(b, godo.LBFirewall{})
 	return services.SameSet(x.Allow, y.Allow) && services.SameSet(x.Deny, y.Deny)
-}
-
-func dropletChanges(have, want []int) (add, remove []int) {
-	if len(have) == len(want) && len(have) > 0 && &have[0] == &want[0] {
-		return nil, nil // the same list in memory
-	}
-	return subtract(want, have), subtract(have, want)
 }
 
 // subtract returns the items that are not in other, in their order.
@@ -562,23 +528,4 @@ func status(lb *godo.LoadBalancer, s settings) *v1.LoadBalancerStatus {
 		}
 	}
 	return st
-}
-
-// certificateInUse returns the first certificate of a load balancer's rules.
-func certificateInUse(lb *godo.LoadBalancer) string {
-	for _, rule := range lb.ForwardingRules {
-		if rule.CertificateID != "" {
-			return rule.CertificateID
-		}
-	}
-	return ""
-}
-
-// isRotated reports whether Let's Encrypt's renewal has replaced the wanted certificate by the one in use. A renewal has a new ID and the
-// same name. wanted is nil if it no longer exists.
-func isRotated(inUse, wanted *godo.Certificate) bool {
-	if inUse == nil || inUse.Type != letsEncrypt {
-		return false
-	}
-	return wanted == nil || wanted.Name == inUse.Name
 }

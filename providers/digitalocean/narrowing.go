@@ -9,6 +9,7 @@ import (
 
 	"github.com/digitalocean/godo"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
@@ -21,20 +22,12 @@ var _ services.Narrower[observed] = (*reconciler)(nil)
 // nobody is a documentation address. An empty allow list would admit everybody.
 const nobody = "ip:192.0.2.0"
 
-// NarrowLoadBalancer implements contract.Narrower.
-func (r *reconciler) NarrowLoadBalancer(ctx context.Context, cluster string, service *v1.Service) error {
-	if disowned, err := isDisowned(service); err != nil || disowned {
-		return err
-	}
-	return r.LoadBalancer.NarrowLoadBalancer(ctx, cluster, service)
-}
-
 // Narrowing implements services.Narrower: one call changes only the allow and deny rules.
 func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o observed) ([]services.Change[observed], error) {
 	if o.lb == nil || o.lb.Type == godo.LoadBalancerTypeGlobal {
 		return nil, nil
 	}
-	have := deref(o.lb.Firewall, godo.LBFirewall{})
+	have := ptr.Deref(o.lb.Firewall, godo.LBFirewall{})
 	after := narrow(have, req.Service)
 	if sameFirewall(&have, &after) {
 		return nil, nil
@@ -80,7 +73,7 @@ func narrow(have godo.LBFirewall, service *v1.Service) godo.LBFirewall {
 	after.Allow = nil
 	for _, p := range networks {
 		rule := "cidr:" + p.String()
-		if at := slices.IndexFunc(have.Allow, func(rule string) bool { q, is := networkOf(rule); return is && p == q }); at >= 0 {
+		if at := slices.IndexFunc(have.Allow, func(rule string) bool { q, _ := networkOf(rule); return p == q }); at >= 0 {
 			rule = have.Allow[at]
 		}
 		after.Allow = append(after.Allow, rule)

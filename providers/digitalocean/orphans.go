@@ -2,7 +2,6 @@ package digitalocean
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,11 +58,8 @@ func isServed(s *v1.Service, lb *godo.LoadBalancer) bool {
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	w := c.loadBalancers.owners
 	lb, err := w.balancers.Get(ctx, o.ID, inventory.Query{})
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return cloudapi.IgnoreNotFound(err)
 	}
 	mark, err := w.cluster.Mark(ctx)
 	if err != nil {
@@ -78,8 +74,5 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	}
 	err = c.api.deleteLoadBalancer(ctx, o.ID)
 	w.balancers.Invalidate(o.ID)
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil
-	}
-	return err
+	return cloudapi.IgnoreNotFound(err)
 }

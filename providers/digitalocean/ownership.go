@@ -219,7 +219,7 @@ func (r *reconciler) addMarks(ctx context.Context, service *v1.Service, o observ
 		}
 		lb = tagged
 	}
-	return r.removeMarks(ctx, lb, marks)
+	return r.removeMarks(ctx, lb, staleMarks(lb.Tags, marks))
 }
 
 // tag adds a tag to a load balancer, which it returns as it is then.
@@ -234,26 +234,25 @@ func (r *reconciler) tag(ctx context.Context, lb *godo.LoadBalancer, tag string)
 	return &tagged, nil
 }
 
-// removeMarks removes the marks of a deleted former owner, which could otherwise claim the load balancer again.
-func (r *reconciler) removeMarks(ctx context.Context, lb *godo.LoadBalancer, marks []string) (*godo.LoadBalancer, error) {
-	if len(marks) == 0 {
+// staleMarks returns the marks of a deleted former owner among tags. It could otherwise claim the load balancer again.
+func staleMarks(tags, marks []string) []string {
+	return slices.DeleteFunc(slices.Clone(tags), func(tag string) bool {
+		return len(marks) == 0 || !ownership.IsServiceMark(tag) || slices.Contains(marks, tag)
+	})
+}
+
+func (r *reconciler) removeMarks(ctx context.Context, lb *godo.LoadBalancer, stale []string) (*godo.LoadBalancer, error) {
+	if len(stale) == 0 {
 		return lb, nil
 	}
-	stale := func(tag string) bool { return ownership.IsServiceMark(tag) && !slices.Contains(marks, tag) }
-	for _, tag := range lb.Tags {
-		if !stale(tag) {
-			continue
-		}
-		if err := r.api.untagLoadBalancer(ctx, tag, lb.ID); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+	for _, tag := range stale {
+		if err := r.api.untagLoadBalancer(ctx, tag, lb.ID); cloudapi.IgnoreNotFound(err) != nil {
 			r.balancers.Invalidate(lb.ID)
 			return nil, err
 		}
 	}
-	if !slices.ContainsFunc(lb.Tags, stale) {
-		return lb, nil
-	}
 	after := *lb
-	after.Tags = slices.DeleteFunc(slices.Clone(lb.Tags), stale)
+	after.Tags = slices.DeleteFunc(slices.Clone(lb.Tags), func(tag string) bool { return slices.Contains(stale, tag) })
 	r.balancers.PutPartial(&after)
 	return &after, nil
 }
@@ -274,13 +273,11 @@ func (r *reconciler) cleanUpPrevious(ctx context.Context, service *v1.Service, n
 			return err
 		}
 		for _, lb := range found {
-			previous[lb.ID] = lb.ID != now.ID
+			previous[lb.ID] = true
 		}
 	}
+	delete(previous, now.ID)
 	for _, id := range slices.Sorted(maps.Keys(previous)) {
-		if !previous[id] {
-			continue
-		}
 		found, err := r.owners.reread(ctx, service, id)
 		if err != nil {
 			return err
