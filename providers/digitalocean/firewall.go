@@ -25,17 +25,15 @@ func allNetworks() []string { return []string{everywhereV4, everywhereV6} }
 
 const everywhereV4, everywhereV6 = "0.0.0.0/0", "::/0"
 
-// access is one port that a Service needs open.
-type access struct {
-	protocol, ports string
-	// Either addresses (networks) or loadBalancer (an ID) is set.
-	addresses    []string
-	loadBalancer string
+// opening is a port of the nodes, and who may reach it: networks, or load balancers by their IDs.
+type opening struct {
+	protocol, ports          string
+	addresses, loadBalancers []string
 }
 
-// serviceAccess returns the access that a Service with a load balancer needs, and its faults for an event. Valid parts still count, and a
+// serviceOpenings returns what a Service with a load balancer needs open, and its faults for an event. Valid parts still count, and a
 // fault never closes the ports of other Services.
-func serviceAccess(service *v1.Service, lb godo.LoadBalancer, loadBalancerID string) (needs []access, faults []error) {
+func serviceOpenings(service *v1.Service, lb godo.LoadBalancer, loadBalancerID string) (needs []opening, faults []error) {
 	if text := service.Annotations[annotationFirewallManaged]; text != "" {
 		managed, err := strconv.ParseBool(text)
 		if err == nil && !managed {
@@ -55,7 +53,8 @@ func serviceAccess(service *v1.Service, lb godo.LoadBalancer, loadBalancerID str
 		port = func(p v1.ServicePort) int32 { return p.Port }
 		sources = allowedSources(service, lb)
 		if loadBalancerID != "" {
-			needs = append(needs, access{protocol: protocolTCP, ports: strconv.Itoa(checkedPort(service)), loadBalancer: loadBalancerID})
+			check := opening{protocol: protocolTCP, ports: strconv.Itoa(checkedPort(service)), loadBalancers: []string{loadBalancerID}}
+			needs = append(needs, check)
 		}
 	default:
 		return nil, faults
@@ -67,14 +66,14 @@ func serviceAccess(service *v1.Service, lb godo.LoadBalancer, loadBalancerID str
 			faults = append(faults, fmt.Errorf("port %d: a firewall of DigitalOcean knows no protocol %s; the port stays closed", p.Port, p.Protocol))
 		case port(p) == 0: // not allocated yet
 		default:
-			needs = append(needs, access{protocol: protocol, ports: strconv.Itoa(int(port(p))), addresses: sources})
+			needs = append(needs, opening{protocol: protocol, ports: strconv.Itoa(int(port(p))), addresses: sources})
 		}
 	}
 	return needs, faults
 }
 
-// keepOpenings reduces the needed access to what the firewall already grants.
-func keepOpenings(needs []access, have *godo.Firewall) (left []access) {
+// keepOpenings reduces the needs to what the firewall already opens.
+func keepOpenings(needs []opening, have *godo.Firewall) (left []opening) {
 	for _, rule := range ptr.Deref(have, godo.Firewall{}).InboundRules {
 		from := ptr.Deref(rule.Sources, godo.Sources{})
 		for _, n := range needs {
@@ -83,7 +82,7 @@ func keepOpenings(needs []access, have *godo.Firewall) (left []access) {
 			}
 			if len(n.addresses) > 0 {
 				n.addresses = narrowAddresses(from.Addresses, n.addresses)
-			} else if !slices.Contains(from.LoadBalancerUIDs, n.loadBalancer) {
+			} else if !slices.Contains(from.LoadBalancerUIDs, n.loadBalancers[0]) {
 				continue
 			}
 			left = append(left, n)
@@ -168,7 +167,7 @@ func allowedSources(service *v1.Service, lb godo.LoadBalancer) []string {
 
 // fitSources leaves out sources for which a rule has no room, last those that are open, and returns the faults of Services that lack some.
 func fitSources(claims []claim, have *godo.Firewall) map[types.UID][]error {
-	all, fits := map[string][]string{}, map[string]map[string]bool{}
+	all, fits := map[firewallPort][]string{}, map[firewallPort]map[string]bool{}
 	for _, c := range claims {
 		for _, n := range c.needs {
 			all[n.port()] = append(all[n.port()], n.addresses...)
@@ -201,54 +200,45 @@ func fitSources(claims []claim, have *godo.Firewall) map[types.UID][]error {
 	return faults
 }
 
-// port is the port of an access with its protocol.
-func (n access) port() string { return n.protocol + " " + n.ports }
+type firewallPort struct{ protocol, number string }
+
+func (o opening) port() firewallPort { return firewallPort{o.protocol, o.ports} }
 
 // isOpen reports whether a source may reach a port.
-func isOpen(have *godo.Firewall, port, source string) bool {
-	protocol, number, _ := strings.Cut(port, " ")
+func isOpen(have *godo.Firewall, port firewallPort, source string) bool {
 	return slices.ContainsFunc(ptr.Deref(have, godo.Firewall{}).InboundRules, func(r godo.InboundRule) bool {
-		return r.Protocol == protocol && hasPort(r.PortRange, number) && slices.Contains(ptr.Deref(r.Sources, godo.Sources{}).Addresses, source)
+		return r.Protocol == port.protocol && hasPort(r.PortRange, port.number) &&
+			slices.Contains(ptr.Deref(r.Sources, godo.Sources{}).Addresses, source)
 	})
 }
 
-// opening is a rule under construction: a port and its sources.
-type opening struct {
-	protocol, ports string
-	addresses       []string
-	loadBalancers   []string
-}
-
-// openings merges the access of all Services. Like DigitalOcean's own controller, it makes one rule for each port and protocol, and one
+// mergeOpenings merges the needs of all Services. Like DigitalOcean's own controller, it makes one rule for each port and protocol, and one
 // for each load balancer's check. If these exceed the limit, the dense form merges checks of one port, and neighbouring ports with equal
 // sources.
-func openings(needs []access, dense bool) []opening {
-	type key struct{ protocol, ports, loadBalancer string }
+func mergeOpenings(needs []opening, dense bool) []opening {
+	type key struct {
+		firewallPort
+
+		loadBalancers string
+	}
 	merged := map[key]*opening{}
-	var order []key
 	for _, n := range needs {
-		if len(n.addresses) == 0 && n.loadBalancer == "" {
+		if len(n.addresses)+len(n.loadBalancers) == 0 {
 			continue // nobody is allowed
 		}
-		k := key{n.protocol, n.ports, n.loadBalancer}
-		if dense && n.loadBalancer != "" {
-			k.loadBalancer = "all"
+		k := key{n.port(), strings.Join(n.loadBalancers, ",")}
+		if dense && k.loadBalancers != "" {
+			k.loadBalancers = "all"
+		}
+		if merged[k] == nil {
+			merged[k] = &opening{protocol: n.protocol, ports: n.ports}
 		}
 		o := merged[k]
-		if o == nil {
-			o = &opening{protocol: n.protocol, ports: n.ports}
-			merged[k], order = o, append(order, k)
-		}
-		o.addresses = append(o.addresses, n.addresses...)
-		if n.loadBalancer != "" {
-			o.loadBalancers = append(o.loadBalancers, n.loadBalancer)
-		}
+		o.addresses, o.loadBalancers = append(o.addresses, n.addresses...), append(o.loadBalancers, n.loadBalancers...)
 	}
-	list := make([]opening, 0, len(order))
-	for _, k := range order {
-		o := merged[k]
-		o.addresses, o.loadBalancers = joinSources(o.addresses), joinSources(o.loadBalancers)
-		list = append(list, *o)
+	list := make([]opening, 0, len(merged))
+	for _, o := range merged {
+		list = append(list, opening{o.protocol, o.ports, joinSources(o.addresses), joinSources(o.loadBalancers)})
 	}
 	if dense {
 		return joinConsecutivePorts(list)
@@ -301,33 +291,33 @@ func joinConsecutivePorts(list []opening) []opening {
 	return joined
 }
 
-// claim is the access that one Service needs.
+// claim holds the needs of one Service.
 type claim struct {
 	service types.UID
-	needs   []access
+	needs   []opening
 }
 
 // fitClaims returns rules for as many claims as the limit allows, earlier claims first, and the Services left out.
 func fitClaims(claims []claim, limit int) (rules []opening, leftOut []types.UID) {
-	var all []access
+	var all []opening
 	for _, c := range claims {
 		all = append(all, c.needs...)
 	}
 	for _, dense := range []bool{false, true} {
-		if rules = openings(all, dense); len(rules) <= limit {
+		if rules = mergeOpenings(all, dense); len(rules) <= limit {
 			return rules, nil
 		}
 	}
 	all = nil
 	for _, c := range claims {
 		with := slices.Concat(all, c.needs)
-		if len(c.needs) > 0 && len(openings(with, true)) > limit {
+		if len(c.needs) > 0 && len(mergeOpenings(with, true)) > limit {
 			leftOut = append(leftOut, c.service)
 			continue
 		}
 		all = with
 	}
-	return openings(all, true), leftOut
+	return mergeOpenings(all, true), leftOut
 }
 
 // outboundRules allows all outgoing traffic, as without a firewall.

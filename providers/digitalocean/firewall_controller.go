@@ -54,10 +54,10 @@ type publicFirewall struct {
 	mu sync.Mutex
 	// lastEvents are those of Services, to avoid repetitions.
 	lastEvents map[types.UID]string
-	// doubt is set after the API refused a rule, perhaps because of a missing load balancer, which must not block the other ports. gone
-	// holds load balancers proved missing; their IDs are never reused.
-	doubt bool
-	gone  map[string]bool
+	// refused is set after the API refused the rules, perhaps because of a missing load balancer, which must not block the other ports.
+	refused bool
+	// missing holds load balancers proved missing; their IDs are never reused.
+	missing map[string]bool
 	// written holds the firewall that this process found right or wrote last. undone holds the times when it replaced somebody else's since.
 	written *godo.FirewallRequest
 	undone  []time.Time
@@ -66,7 +66,7 @@ type publicFirewall struct {
 func newPublicFirewall(r *reconciler) *publicFirewall {
 	f := &publicFirewall{
 		name: r.config.FirewallName, tags: r.config.FirewallTags, api: r.api, owners: r.owners, events: r.Events, metrics: newFirewallMetrics(),
-		lastEvents: map[types.UID]string{}, gone: map[string]bool{},
+		lastEvents: map[types.UID]string{}, missing: map[string]bool{},
 	}
 	f.observed = inventory.New(inventory.Source[string, *godo.Firewall]{
 		Kind: "firewall", ID: func(f *godo.Firewall) string { return f.ID },
@@ -142,10 +142,7 @@ func (f *publicFirewall) findConflict(have *godo.Firewall) (foreign bool, confli
 func (f *publicFirewall) apply(ctx context.Context, have *godo.Firewall, want *godo.FirewallRequest) (changed bool, err error) {
 	if have == nil {
 		klog.InfoS("Creating the public access firewall", "name", f.name, "inboundRules", len(want.InboundRules))
-		if err = f.write("create", func() (*godo.Firewall, error) { return f.api.createFirewall(ctx, want) }); err == nil {
-			f.written = want
-		}
-		return true, err
+		return true, f.write("create", want, func() (*godo.Firewall, error) { return f.api.createFirewall(ctx, want) })
 	}
 	id, differ := have.ID, firewallDifferences(have, want)
 	if len(differ) == 0 {
@@ -158,20 +155,17 @@ func (f *publicFirewall) apply(ctx context.Context, have *godo.Firewall, want *g
 	if err == nil {
 		want.DropletIDs = have.DropletIDs
 		klog.InfoS("Changing the public access firewall", "firewall", id, "fields", differ, "inboundRules", len(want.InboundRules))
-		err = f.write("update", func() (*godo.Firewall, error) { return f.api.replaceFirewall(ctx, id, want) })
+		err = f.write("update", want, func() (*godo.Firewall, error) { return f.api.replaceFirewall(ctx, id, want) })
+	}
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		// It was deleted, and may have been created again under the same name.
+		f.observed.Forget(id)
+		return false, fmt.Errorf("it is gone and will be made again: %w", err)
 	}
 	if err == nil && overwritten {
 		f.undone = append(f.undone, time.Now())
 	}
-	if err == nil {
-		f.written = want
-	}
-	if !errors.Is(err, cloudapi.ErrNotFound) {
-		return true, err
-	}
-	// It was deleted, and may have been created again under the same name.
-	f.observed.Forget(id)
-	return false, fmt.Errorf("it is gone and will be made again: %w", err)
+	return true, err
 }
 
 // find returns the firewall, or nil. It is always found by name, so that one created again by hand is used.
@@ -188,30 +182,31 @@ func (f *publicFirewall) find(ctx context.Context) (*godo.Firewall, error) {
 }
 
 // write makes one call. A failed call may have taken effect, so everything is read again.
-func (f *publicFirewall) write(operation string, call func() (*godo.Firewall, error)) error {
+func (f *publicFirewall) write(operation string, want *godo.FirewallRequest, call func() (*godo.Firewall, error)) error {
 	began := time.Now()
 	after, err := call()
 	f.metrics.observeOperation(operation, began, err)
-	f.doubt = errors.Is(err, cloudapi.ErrInvalid)
+	f.refused = errors.Is(err, cloudapi.ErrInvalid)
 	if err != nil {
 		f.observed.InvalidateAll()
 		return err
 	}
 	f.observed.Put(after)
+	f.written = want
 	return nil
 }
 
 // isStillMissing reports whether a load balancer proved missing has not been seen since.
 func (f *publicFirewall) isStillMissing(id string) bool {
 	if _, seen := f.owners.balancers.Peek(id); seen {
-		delete(f.gone, id)
+		delete(f.missing, id)
 	}
-	return f.gone[id]
+	return f.missing[id]
 }
 
 // findMissing finds recorded load balancers that do not exist.
 func (f *publicFirewall) findMissing(ctx context.Context, services []*v1.Service) {
-	if !f.doubt {
+	if !f.refused {
 		return
 	}
 	var ids []string
@@ -221,9 +216,9 @@ func (f *publicFirewall) findMissing(ctx context.Context, services []*v1.Service
 		}
 	}
 	// A listing may be outdated; only single reads prove that a load balancer exists or is missing.
-	clear(f.gone)
+	clear(f.missing)
 	for id, seen := range f.owners.balancers.Look(ctx, ids) {
-		f.gone[id] = errors.Is(seen.Err, cloudapi.ErrNotFound)
+		f.missing[id] = errors.Is(seen.Err, cloudapi.ErrNotFound)
 	}
 }
 
@@ -267,9 +262,8 @@ func (f *publicFirewall) desire(ctx context.Context, have *godo.Firewall, confli
 	return want, unread
 }
 
-// needsOf returns the access that a Service needs, with its faults. Only existing access stays if its load balancer or its clients cannot
-// be read.
-func (f *publicFirewall) needsOf(ctx context.Context, s *v1.Service, have *godo.Firewall) (needs []access, faults []error, unread error) {
+// needsOf returns what a Service needs open, with its faults. If its load balancer or its clients cannot be read, nothing new is opened.
+func (f *publicFirewall) needsOf(ctx context.Context, s *v1.Service, have *godo.Firewall) (needs []opening, faults []error, unread error) {
 	id := recordedID(s)
 	if f.isStillMissing(id) {
 		id = ""
@@ -279,9 +273,9 @@ func (f *publicFirewall) needsOf(ctx context.Context, s *v1.Service, have *godo.
 		unread = fmt.Errorf("service %s/%s: %w", s.Namespace, s.Name, err)
 		lb = godo.LoadBalancer{ID: "unread", Type: godo.LoadBalancerTypeRegionalNetwork}
 	}
-	needs, faults = serviceAccess(s, lb, id)
+	needs, faults = serviceOpenings(s, lb, id)
 	if err != nil || have != nil && s.Spec.Type == v1.ServiceTypeLoadBalancer && clientsOf(s).Partial() {
-		needs = keepOpenings(needs, have) // only existing access stays
+		needs = keepOpenings(needs, have)
 	}
 	return needs, faults, unread
 }

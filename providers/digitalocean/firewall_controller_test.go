@@ -241,7 +241,7 @@ func TestFirewallLookUp(t *testing.T) {
 	t.Parallel()
 	w, f := firewallWorld(t)
 	for i := range 250 {
-		require.NoError(t, f.write("create", func() (*godo.Firewall, error) {
+		require.NoError(t, f.write("create", nil, func() (*godo.Firewall, error) {
 			r, _ := desiredFirewall(fmt.Sprint("other-", i), nil, nil)
 			return w.api.createFirewall(t.Context(), r)
 		}))

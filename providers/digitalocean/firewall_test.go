@@ -32,13 +32,13 @@ func protocol(p v1.ServicePort, name v1.Protocol) v1.ServicePort {
 	return p
 }
 
-func fromAnywhere(protocol, ports string) access {
-	return access{protocol: protocol, ports: ports, addresses: []string{"0.0.0.0/0", "::/0"}}
+func fromAnywhere(protocol, ports string) opening {
+	return opening{protocol: protocol, ports: ports, addresses: []string{"0.0.0.0/0", "::/0"}}
 }
 
 // checkAccess is that of the health checks of the load balancer lb-1.
-func checkAccess(ports string) access {
-	return access{protocol: "tcp", ports: ports, loadBalancer: "lb-1"}
+func checkAccess(ports string) opening {
+	return opening{protocol: "tcp", ports: ports, loadBalancers: []string{"lb-1"}}
 }
 
 func changed(s *v1.Service, change func(*v1.Service)) *v1.Service {
@@ -51,44 +51,44 @@ var serviceAccessCases = map[string]struct {
 	service         *v1.Service
 	lbType, network string
 	id              string
-	want            []access
+	want            []opening
 	fault           string
 }{
 	"NodePort": {
 		service: nodePortService(nil, webPort, protocol(port("dns", 53, 30053), v1.ProtocolUDP)),
-		want:    []access{fromAnywhere("tcp", "30080"), fromAnywhere("udp", "30053")},
+		want:    []opening{fromAnywhere("tcp", "30080"), fromAnywhere("udp", "30053")},
 	},
 	"NodePort, managed": {
 		service: nodePortService(map[string]string{annotationFirewallManaged: "true"}, webPort),
-		want:    []access{fromAnywhere("tcp", "30080")},
+		want:    []opening{fromAnywhere("tcp", "30080")},
 	},
 	"NodePort, not managed": {service: nodePortService(map[string]string{annotationFirewallManaged: "false"}, webPort)},
 	"NodePort, managed is illegal": {
 		service: nodePortService(map[string]string{annotationFirewallManaged: "no"}, webPort),
-		want:    []access{fromAnywhere("tcp", "30080")}, fault: `firewall-managed: "no" is not a boolean`,
+		want:    []opening{fromAnywhere("tcp", "30080")}, fault: `firewall-managed: "no" is not a boolean`,
 	},
 	"NodePort without a port yet": {service: nodePortService(nil, port("http", 80, 0))},
 	"SCTP beside TCP": {
 		service: nodePortService(nil, protocol(port("s", 9, 30009), v1.ProtocolSCTP), webPort),
-		want:    []access{fromAnywhere("tcp", "30080")}, fault: "port 9: a firewall of DigitalOcean knows no protocol SCTP",
+		want:    []opening{fromAnywhere("tcp", "30080")}, fault: "port 9: a firewall of DigitalOcean knows no protocol SCTP",
 	},
 	"REGIONAL": {service: service("s", nil, webPort), lbType: typeRegional, network: "EXTERNAL", id: "lb-1"},
 	"INTERNAL": {service: service("s", nil, webPort), lbType: typeNetwork, network: "INTERNAL", id: "lb-1"},
 	"network": {
 		service: service("s", nil, webPort), lbType: typeNetwork, network: "EXTERNAL", id: "lb-1",
-		want: []access{checkAccess("10256"), fromAnywhere("tcp", "80")},
+		want: []opening{checkAccess("10256"), fromAnywhere("tcp", "80")},
 	},
-	"network without a load balancer": {service: service("s", nil, webPort), lbType: typeNetwork, network: "EXTERNAL", want: []access{fromAnywhere("tcp", "80")}},
+	"network without a load balancer": {service: service("s", nil, webPort), lbType: typeNetwork, network: "EXTERNAL", want: []opening{fromAnywhere("tcp", "80")}},
 	"network, Local": {service: changed(service("s", nil, webPort), func(s *v1.Service) {
 		s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 31000
-	}), lbType: typeNetwork, network: "EXTERNAL", id: "lb-1", want: []access{checkAccess("31000"), fromAnywhere("tcp", "80")}},
+	}), lbType: typeNetwork, network: "EXTERNAL", id: "lb-1", want: []opening{checkAccess("31000"), fromAnywhere("tcp", "80")}},
 	"network, check of its own": {
 		service: service("s", map[string]string{annotationOverrideCheck: ""}, webPort), lbType: typeNetwork, network: "EXTERNAL",
-		id: "lb-1", want: []access{checkAccess("30080"), fromAnywhere("tcp", "80")},
+		id: "lb-1", want: []opening{checkAccess("30080"), fromAnywhere("tcp", "80")},
 	},
 	"network, annotations in fault": {
 		service: service("s", map[string]string{annotationCheckInterval: "often"}, webPort), lbType: typeNetwork,
-		network: "EXTERNAL", id: "lb-1", want: []access{checkAccess("10256"), fromAnywhere("tcp", "80")},
+		network: "EXTERNAL", id: "lb-1", want: []opening{checkAccess("10256"), fromAnywhere("tcp", "80")},
 	},
 	"network, not managed": {
 		service: service("s", map[string]string{annotationFirewallManaged: "false"}, webPort), lbType: typeNetwork,
@@ -100,22 +100,22 @@ var serviceAccessCases = map[string]struct {
 	},
 	"source ranges": {service: changed(service("s", map[string]string{annotationAllowRules: "ip:192.0.2.9"}, webPort), func(s *v1.Service) {
 		s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.7/24", " 203.0.113.0/24", "198.51.100.0/24"}
-	}), lbType: typeNetwork, network: "EXTERNAL", want: []access{{protocol: "tcp", ports: "80", addresses: []string{"198.51.100.0/24", "203.0.113.0/24"}}}},
+	}), lbType: typeNetwork, network: "EXTERNAL", want: []opening{{protocol: "tcp", ports: "80", addresses: []string{"198.51.100.0/24", "203.0.113.0/24"}}}},
 	"allow rules": {
 		service: service("s", map[string]string{annotationAllowRules: "ip:192.0.2.9, cidr:198.51.100.0/24"}, webPort), lbType: typeNetwork, network: "EXTERNAL",
-		want: []access{{protocol: "tcp", ports: "80", addresses: []string{"192.0.2.9", "198.51.100.0/24"}}},
+		want: []opening{{protocol: "tcp", ports: "80", addresses: []string{"192.0.2.9", "198.51.100.0/24"}}},
 	},
 	"allow rules of no known kind": {
 		service: service("s", map[string]string{annotationAllowRules: "cdir:198.51.100.0/24,203.0.113.0/24,ip:192.0.2.300"}, webPort),
-		lbType:  typeNetwork, network: "EXTERNAL", want: []access{{protocol: "tcp", ports: "80", addresses: []string{}}},
+		lbType:  typeNetwork, network: "EXTERNAL", want: []opening{{protocol: "tcp", ports: "80", addresses: []string{}}},
 	},
 	"allow rules without any rule": {
 		service: service("s", map[string]string{annotationAllowRules: ", ,"}, webPort), lbType: typeNetwork, network: "EXTERNAL",
-		want: []access{{protocol: "tcp", ports: "80", addresses: []string{}}},
+		want: []opening{{protocol: "tcp", ports: "80", addresses: []string{}}},
 	},
 	"source ranges that are none": {service: changed(service("s", nil, webPort), func(s *v1.Service) {
 		s.Spec.LoadBalancerSourceRanges = []string{"010.0.0.0/8"}
-	}), lbType: typeNetwork, network: "EXTERNAL", want: []access{{protocol: "tcp", ports: "80", addresses: []string{}}}},
+	}), lbType: typeNetwork, network: "EXTERNAL", want: []opening{{protocol: "tcp", ports: "80", addresses: []string{}}}},
 	"ClusterIP": {service: changed(service("s", nil, webPort), func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })},
 }
 
@@ -124,7 +124,7 @@ func TestServiceAccess(t *testing.T) {
 	for name, c := range serviceAccessCases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			needs, faults := serviceAccess(c.service, godo.LoadBalancer{ID: c.id, Type: c.lbType, Network: c.network}, c.id)
+			needs, faults := serviceOpenings(c.service, godo.LoadBalancer{ID: c.id, Type: c.lbType, Network: c.network}, c.id)
 			assert.Equal(t, c.want, needs)
 			if c.fault == "" {
 				assert.Empty(t, faults)
@@ -136,7 +136,7 @@ func TestServiceAccess(t *testing.T) {
 	}
 }
 
-func claims(n int, needs func(i int) []access) []claim {
+func claims(n int, needs func(i int) []opening) []claim {
 	list := make([]claim, n)
 	for i := range list {
 		list[i] = claim{service: types.UID(fmt.Sprint("s", i)), needs: needs(i)}
@@ -154,16 +154,19 @@ func texts(rules []opening) []string {
 
 func TestFirewallRulesOfManyServices(t *testing.T) {
 	t.Parallel()
-	open := func(ports string) access { return access{protocol: "tcp", ports: ports, addresses: allNetworks()} }
+	open := func(ports string) opening { return opening{protocol: "tcp", ports: ports, addresses: allNetworks()} }
 	few := []claim{
-		{"a", []access{{protocol: "tcp", ports: "10256", loadBalancer: "lb-a"}, open("443"), open("80")}},
+		{"a", []opening{{protocol: "tcp", ports: "10256", loadBalancers: []string{"lb-a"}}, open("443"), open("80")}},
 		{
 			"b",
-			[]access{{protocol: "tcp", ports: "10256", loadBalancer: "lb-b"}, open("80"), {protocol: "udp", ports: "53", addresses: []string{"192.0.2.0/24"}}},
+			[]opening{
+				{protocol: "tcp", ports: "10256", loadBalancers: []string{"lb-b"}}, open("80"),
+				{protocol: "udp", ports: "53", addresses: []string{"192.0.2.0/24"}},
+			},
 		},
 		{
 			"c",
-			[]access{
+			[]opening{
 				{protocol: "udp", ports: "53", addresses: []string{"198.51.100.0/24"}},
 				{protocol: "tcp", ports: "80", addresses: []string{"192.0.2.0/24"}},
 				{protocol: "tcp", ports: "81"},
@@ -176,22 +179,22 @@ func TestFirewallRulesOfManyServices(t *testing.T) {
 		"tcp 10256 lb-a", "tcp 10256 lb-b", "tcp 443 0.0.0.0/0 ::/0", "tcp 80 0.0.0.0/0 ::/0", "udp 53 192.0.2.0/24 198.51.100.0/24",
 	}, texts(rules), "sorted as text; who may come in from everywhere is not listed beside it; nobody means no rule")
 
-	rules, leftOut = fitClaims(claims(100, func(i int) []access {
-		return []access{{protocol: "tcp", ports: "10256", loadBalancer: fmt.Sprintf("lb-%03d", i)}, open(strconv.Itoa(8000 + i)), open("80")}
+	rules, leftOut = fitClaims(claims(100, func(i int) []opening {
+		return []opening{{protocol: "tcp", ports: "10256", loadBalancers: []string{fmt.Sprintf("lb-%03d", i)}}, open(strconv.Itoa(8000 + i)), open("80")}
 	}), 47)
 	assert.Empty(t, leftOut, "100 load balancers, 102 ports, 3 rules")
 	require.Len(t, rules, 3)
 	assert.Len(t, rules[0].loadBalancers, 100)
 	assert.Equal(t, []string{"10256", "80", "8000-8099"}, []string{rules[0].ports, rules[1].ports, rules[2].ports})
 
-	rules, leftOut = fitClaims(claims(50, func(i int) []access { return []access{open(strconv.Itoa(30000 + 2*i))} }), 47)
+	rules, leftOut = fitClaims(claims(50, func(i int) []opening { return []opening{open(strconv.Itoa(30000 + 2*i))} }), 47)
 	assert.Len(t, rules, 47)
 	assert.Equal(t, []types.UID{"s47", "s48", "s49"}, leftOut, "the youngest have no room")
-	rules, leftOut = fitClaims(claims(50, func(i int) []access {
+	rules, leftOut = fitClaims(claims(50, func(i int) []opening {
 		if i == 49 {
-			return []access{open("30001")} // between two neighbours: it costs no rule, but spares one
+			return []opening{open("30001")} // between two neighbours: it costs no rule, but spares one
 		}
-		return []access{open(strconv.Itoa(30000 + 2*i))}
+		return []opening{open(strconv.Itoa(30000 + 2*i))}
 	}), 47)
 	assert.Len(t, rules, 46)
 	assert.Equal(t, []types.UID{"s47", "s48"}, leftOut)
@@ -200,8 +203,8 @@ func TestFirewallRulesOfManyServices(t *testing.T) {
 func TestFirewallComparison(t *testing.T) {
 	t.Parallel()
 	request := func(change func(*godo.FirewallRequest)) *godo.FirewallRequest {
-		r, _ := desiredFirewall("fw", []string{"a", "b"}, []claim{{"s", []access{
-			{protocol: "tcp", ports: "80", addresses: allNetworks()}, {protocol: "tcp", ports: "10256", loadBalancer: "lb"},
+		r, _ := desiredFirewall("fw", []string{"a", "b"}, []claim{{"s", []opening{
+			{protocol: "tcp", ports: "80", addresses: allNetworks()}, {protocol: "tcp", ports: "10256", loadBalancers: []string{"lb"}},
 		}}})
 		if change != nil {
 			change(r)
@@ -275,7 +278,7 @@ func TestOpenedToPlainAddresses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := service("web", map[string]string{annotationAllowRules: c.rules}, webPort)
-			needs, faults := serviceAccess(s, godo.LoadBalancer{Type: typeNetwork}, "")
+			needs, faults := serviceOpenings(s, godo.LoadBalancer{Type: typeNetwork}, "")
 			require.Empty(t, faults)
 			have := &godo.Firewall{InboundRules: []godo.InboundRule{{Protocol: "tcp", PortRange: "80", Sources: &godo.Sources{Addresses: c.have}}}}
 			left := keepOpenings(needs, have)
@@ -295,14 +298,14 @@ func TestSourcesThatDoNotFit(t *testing.T) {
 		}
 		return list
 	}
-	at80 := func(addresses []string) []access {
-		return []access{{protocol: "tcp", ports: "80", addresses: addresses}}
+	at80 := func(addresses []string) []opening {
+		return []opening{{protocol: "tcp", ports: "80", addresses: addresses}}
 	}
 	have := &godo.Firewall{InboundRules: []godo.InboundRule{
 		{Protocol: "tcp", PortRange: "79-80", Sources: &godo.Sources{Addresses: networks(most, 2)}},
 		{Protocol: "tcp", PortRange: "443", Sources: &godo.Sources{Addresses: networks(0, 2)}},
 	}}
-	both := []claim{{"a", at80(networks(1, most-1))}, {"b", at80(networks(most, 3))}, {"c", []access{fromAnywhere("tcp", "443")}}}
+	both := []claim{{"a", at80(networks(1, most-1))}, {"b", at80(networks(most, 3))}, {"c", []opening{fromAnywhere("tcp", "443")}}}
 	faults := fitSources(both, have)
 	assert.Equal(t, networks(1, most-2), both[0].needs[0].addresses)
 	assert.Equal(t, networks(most, 2), both[1].needs[0].addresses, "they are open")
@@ -314,7 +317,7 @@ func TestSourcesThatDoNotFit(t *testing.T) {
 	}
 	for name, list := range map[string][]claim{
 		"twice":         {{"a", at80(networks(0, most))}, {"b", at80(networks(0, most))}},
-		"and everybody": {{"a", at80(networks(0, most+1))}, {"b", []access{fromAnywhere("tcp", "80")}}},
+		"and everybody": {{"a", at80(networks(0, most+1))}, {"b", []opening{fromAnywhere("tcp", "80")}}},
 	} {
 		assert.Empty(t, fitSources(list, nil), name)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/digitalocean/godo"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -26,22 +27,12 @@ func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service)
 	if err != nil {
 		return nil, err
 	}
-	marked := []contract.MarkedLoadBalancer{}
-	for _, lb := range all {
-		cluster, uid := ownership.MarkedBefore(lb.Tags, mark)
-		if cluster == "" && uid == "" {
-			continue
-		}
-		m := contract.MarkedLoadBalancer{ID: lb.ID, Name: lb.Name, Cluster: cluster, ServiceUID: uid}
-		for _, s := range services {
-			if recordedID(s) == lb.ID && s.Spec.Type == v1.ServiceTypeLoadBalancer {
-				m.Claims = append(m.Claims, s.Namespace+"/"+s.Name)
-			}
-		}
-		marked = append(marked, m)
+	slices.SortFunc(all, func(a, b *godo.LoadBalancer) int { return strings.Compare(a.ID, b.ID) })
+	objects := make([]ownership.Object, len(all))
+	for i, lb := range all {
+		objects[i] = objectOf(lb)
 	}
-	slices.SortFunc(marked, func(a, b contract.MarkedLoadBalancer) int { return strings.Compare(a.ID, b.ID) })
-	return marked, nil
+	return ownership.ListMarked(objects, mark, recordedID, services), nil
 }
 
 // RemarkLoadBalancer implements contract.LoadBalancerHandover. New marks come first, so that an interrupted handover can be repeated.
@@ -59,17 +50,16 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBal
 		return fmt.Errorf("load balancer %s carries other marks by now; list them again", m.ID)
 	}
 	defer r.balancers.Invalidate(m.ID)
-	wanted := []string{mark, ownership.ServiceMark(service)}
-	for _, tag := range wanted {
-		if slices.Contains(lb.Tags, tag) {
-			continue
-		}
-		if err := r.api.tag(ctx, tag, []string{m.ID}); err != nil {
-			return err
+	marks := []string{mark, ownership.ServiceMark(service)}
+	for _, tag := range marks {
+		if !slices.Contains(lb.Tags, tag) {
+			if err := r.api.tag(ctx, tag, []string{m.ID}); err != nil {
+				return err
+			}
 		}
 	}
 	for _, tag := range lb.Tags {
-		if ownership.IsMark(tag) && !slices.Contains(wanted, tag) {
+		if ownership.IsMark(tag) && !slices.Contains(marks, tag) {
 			if err := r.api.untagLoadBalancer(ctx, tag, m.ID); err != nil {
 				return err
 			}

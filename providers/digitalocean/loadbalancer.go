@@ -438,16 +438,14 @@ func (r *reconciler) call(ctx context.Context, lb *godo.LoadBalancer, st step) (
 		return r.api.createLoadBalancer(ctx, st.request)
 	case replace:
 		return r.api.replaceLoadBalancer(ctx, lb.ID, st.request)
-	case addDroplets:
-		after := *lb
-		after.DropletIDs = append(slices.Clone(lb.DropletIDs), st.droplets...)
-		return &after, r.api.addDroplets(ctx, lb.ID, st.droplets)
-	case removeDroplets:
-		after := *lb
-		after.DropletIDs = subtract(lb.DropletIDs, st.droplets)
-		return &after, r.api.removeDroplets(ctx, lb.ID, st.droplets)
+	case addDroplets, removeDroplets:
 	}
-	return nil, fmt.Errorf("unknown step %q", st.kind)
+	after := *lb
+	after.DropletIDs = st.dropletsAfter(lb)
+	if st.kind == addDroplets {
+		return &after, r.api.addDroplets(ctx, lb.ID, st.droplets)
+	}
+	return &after, r.api.removeDroplets(ctx, lb.ID, st.droplets)
 }
 
 // record writes the load balancer's ID and type on the Service, like DigitalOcean's own controller, and a rotated certificate. It returns

@@ -371,13 +371,19 @@ func plan(have *godo.LoadBalancer, want *godo.LoadBalancerRequest) []step {
 	return splitResize(have, request, reasons)
 }
 
+// dropletsAfter returns the droplets of a load balancer after a step that adds or removes some.
+func (s step) dropletsAfter(lb *godo.LoadBalancer) []int {
+	if s.kind == removeDroplets {
+		return subtract(lb.DropletIDs, s.droplets)
+	}
+	return slices.Concat(lb.DropletIDs, s.droplets)
+}
+
 // compare returns the changed parts of a load balancer, before and after the step.
 func (s step) compare(lb *godo.LoadBalancer) (before, after any) {
 	request := s.request
 	if request == nil {
-		request = &godo.LoadBalancerRequest{DropletIDs: slices.DeleteFunc(append(slices.Clone(lb.DropletIDs), s.droplets...), func(id int) bool {
-			return s.kind == removeDroplets && slices.Contains(s.droplets, id)
-		})}
+		request = &godo.LoadBalancerRequest{DropletIDs: s.dropletsAfter(lb)}
 	}
 	return services.Part(lb.AsRequest(), s.reasons...), services.Part(request, s.reasons...)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/linode/linodego"
 	v1 "k8s.io/api/core/v1"
@@ -33,23 +32,12 @@ func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service)
 	if err != nil {
 		return nil, err
 	}
-	all = slices.SortedFunc(slices.Values(all), func(a, b *nodeBalancer) int { return cmp.Compare(a.ID, b.ID) })
-	recorded := r.owners.rules().Record
-	marked := []contract.MarkedLoadBalancer{}
-	for _, nb := range all {
-		cluster, uid := ownership.MarkedBefore(nb.Tags, mark)
-		if cluster == "" && uid == "" {
-			continue
-		}
-		m := contract.MarkedLoadBalancer{ID: strconv.Itoa(nb.ID), Name: nb.Label, Cluster: cluster, ServiceUID: uid}
-		for _, s := range services {
-			if s.Spec.Type == v1.ServiceTypeLoadBalancer && recorded(s) == m.ID {
-				m.Claims = append(m.Claims, s.Namespace+"/"+s.Name)
-			}
-		}
-		marked = append(marked, m)
+	slices.SortFunc(all, func(a, b *nodeBalancer) int { return cmp.Compare(a.ID, b.ID) })
+	objects := make([]ownership.Object, len(all))
+	for i, nb := range all {
+		objects[i] = objectOf(nb)
 	}
-	return marked, nil
+	return ownership.ListMarked(objects, mark, r.owners.rules().Record, services), nil
 }
 
 // RemarkLoadBalancer implements contract.LoadBalancerHandover. The firewalls come first: the marks of the NodeBalancer lead to them, so

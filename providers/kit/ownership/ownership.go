@@ -203,6 +203,25 @@ func MarkedBefore(tags []string, mark string) (cluster, service string) {
 	return cmp.Or(other, cluster), service
 }
 
+// ListMarked returns the objects with a mark of any cluster or Service, and which Services record each.
+func ListMarked(objects []Object, mark string, record func(*v1.Service) string, services []*v1.Service) []contract.MarkedLoadBalancer {
+	marked := []contract.MarkedLoadBalancer{}
+	for _, o := range objects {
+		cluster, uid := MarkedBefore(o.Marks, mark)
+		if cluster == "" && uid == "" {
+			continue
+		}
+		m := contract.MarkedLoadBalancer{ID: o.ID, Name: o.Name, Cluster: cluster, ServiceUID: uid}
+		for _, s := range services {
+			if s.Spec.Type == v1.ServiceTypeLoadBalancer && record(s) == o.ID {
+				m.Claims = append(m.Claims, s.Namespace+"/"+s.Name)
+			}
+		}
+		marked = append(marked, m)
+	}
+	return marked
+}
+
 // Check returns a NotOursError if the marks name another cluster.
 func Check(object, mark string, marks []string) error {
 	for _, m := range marks {
