@@ -18,52 +18,24 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// reach is how a load balancer reaches droplets. It decides which of them can be backends.
-type reach int
-
-const (
-	// byBalancer is for regional load balancers, which use the VPC or the public address.
-	byBalancer reach = iota
-	// byNetwork is for network load balancers, which use the public address.
-	byNetwork
-	// byVPC is for internal load balancers.
-	byVPC
-)
-
-func reachOf(lbType, network string) reach {
-	switch {
-	case network == godo.LoadBalancerNetworkTypeInternal:
-		return byVPC
-	case lbType == godo.LoadBalancerTypeRegional:
-		return byBalancer
-	}
-	return byNetwork
-}
-
-// reachable holds the usable backends of a load balancer. Services share it, so it is immutable.
-type reachable struct {
-	// list is sorted by droplet ID; ids holds these IDs.
-	list []backend
-	ids  []int
-	// none is the reason for an empty list.
-	none error
-}
-
 // backends finds the droplets behind nodes.
 type backends struct {
 	instances *instances
-	// shared are the backends for each reach.
-	shared nodes.Shared[reach, reachable]
+	// shared holds the results for the nodes that most Services have.
+	shared nodes.Shared[loadBalancerKind, backendSet]
 }
 
+// loadBalancerKind decides which droplets can be backends.
+type loadBalancerKind struct{ lbType, network string }
+
 // find returns the backends for this type and network.
-func (b *backends) find(ctx context.Context, given []*v1.Node, lbType, network string) (reachable, error) {
-	return b.shared.Of(ctx, given, reachOf(lbType, network), func() (found reachable, err error) {
-		all, err := b.listDroplets(ctx, given)
+func (b *backends) find(ctx context.Context, nodes []*v1.Node, lbType, network string) (backendSet, error) {
+	return b.shared.Of(ctx, nodes, loadBalancerKind{lbType, network}, func() (found backendSet, err error) {
+		all, err := b.listDroplets(ctx, nodes)
 		if err != nil {
 			return found, err
 		}
-		found.list, found.none = eligibleBackends(all, lbType, network)
+		found.list, found.emptyBecause = eligibleBackends(all, lbType, network)
 		found.ids = dropletIDs(found.list)
 		return found, nil
 	})
@@ -71,21 +43,21 @@ func (b *backends) find(ctx context.Context, given []*v1.Node, lbType, network s
 
 // listDroplets returns the droplets behind the nodes, without nodes of other clouds and uninitialized nodes: the framework updates the
 // Service when a node gets its provider ID. A failed read is an error, so that it never removes a backend.
-func (b *backends) listDroplets(ctx context.Context, given []*v1.Node) ([]backend, error) {
-	list := make([]backend, 0, len(given))
-	for _, node := range given {
-		one := backend{node: node.Name}
+func (b *backends) listDroplets(ctx context.Context, nodes []*v1.Node) ([]backend, error) {
+	list := make([]backend, 0, len(nodes))
+	for _, node := range nodes {
+		found := backend{node: node.Name}
 		if strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) {
 			id, err := parseProviderID(node.Spec.ProviderID)
 			if err != nil {
 				klog.ErrorS(err, "Leaving a node out of load balancers", "node", node.Name)
 				continue
 			}
-			one.dropletID = id
+			found.dropletID = id
 		} else if node.Spec.ProviderID != "" || contract.Uninitialized(node) {
 			continue
 		}
-		d, err := b.dropletOf(ctx, node, one.dropletID)
+		d, err := b.dropletOf(ctx, node, found.dropletID)
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			// The Node may outlive its droplet, and the API refuses missing droplets.
 			klog.V(2).InfoS("Leaving a node without a droplet out of load balancers", "node", node.Name)
@@ -94,12 +66,12 @@ func (b *backends) listDroplets(ctx context.Context, given []*v1.Node) ([]backen
 		if err != nil {
 			return nil, fmt.Errorf("finding the droplet of node %s: %w", node.Name, err)
 		}
-		one.dropletID = d.id
-		if !one.classify(node.Status.Addresses) {
+		found.dropletID = d.id
+		if !found.classify(node.Status.Addresses) {
 			// A node joins before its addresses are written, and addresses cause no update of the Service.
-			one.classify(d.addresses())
+			found.classify(d.addresses())
 		}
-		list = append(list, one)
+		list = append(list, found)
 	}
 	return list, nil
 }

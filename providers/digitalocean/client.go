@@ -331,38 +331,34 @@ func (a *api) regionSlugs(ctx context.Context) ([]string, error) {
 	return slugs, err
 }
 
-// ownRegion returns the region of the droplet that the program runs on, from the metadata service.
+// ownRegion returns the region of the droplet that the program runs on.
 func (a *api) ownRegion(ctx context.Context) (string, error) {
-	const doing = "asking the metadata service for the region (set REGION where there is none)"
+	region, err := a.readRegion(ctx)
+	return region, cloudapi.Describe(err, "asking the metadata service for the region (set REGION where there is none)")
+}
+
+// readRegion reads the region from the metadata service. More than a single word is a proxy's page.
+func (a *api) readRegion(ctx context.Context) (string, error) {
 	address, err := url.JoinPath(a.metadataURL, "metadata/v1/region")
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", doing, err)
+		return "", fmt.Errorf("making the address: %w", err)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", doing, err)
+		return "", fmt.Errorf("making the request: %w", err)
 	}
 	response, err := a.metadata.Do(request)
 	if err != nil {
-		return "", cloudapi.Describe(err, doing)
+		return "", err //nolint:wrapcheck // ownRegion says what it was
 	}
 	defer response.Body.Close()
-	text, err := readText(response)
-	if err != nil {
-		return "", cloudapi.Describe(err, doing)
-	}
-	return text, nil
-}
-
-// readText returns the body of a successful response if it is a single word.
-func readText(r *http.Response) (string, error) {
-	data, err := io.ReadAll(io.LimitReader(r.Body, 1<<10))
+	data, err := io.ReadAll(io.LimitReader(response.Body, 1<<10))
 	if err != nil {
 		return "", fmt.Errorf("reading the answer: %w", err)
 	}
 	text := strings.TrimSpace(string(data))
-	if r.StatusCode != http.StatusOK || text == "" || strings.ContainsAny(text, " <\n") {
-		return "", fmt.Errorf("unusable answer with HTTP %d", r.StatusCode)
+	if response.StatusCode != http.StatusOK || text == "" || strings.ContainsAny(text, " <\n") {
+		return "", fmt.Errorf("unusable answer with HTTP %d", response.StatusCode)
 	}
 	return text, nil
 }

@@ -80,9 +80,10 @@ func keepOpenings(needs []opening, have *godo.Firewall) (left []opening) {
 			if n.protocol != rule.Protocol || !hasPort(rule.PortRange, n.ports) {
 				continue
 			}
+			isIn := func(id string) bool { return slices.Contains(from.LoadBalancerUIDs, id) }
 			if len(n.addresses) > 0 {
 				n.addresses = narrowAddresses(from.Addresses, n.addresses)
-			} else if !slices.Contains(from.LoadBalancerUIDs, n.loadBalancers[0]) {
+			} else if !slices.ContainsFunc(n.loadBalancers, isIn) {
 				continue
 			}
 			left = append(left, n)

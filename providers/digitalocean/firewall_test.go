@@ -288,6 +288,17 @@ func TestOpenedToPlainAddresses(t *testing.T) {
 	}
 }
 
+// TestOpenToNobody: a Service whose sources cannot be read, and that has no load balancer, keeps nothing open.
+func TestOpenToNobody(t *testing.T) {
+	t.Parallel()
+	s := service("web", map[string]string{annotationAllowRules: "nonsense"}, webPort)
+	needs, faults := serviceOpenings(s, godo.LoadBalancer{Type: typeNetwork}, "")
+	require.Empty(t, faults)
+	require.Len(t, needs, 1)
+	have := &godo.Firewall{InboundRules: []godo.InboundRule{{Protocol: "tcp", PortRange: "80", Sources: &godo.Sources{Addresses: allNetworks()}}}}
+	assert.Empty(t, keepOpenings(needs, have))
+}
+
 // TestSourcesThatDoNotFit: of more sources than a rule takes, those that are open stay, and then the oldest Service's come in.
 func TestSourcesThatDoNotFit(t *testing.T) {
 	t.Parallel()

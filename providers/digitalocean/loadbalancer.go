@@ -97,7 +97,7 @@ func newReconciler(c Config, adopt registry.Adoption, a *api, i *instances) *rec
 	keep := keepDroplets(inventory.NewLists[int]())
 	r := &reconciler{
 		keep: keep, config: c, api: a, instances: i, certificates: newCertificates(a),
-		backends: &backends{instances: i, shared: nodes.Shared[reach, reachable]{MaxAge: updateMaxAge}},
+		backends: &backends{instances: i, shared: nodes.Shared[loadBalancerKind, backendSet]{MaxAge: updateMaxAge}},
 		balancers: inventory.New(inventory.Source[string, *godo.LoadBalancer]{
 			Kind: "load balancer", ID: func(lb *godo.LoadBalancer) string { return lb.ID }, Get: a.loadBalancer, Wrote: equalsWritten,
 			List: func(ctx context.Context) ([]*godo.LoadBalancer, int, error) {
@@ -185,15 +185,15 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 	if o.lb != nil {
 		network = o.lb.Network
 	}
-	behind, err := r.backends.find(ctx, req.Nodes, s.Type, network)
+	backends, err := r.backends.find(ctx, req.Nodes, s.Type, network)
 	if err == nil && o.lb == nil {
 		region, err = r.region(ctx)
 	}
 	if err != nil {
 		return d, findings, err
 	}
-	if err = behind.none; err == nil {
-		d.request, err = desire(r.config, region, req.Service, s, certificateID, behind, o.lb)
+	if err = backends.emptyBecause; err == nil {
+		d.request, err = desire(r.config, region, req.Service, s, certificateID, backends, o.lb)
 	}
 	if err != nil {
 		return d, append(findings, services.Judged(nil, err)...), err
@@ -345,15 +345,15 @@ func (r *reconciler) NodeChanges(
 	if o.lb == nil {
 		return nil, nil, nil
 	}
-	behind, err := r.backends.find(ctx, req.Nodes, o.lb.Type, o.lb.Network)
+	backends, err := r.backends.find(ctx, req.Nodes, o.lb.Type, o.lb.Network)
 	if err == nil {
-		err = behind.none
+		err = backends.emptyBecause
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	vanished := r.findVanished(ctx, o.lb, behind.ids)
-	return r.changes(o.lb, vanished, planDroplets(withoutDroplets(o.lb, vanished), behind.ids)), nil, nil
+	vanished := r.findVanished(ctx, o.lb, backends.ids)
+	return r.changes(o.lb, vanished, planDroplets(withoutDroplets(o.lb, vanished), backends.ids)), nil, nil
 }
 
 // Deletions implements services.Reconciler.

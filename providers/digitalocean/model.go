@@ -46,20 +46,34 @@ type backend struct {
 	publicV4, publicV6, private bool
 }
 
+// backendSet holds the backends of a load balancer. Services share it, so it is immutable.
+type backendSet struct {
+	// list is sorted by droplet ID; ids holds these IDs.
+	list []backend
+	ids  []int
+	// emptyBecause is the reason for an empty list.
+	emptyBecause error
+}
+
 // errNoBackends is wrapped by the error for a Service without usable nodes.
 var errNoBackends = errors.New("no node can be a backend")
+
+// isReachable reports whether a load balancer of this type and network can reach the node, by the rules of DigitalOcean's own controller.
+func (b backend) isReachable(lbType, network string) bool {
+	if b.publicV4 || network == godo.LoadBalancerNetworkTypeInternal {
+		return true
+	}
+	return lbType == godo.LoadBalancerTypeRegional && b.private && !b.publicV6
+}
 
 // eligibleBackends returns the backends for this type and network, sorted by droplet ID.
 func eligibleBackends(backends []backend, lbType, network string) ([]backend, error) {
 	kept := make([]backend, 0, len(backends))
 	var dropped []string
 	for _, b := range backends {
-		switch {
-		case network == godo.LoadBalancerNetworkTypeInternal,
-			b.publicV4,
-			lbType == godo.LoadBalancerTypeRegional && b.private && !b.publicV6:
+		if b.isReachable(lbType, network) {
 			kept = append(kept, b)
-		default:
+		} else {
 			dropped = append(dropped, b.node)
 		}
 	}
@@ -146,10 +160,10 @@ func checkOwnName(service *v1.Service, s settings) error {
 	return nil
 }
 
-// desire computes the whole load balancer. behind are the eligible backends, certificateID is the resolved certificate, and have is the
-// present one, or nil. For fields fixed at creation, keepFixed later inserts the actual values.
+// desire computes the whole load balancer. certificateID is the resolved certificate, and have is the present load balancer, or nil. For
+// fields fixed at creation, keepFixed later inserts the actual values.
 func desire(
-	c Config, region string, service *v1.Service, s settings, certificateID string, behind reachable, have *godo.LoadBalancer,
+	c Config, region string, service *v1.Service, s settings, certificateID string, backends backendSet, have *godo.LoadBalancer,
 ) (*godo.LoadBalancerRequest, error) {
 	rules, rulesErr := forwardingRules(service, s, certificateID)
 	check, checkErr := healthCheck(service, s)
@@ -157,7 +171,7 @@ func desire(
 	stack := s.NetworkStack
 	var stackErr error
 	if have == nil {
-		stack, stackErr = networkStack(s, behind.list)
+		stack, stackErr = networkStack(s, backends.list)
 	}
 	if err := errors.Join(rulesErr, checkErr, firewallErr, stackErr); err != nil {
 		return nil, err
@@ -169,7 +183,7 @@ func desire(
 		RedirectHttpToHttps: s.Redirect, EnableProxyProtocol: s.ProxyProtocol, EnableBackendKeepalive: s.Keepalive,
 		VPCUUID: c.VPCID, VPCSubnetUUID: strings.TrimSpace(s.Subnet), DisableLetsEncryptDNSRecords: new(s.NoLetsEncryptDNS),
 		Firewall: firewall, Network: s.Network, NetworkStack: stack, IP: strings.TrimSpace(s.IP),
-		DropletIDs: behind.ids, // shared and immutable
+		DropletIDs: backends.ids,
 	}
 	if s.IdleTimeout > 0 {
 		r.HTTPIdleTimeoutSeconds = new(uint64(s.IdleTimeout))

@@ -29,7 +29,7 @@ func build(s *v1.Service, certificateID string, backends []backend) (*godo.LoadB
 	if err != nil {
 		return nil, err
 	}
-	return desire(testConfig, "nyc3", s, set, certificateID, behindOf(kept), nil)
+	return desire(testConfig, "nyc3", s, set, certificateID, backendsOf(kept), nil)
 }
 
 func TestDefaultRequest(t *testing.T) {
@@ -600,4 +600,4 @@ func TestAddresses(t *testing.T) {
 	)
 }
 
-func behindOf(list []backend) reachable { return reachable{list: list, ids: dropletIDs(list)} }
+func backendsOf(list []backend) backendSet { return backendSet{list: list, ids: dropletIDs(list)} }

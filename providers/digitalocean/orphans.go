@@ -17,17 +17,18 @@ import (
 
 // Orphans implements contract.OrphanFinder: load balancers with this cluster's mark that no Service uses.
 func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract.Orphan, error) {
-	mark, err := c.loadBalancers.owners.cluster.KnownMark(ctx)
+	owners := c.loadBalancers.owners
+	mark, err := owners.cluster.KnownMark(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all, err := c.loadBalancers.balancers.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
+	all, err := owners.balancers.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
 	orphans := []contract.Orphan{}
 	for _, lb := range all {
-		if c.loadBalancers.owners.isOrphan(lb, mark, services) {
+		if owners.isOrphan(lb, mark, services) {
 			orphans = append(orphans, contract.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name, Created: lb.Created})
 		}
 	}
@@ -56,23 +57,23 @@ func isServed(s *v1.Service, lb *godo.LoadBalancer) bool {
 
 // DeleteOrphan implements contract.OrphanFinder. The load balancer is read again, because the list may be outdated.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
-	w := c.loadBalancers.owners
-	lb, err := w.balancers.Get(ctx, o.ID, inventory.Query{})
+	owners := c.loadBalancers.owners
+	lb, err := owners.balancers.Get(ctx, o.ID, inventory.Query{})
 	if err != nil {
 		return cloudapi.IgnoreNotFound(err)
 	}
-	mark, err := w.cluster.Mark(ctx)
+	mark, err := owners.cluster.Mark(ctx)
 	if err != nil {
 		return err
 	}
-	services, err := w.cluster.Living(ctx)
+	services, err := owners.cluster.Living(ctx)
 	if err != nil {
 		return err
 	}
-	if mark == "" || !w.isOrphan(lb, mark, services) {
+	if mark == "" || !owners.isOrphan(lb, mark, services) {
 		return fmt.Errorf("load balancer %s is no longer an orphan: it lost the mark of this cluster, or a Service has it", o.ID)
 	}
 	err = c.api.deleteLoadBalancer(ctx, o.ID)
-	w.balancers.Invalidate(o.ID)
+	owners.balancers.Invalidate(o.ID)
 	return cloudapi.IgnoreNotFound(err)
 }

@@ -107,8 +107,8 @@ func (c *cloud) CheckAPI(ctx context.Context) error {
 	return c.instances.CheckAPI(ctx)
 }
 
-// CheckSettings implements registry.SettingsChecker: the API refuses the firewall if one of its tags does not exist. A token that may not
-// read tags does not tell.
+// CheckSettings implements registry.SettingsChecker: the API refuses the firewall if one of its tags does not exist. A token without
+// permission to read tags proves nothing.
 func (c *cloud) CheckSettings(ctx context.Context) error {
 	var problems []error
 	for _, tag := range c.config.FirewallTags {
