@@ -1,6 +1,7 @@
 package linode
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,11 +24,9 @@ import (
 const (
 	annotationPrefix = "service.beta.kubernetes.io/linode-loadbalancer-"
 
-	// annotationRecord is ours: the NodeBalancer that serves the Service. The status alone is no memory, because the API server
-	// clears it when the type of a Service changes.
+	// annotationRecord is ours: the NodeBalancer that serves the Service. The API server clears the status when a Service changes its type.
 	annotationRecord = "anyccm.io/linode-nodebalancer-id"
-
-	// annotationFirewallRecord is ours: the firewall that firewall-id had us attach, and that we may detach again.
+	// annotationFirewallRecord is ours: the firewall that was attached because of firewall-id.
 	annotationFirewallRecord = "anyccm.io/linode-firewall-id"
 
 	annotationPort               = annotationPrefix + "port-"
@@ -82,7 +81,7 @@ const (
 
 	algorithmRoundRobin = "roundrobin"
 
-	// Limits on what an annotation may hold: tags as the API takes them, and texts that become patterns.
+	// These bound the texts of annotations.
 	maxTags      = 100
 	shortestTag  = 3
 	maxCheckText = 255
@@ -366,7 +365,7 @@ func unusedRanges(service *v1.Service) error {
 	return nil
 }
 
-// openUDP warns of ports that an access list is for and does not hold for: firewalls of NodeBalancers filter TCP alone.
+// openUDP warns of ports that an access list does not protect.
 func (s settings) openUDP(service *v1.Service) error {
 	if s.ACL == nil {
 		return nil
@@ -380,20 +379,24 @@ func (s settings) openUDP(service *v1.Service) error {
 	if len(open) == 0 {
 		return nil
 	}
-	place := sources.Field
-	if service.Annotations[annotationFirewallACL] != "" {
-		place = "annotation " + annotationFirewallACL
-	}
-	return &schema.Problem{Place: place, Warning: true, Reason: fmt.Sprintf(
+	return &schema.Problem{Place: placeOfACL(service), Warning: true, Reason: fmt.Sprintf(
 		"does not hold for UDP: firewalls of NodeBalancers filter TCP alone, so that everybody may reach port %s", strings.Join(open, ", "))}
 }
 
-// usesUDP reports whether a port of the NodeBalancer is one of UDP.
+// placeOfACL names the setting that an access list comes from.
+func placeOfACL(service *v1.Service) string {
+	if service.Annotations[annotationFirewallACL] != "" {
+		return "annotation " + annotationFirewallACL
+	}
+	return sources.Field
+}
+
+// usesUDP reports whether the NodeBalancer's port for a Service port uses UDP.
 func (s settings) usesUDP(p v1.ServicePort) bool {
 	return p.Protocol == v1.ProtocolUDP || s.ports[p.Port].Protocol == protocolUDP || s.Protocol == protocolUDP
 }
 
-// backendAnnotations are those that decide at which address and in which port the nodes are.
+// backendAnnotations returns the annotations that decide about the nodes' addresses and their ports.
 func backendAnnotations() []string {
 	return []string{
 		annotationPort, annotationProtocol, annotationIPv6Backends, annotationBackendRange, annotationBackendVPC, annotationBackendSubnet,
@@ -401,7 +404,7 @@ func backendAnnotations() []string {
 	}
 }
 
-// problemsAbout returns those problems of err that are about annotations whose keys begin in one of these ways.
+// problemsAbout returns the problems of annotations whose keys have one of the prefixes.
 func problemsAbout(err error, keys ...string) error {
 	return errors.Join(slices.DeleteFunc(schema.Problems(err), func(one error) bool {
 		p, ok := errors.AsType[*schema.Problem](one)
@@ -409,8 +412,7 @@ func problemsAbout(err error, keys ...string) error {
 	})...)
 }
 
-// sourceRanges makes an access list of spec.loadBalancerSourceRanges; nil where everybody may come in, by either family. A
-// family that is not named may not come in at all.
+// sourceRanges makes an access list of spec.loadBalancerSourceRanges; nil if everybody is allowed. A family without networks is shut out.
 func sourceRanges(ranges []string) (*acl, error) {
 	set, err := sources.Parse(sources.Field, ranges)
 	if n := len(set.Networks()); n > maxNetworks() {
@@ -430,7 +432,7 @@ const (
 	anyIPv6 = "::/0"
 )
 
-// wholeFamily leaves the network of a whole family alone where it is among others.
+// wholeFamily drops all networks but that of the whole family, if it is among them.
 func wholeFamily(networks []string, whole string) []string {
 	if slices.Contains(networks, whole) {
 		return []string{whole}
@@ -438,8 +440,8 @@ func wholeFamily(networks []string, whole string) []string {
 	return networks
 }
 
-// contradictions are faults of two or more annotations together, and of texts that a row cannot judge. One is told only where none of the
-// annotations was refused: a refused value is none, whatever the Service asks for.
+// contradictions reports problems with combinations of annotations, and with texts that a row cannot judge. Annotations with a refused value
+// take part in none.
 func (s settings) contradictions(refused error) error {
 	var problems []error
 	report := func(broken bool, reason, key string, others ...string) {
@@ -465,7 +467,7 @@ func (s settings) contradictions(refused error) error {
 	return errors.Join(problems...)
 }
 
-// hasFrontendVPC reports whether the NodeBalancer has its address in a VPC.
+// hasFrontendVPC reports whether the Service requests an address in a VPC.
 func (s settings) hasFrontendVPC() bool { return s.FrontendSubnetID != 0 || s.FrontendSubnet != "" }
 
 // aclMaxLength is room for the addresses of all rules that a firewall can have.
@@ -480,10 +482,7 @@ func parseACL(text string) (*acl, error) {
 	if (a.Allow == nil) == (a.Deny == nil) {
 		return nil, errors.New("must have either allowList or denyList")
 	}
-	list := a.Allow
-	if list == nil {
-		list = a.Deny
-	}
+	list := cmp.Or(a.Allow, a.Deny)
 	list.IPv4, list.IPv6 = union(nil, list.IPv4...), union(nil, list.IPv6...)
 	switch n := len(list.IPv4) + len(list.IPv6); {
 	case n == 0:

@@ -40,7 +40,7 @@ func (b *backends) find(ctx context.Context, s settings, nodes []*v1.Node) (want
 		if err != nil {
 			return wantedNodes{}, err
 		}
-		w := wantedOf(list)
+		w := newWantedNodes(list)
 		if subnetID != 0 {
 			w.streams.subnets, err = b.vpcs.resolve(ctx, networkMaxAge)
 			w.datagrams.subnets = w.streams.subnets
@@ -49,8 +49,8 @@ func (b *backends) find(ctx context.Context, s settings, nodes []*v1.Node) (want
 	})
 }
 
-// listReachable computes these addresses. A node without one is left out and delays no others; a failed read is an error, so that it
-// drops no backend.
+// listReachable returns the nodes with a usable address. A node without one delays no others; a failed read is an error, so that it drops
+// no backend.
 func (b *backends) listReachable(ctx context.Context, s settings, nodes []*v1.Node, subnetID int) ([]backend, error) {
 	var list []backend
 	for _, node := range nodes {
@@ -70,13 +70,6 @@ func (b *backends) listReachable(ctx context.Context, s settings, nodes []*v1.No
 	}
 	return list, nil
 }
-
-const (
-	// annotationPrivateIP and annotationPublicIPv6 are written on nodes by the metadata controller.
-	annotationPrivateIP  = "node.k8s.linode.com/private-ip"
-	annotationPublicIPv6 = "node.k8s.linode.com/public-ipv6"
-	labelHostUUID        = "node.k8s.linode.com/host-uuid"
-)
 
 // selectAddress selects an address of a node like Linode's own controller, among those that its Linode has: anybody who controls a kubelet
 // can write others on the Node.

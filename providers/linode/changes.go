@@ -72,7 +72,7 @@ func (r *reconciler) creation(request *nodeBalancerRequest, own int) services.Ch
 	}
 }
 
-// noteHidden records that a creation was refused because the label is taken: the NodeBalancer exists, and is not visible yet.
+// noteHidden records that a creation was refused because the label is taken: the object exists, and is not visible yet.
 func noteHidden(req *services.Request, err error) {
 	if errors.Is(err, cloudapi.ErrInvalid) && strings.Contains(err.Error(), "must be unique") {
 		req.Asked(errors.New("it exists"))
@@ -105,11 +105,8 @@ func (f configFields) planFields() configFields {
 
 // compare returns the parts that a step changes, before and after it, for messages and logs.
 func (s step) compare(nb *nodeBalancer) (before, after any) {
-	before = struct {
-		configFields
-
-		Nodes nodeSet `json:"nodes"`
-	}{keepObserved(s.config, configFields{Cert: s.config.SSLFingerprint, UDPCheckPort: s.config.UDPCheckPort}), s.config.nodes}
+	present := keepObserved(s.config, configFields{Cert: s.config.SSLFingerprint, UDPCheckPort: s.config.UDPCheckPort})
+	before = rebuildFields{present, s.config.nodes}
 	fields := s.fields.planFields()
 	switch s.kind {
 	case updateBalancer:
@@ -251,10 +248,7 @@ func (r *reconciler) wantNodes(
 func (r *reconciler) addSecrets(ctx context.Context, service *v1.Service, s settings, d *details, want []configFields) error {
 	for i, f := range want {
 		n := slices.IndexFunc(d.configs, func(c config) bool { return samePort(c, f) })
-		if f.Protocol != protocolHTTPS || n < 0 {
-			continue
-		}
-		if d.configs[n].nodes.compareWith(f.Nodes).count() < 2 {
+		if f.Protocol != protocolHTTPS || n < 0 || d.configs[n].nodes.compareWith(f.Nodes).count() < 2 {
 			continue
 		}
 		secrets, err := r.secrets(ctx, service, s)

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/podranges"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
@@ -68,7 +69,7 @@ func TestNodeMetadata(t *testing.T) {
 	assert.True(t, lacksMetadata(own))
 	assert.False(t, lacksMetadata(foreign))
 
-	m := &metadata{kube: w.Kube, instances: w.instances, nodes: w.Nodes(), maxAge: sweepMaxAge}
+	m := &metadata{kube: w.Kube, instances: w.instances, nodes: w.Nodes(), maxAge: nodes.SweepMaxAge}
 	w.server.ResetCalls()
 	require.NoError(t, m.run(t.Context()))
 	nodes := w.synced()

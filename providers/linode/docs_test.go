@@ -24,7 +24,7 @@ func TestExamples(t *testing.T) {
 		for _, p := range set.ports {
 			secrets[p.TLSSecret] = secret{Cert: "c", Key: "k"}
 		}
-		d, err := desire(s, set, nil, wantedOf([]backend{{node: "n", address: netip.MustParseAddr("192.168.128.1")}}), secrets)
+		d, err := desire(s, set, nil, newWantedNodes([]backend{{node: "n", address: netip.MustParseAddr("192.168.128.1")}}), secrets)
 		require.NoError(t, err, s.Name)
 		assert.Len(t, d.configs, len(s.Spec.Ports))
 	}

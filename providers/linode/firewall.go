@@ -52,11 +52,8 @@ func newFirewalls(a *api, prefix string, cluster *ownership.Cluster) *firewalls 
 }
 
 func (a *api) firewall(ctx context.Context, id int) (*linodego.Firewall, error) {
-	return read(ctx, fmt.Sprintf(
-		"reading firewall %d", id,
-	), func(f *linodego.Firewall) bool { return f.ID == id }, func(ctx context.Context) (*linodego.Firewall, error) {
-		return a.sdk.GetFirewall(ctx, id)
-	})
+	doing, isIt := fmt.Sprintf("reading firewall %d", id), func(f *linodego.Firewall) bool { return f.ID == id }
+	return read(ctx, doing, isIt, func(ctx context.Context) (*linodego.Firewall, error) { return a.sdk.GetFirewall(ctx, id) })
 }
 
 // ownerOf returns the owner of the firewalls that a controller made for a Service. nb is nil if it has no NodeBalancer.
@@ -105,8 +102,8 @@ func (w *firewalls) desire(
 		}
 	}
 	p = planFirewalls(want, attached, own)
-	if p.stays != nil {
-		findings = append(findings, foreignFirewall(service, nb, p.stays))
+	if p.foreign != nil {
+		findings = append(findings, foreignFirewallWarning(service, nb, p.foreign))
 	}
 	return p, findings, nil
 }
@@ -123,8 +120,8 @@ func (w *firewalls) findByLabel(ctx context.Context, o firewallOwner) (*linodego
 	return found[0], nil, nil
 }
 
-// foreignFirewall reports that a firewall attached by somebody else prevents the Service's own.
-func foreignFirewall(service *v1.Service, nb *nodeBalancer, f *linodego.Firewall) services.Finding {
+// foreignFirewallWarning reports that a firewall attached by somebody else prevents the Service's own.
+func foreignFirewallWarning(service *v1.Service, nb *nodeBalancer, f *linodego.Firewall) services.Finding {
 	what, reason := "annotation "+annotationFirewallACL, eventIgnored
 	switch {
 	case service.Annotations[annotationFirewallID] != "":
@@ -215,7 +212,7 @@ func (w *firewalls) change(nb *nodeBalancer, d *desired, st firewallStep) servic
 	change := services.Change[observed]{Planned: contract.Planned{Action: contract.PlanChange, Object: title, Detail: string(st.kind)}}
 	switch rules := d.firewalls.rules; st.kind {
 	case createFirewall:
-		change.Action, change.Detail, change.Creates = contract.PlanCreate, textOf(rules), true
+		change.Action, change.Detail, change.Creates = contract.PlanCreate, describeRules(rules), true
 		change.Compare = func() (before, after any) { return nil, rules }
 		change.Make = func(ctx context.Context, req *services.Request, o observed) (_ observed, err error) {
 			o.firewall, err = w.create(ctx, d)
@@ -223,7 +220,7 @@ func (w *firewalls) change(nb *nodeBalancer, d *desired, st firewallStep) servic
 			return o, err
 		}
 	case changeRules:
-		change.Detail += ": " + textOf(rules)
+		change.Detail += ": " + describeRules(rules)
 		change.Compare = func() (before, after any) { return services.Within(st.firewall.Rules, rules), rules }
 		change.Make = func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
 			return o, w.write(ctx, st.id, fmt.Sprintf("changing the rules of firewall %d", st.id), func(ctx context.Context) error {
@@ -257,7 +254,7 @@ func (w *firewalls) change(nb *nodeBalancer, d *desired, st firewallStep) servic
 	return change
 }
 
-func textOf(rules *linodego.FirewallRuleSet) string {
+func describeRules(rules *linodego.FirewallRuleSet) string {
 	return fmt.Sprintf("%d rules, otherwise %s", len(rules.Inbound), rules.InboundPolicy)
 }
 

@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodelimits"
 )
 
@@ -20,34 +19,32 @@ const (
 	actionDrop   = "DROP"
 
 	deviceNodeBalancer = "nodebalancer"
-	// madeMark begins the descriptions of rules that Linode's own controller and ours make.
-	madeMark = "Created by linode-ccm"
+	// descriptionPrefix begins the descriptions of rules that Linode's own controller and this program make.
+	descriptionPrefix = "Created by linode-ccm"
 
 	indexNodeBalancer = "nodebalancer"
 )
 
-// firewallRules computes the rules that an access list stands for.
+// This file computes the firewalls of NodeBalancers, their rules and the steps towards them, without calls.
+
+// firewallRules computes the rules of an access list.
 func firewallRules(a *acl, service *v1.Service, firewallLabel string) (linodego.FirewallRuleSet, error) {
 	list, action, policy := a.Allow, actionAccept, actionDrop
 	if list == nil {
 		list, action, policy = a.Deny, actionDrop, actionAccept
 	}
 	set := linodego.FirewallRuleSet{InboundPolicy: policy, OutboundPolicy: actionAccept, Outbound: []linodego.FirewallRule{}}
-	for ports := range slices.Chunk(strings.Split(portList(service), ","), linodelimits.RulePorts.Max) {
+	for ports := range slices.Chunk(servicePorts(service), linodelimits.RulePorts.Max) {
 		set.Inbound = append(set.Inbound, rulesOn(strings.Join(ports, ","), action, *list, service, firewallLabel)...)
 	}
 	if len(set.Inbound) > linodelimits.FirewallRules.Max {
-		place := sources.Field
-		if service.Annotations[annotationFirewallACL] != "" {
-			place = "annotation " + annotationFirewallACL
-		}
-		return set, fmt.Errorf("%s: too many networks for so many ports: a firewall holds %d rules of %d networks and %d ports", place, linodelimits.FirewallRules.Max,
-			linodelimits.RuleAddresses.Max, linodelimits.RulePorts.Max)
+		return set, fmt.Errorf("%s: too many networks for so many ports: a firewall holds %d rules of %d networks and %d ports",
+			placeOfACL(service), linodelimits.FirewallRules.Max, linodelimits.RuleAddresses.Max, linodelimits.RulePorts.Max)
 	}
 	return set, nil
 }
 
-// rulesOn are those about ports for a list of networks, as few as hold it; none for no network.
+// rulesOn returns as few rules as hold the networks, each for all of the ports.
 func rulesOn(ports, action string, list addressList, service *v1.Service, firewallLabel string) (rules []linodego.FirewallRule) {
 	rule := func(description string, v4, v6 []string) linodego.FirewallRule {
 		r := linodego.FirewallRule{
@@ -62,7 +59,7 @@ func rulesOn(ports, action string, list addressList, service *v1.Service, firewa
 		}
 		return r
 	}
-	text := fmt.Sprintf("%s: %s, for %s", madeMark, firewallLabel, service.Name)
+	text := fmt.Sprintf("%s: %s, for %s", descriptionPrefix, firewallLabel, service.Name)
 	switch n := len(list.IPv4) + len(list.IPv6); {
 	case n == 0:
 		return nil
@@ -78,14 +75,11 @@ func rulesOn(ports, action string, list addressList, service *v1.Service, firewa
 	return rules
 }
 
-func portList(service *v1.Service) string {
-	var ports []string
+func servicePorts(service *v1.Service) (ports []string) {
 	for _, p := range service.Spec.Ports {
-		if text := strconv.Itoa(int(p.Port)); !slices.Contains(ports, text) {
-			ports = append(ports, text)
-		}
+		ports = union(ports, strconv.Itoa(int(p.Port)))
 	}
-	return strings.Join(ports, ",")
+	return ports
 }
 
 func cutWithDots(text string, limit int) string {
@@ -95,12 +89,12 @@ func cutWithDots(text string, limit int) string {
 	return text[:limit-3] + "..."
 }
 
-// sameRules compares what rules let through: how they are split and called does not matter.
+// sameRules reports whether rules admit the same. Their names, and how networks and ports are split among them, do not matter.
 func sameRules(a, b linodego.FirewallRuleSet) bool {
 	return a.InboundPolicy == b.InboundPolicy && slices.Equal(ruleTexts(a), ruleTexts(b))
 }
 
-// ruleTexts is one text for each network and port, sorted.
+// ruleTexts returns one text for each network and port, sorted.
 func ruleTexts(set linodego.FirewallRuleSet) []string {
 	var texts []string
 	for _, r := range set.Inbound {
@@ -145,8 +139,7 @@ type desiredFirewalls struct {
 
 	// attach is the firewall that the Service names; 0 if it names none.
 	attach int
-	// noted are the firewalls of others which this program attached, as the tags of the NodeBalancer say. What the Service's
-	// annotations say of that, anybody may have written.
+	// noted are the firewalls of others that this program attached, by the tags of the NodeBalancer. Annotations prove nothing.
 	noted []int
 	// rules are those of the Service's own firewall; nil if it wants none.
 	rules *linodego.FirewallRuleSet
@@ -155,7 +148,7 @@ type desiredFirewalls struct {
 // firewallStep is one change of firewalls.
 type firewallStep struct {
 	kind firewallStepKind
-	// firewall is the one that is changed; nil where it is still to be made, or known by its ID alone.
+	// firewall is the one to change; nil if it does not exist yet, or only its ID is known.
 	firewall *linodego.Firewall
 	id       int
 }
@@ -174,19 +167,19 @@ const (
 // firewallPlan lists the steps that lead to the desired firewalls.
 type firewallPlan struct {
 	steps []firewallStep
-	// attached are the firewalls that are attached before; attach is the one that the Service names, or 0.
+	// attached are the present firewalls; attach is the one that the Service names, or 0.
 	attached []int
 	attach   int
-	// own is the Service's own firewall that exists, or 0; name and rules are those that it should have.
+	// own is the Service's existing firewall, or 0; name and rules are the desired ones.
 	own   int
 	name  string
 	rules *linodego.FirewallRuleSet
-	// stays is a firewall of somebody else that keeps the Service from getting its own, or the one that it names.
-	stays *linodego.Firewall
+	// foreign is somebody else's firewall, which prevents the Service's own or named one.
+	foreign *linodego.Firewall
 }
 
 // planFirewalls decides about the firewalls of a NodeBalancer. labelled is the firewall with the label of the Service's own, or nil. A
-// firewall that is not ours is attached where the Service names it, detached if we attached it, and else left alone.
+// firewall of somebody else is attached if the Service names it, detached if this program attached it, and otherwise left alone.
 func planFirewalls(w desiredFirewalls, attached []*linodego.Firewall, labelled *linodego.Firewall) firewallPlan {
 	p := firewallPlan{name: w.label, rules: w.rules, attach: w.attach}
 	for _, f := range attached {
@@ -197,7 +190,7 @@ func planFirewalls(w desiredFirewalls, attached []*linodego.Firewall, labelled *
 		return f.ID != w.attach && !slices.Contains(w.noted, f.ID) && !w.owns(f)
 	})
 	if wanted && foreign >= 0 {
-		p.stays = attached[foreign]
+		p.foreign = attached[foreign]
 		return p
 	}
 	if w.attach == 0 && w.rules != nil {
@@ -221,7 +214,7 @@ func planFirewalls(w desiredFirewalls, attached []*linodego.Firewall, labelled *
 	return p
 }
 
-// planOwn decides about the Service's own firewall, and returns its ID, or 0 where it is still to be made.
+// planOwn decides about the Service's own firewall, and returns its ID, or 0 if it does not exist yet.
 func (p *firewallPlan) planOwn(w desiredFirewalls, attached []*linodego.Firewall, labelled *linodego.Firewall) int {
 	own := labelled
 	if i := slices.IndexFunc(attached, w.owns); i >= 0 {
@@ -238,38 +231,38 @@ func (p *firewallPlan) planOwn(w desiredFirewalls, attached []*linodego.Firewall
 	return own.ID
 }
 
-// owns reports whether a controller made a firewall for a Service: this one, which gives it the label of the Service, or
-// Linode's own, whose firewall protects nothing but the Service's NodeBalancer. Labels are unique in an account.
+// owns reports whether a controller created a firewall for the Service: this program, which gives it the Service's label, or Linode's own
+// controller, whose firewall protects only the Service's NodeBalancer. Labels are unique in an account.
 func (o firewallOwner) owns(f *linodego.Firewall) bool {
 	if ownership.Check("", o.mark, f.Tags) != nil {
 		return false
 	}
 	if _, uid := ownership.Marked(f.Tags); uid != "" {
 		nameMark := ownership.NameMark(o.service.Namespace, o.service.Name)
-		again := o.mark != "" && slices.Contains(f.Tags, o.mark) && slices.Contains(f.Tags, nameMark)
-		return uid == string(o.service.UID) || again
+		isSuccessor := o.mark != "" && slices.Contains(f.Tags, o.mark) && slices.Contains(f.Tags, nameMark)
+		return uid == string(o.service.UID) || isSuccessor
 	}
 	if f.Label == o.label {
 		return true
 	}
 	marked := slices.ContainsFunc(f.Tags, ownership.IsMark)
 	return !marked && protectsOnly(f, o.nodeBalancer) && isMadeByController(o.prefix, f.Label) &&
-		slices.ContainsFunc(f.Rules.Inbound, func(r linodego.FirewallRule) bool { return strings.Contains(r.Description, madeMark) })
+		slices.ContainsFunc(f.Rules.Inbound, func(r linodego.FirewallRule) bool { return strings.Contains(r.Description, descriptionPrefix) })
 }
 
-// protectsOnly reports whether a firewall protects nothing else than a NodeBalancer.
+// protectsOnly reports whether a firewall protects at most the NodeBalancer.
 func protectsOnly(f *linodego.Firewall, nodeBalancer int) bool {
 	return !slices.ContainsFunc(f.Entities, func(e linodego.FirewallDeviceEntity) bool {
 		return e.Type != deviceNodeBalancer || e.ID != nodeBalancer
 	})
 }
 
-// firewallMarkPrefix begins the tag by which a NodeBalancer notes a firewall of somebody else that this program attached.
+// firewallMarkPrefix begins the tag of a NodeBalancer about somebody else's firewall that this program attached.
 const firewallMarkPrefix = "anyccm-firewall:"
 
 func firewallMark(id int) string { return firewallMarkPrefix + strconv.Itoa(id) }
 
-// notedFirewalls are the firewalls that tags note.
+// notedFirewalls returns the firewalls in such tags.
 func notedFirewalls(tags []string) []int {
 	var noted []int
 	for _, t := range tags {
@@ -280,8 +273,8 @@ func notedFirewalls(tags []string) []int {
 	return noted
 }
 
-// note returns the tags of a NodeBalancer after the plan. A note of what is not attached any more goes: whoever attaches that firewall
-// next may be somebody else.
+// note returns the tags of a NodeBalancer after the plan, without notes of firewalls that are no longer attached: somebody else may attach
+// them next.
 func (p firewallPlan) note(tags []string) []string {
 	after := slices.DeleteFunc(slices.Clone(tags), func(t string) bool {
 		noted := notedFirewalls([]string{t})

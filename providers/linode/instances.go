@@ -25,9 +25,6 @@ const (
 
 	// callPrice: listings have their own limit, 200 a minute for each kind; a page per second is a third of it.
 	callPrice = time.Second
-	// sweepMaxAge and missMaxAge are the maximum ages of present and missing Linodes.
-	sweepMaxAge = nodes.SweepMaxAge
-	missMaxAge  = nodes.MissMaxAge
 
 	indexLabel = "label"
 	indexIP    = "ip"
@@ -36,10 +33,9 @@ const (
 // vpcAddresses are the addresses of one Linode in the VPCs of the cluster.
 type vpcAddresses struct {
 	ipv4, internalV6, externalV6 []string
-	// ranges are routed to the interface; configID is set for interfaces of the older generation.
-	ranges                       []string
-	rangesV6                     []string
-	vpcID, interfaceID, configID int
+	// ranges and rangesV6 are routed to the interface; configID is set for interfaces of the older generation.
+	ranges, rangesV6      []string
+	interfaceID, configID int
 	// inOneVPC is set if the cluster has a single VPC. Several may have the same addresses.
 	inOneVPC bool
 }
@@ -50,15 +46,13 @@ type instance struct {
 	label, region, plan, status, hostUUID string
 	ipv4                                  []string
 	ipv6                                  string // with its /128, as the API shows it
-	interfaceGeneration                   string
 	tags                                  []string
 	vpc                                   *vpcAddresses // nil if it has no address in the cluster's VPCs
 }
 
 func newInstance(i *linodego.Instance) instance {
 	kept := instance{
-		id: i.ID, label: i.Label, region: i.Region, plan: i.Type, status: string(i.Status), hostUUID: i.HostUUID, ipv6: i.IPv6,
-		interfaceGeneration: string(i.InterfaceGeneration), tags: i.Tags,
+		id: i.ID, label: i.Label, region: i.Region, plan: i.Type, status: string(i.Status), hostUUID: i.HostUUID, ipv6: i.IPv6, tags: i.Tags,
 	}
 	for _, ip := range i.IPv4 {
 		if ip != nil {
@@ -102,14 +96,19 @@ func (i instance) addresses(external netip.Prefix) []v1.NodeAddress {
 	return list
 }
 
-// ips returns all known addresses of the Linode.
-func (i instance) ips() []netip.Addr {
+// ipTexts returns the addresses of the Linode, with or without those in VPCs.
+func (i instance) ipTexts(inVPCs bool) []string {
 	texts := append(slices.Clone(i.ipv4), strings.TrimSuffix(i.ipv6, "/128"))
-	if i.vpc != nil {
+	if i.vpc != nil && inVPCs {
 		texts = slices.Concat(texts, i.vpc.ipv4, i.vpc.internalV6, i.vpc.externalV6)
 	}
+	return texts
+}
+
+// ips returns all known addresses of the Linode.
+func (i instance) ips() []netip.Addr {
 	var list []netip.Addr
-	for _, text := range texts {
+	for _, text := range i.ipTexts(true) {
 		if a, err := netip.ParseAddr(text); err == nil {
 			list = append(list, a)
 		}
@@ -119,10 +118,7 @@ func (i instance) ips() []netip.Addr {
 
 // attested returns the label and the addresses that Linode assigned. In several VPCs an address is not one Linode's alone.
 func (i instance) attested() contract.Attested {
-	ips := append(slices.Clone(i.ipv4), strings.TrimSuffix(i.ipv6, "/128"))
-	if i.vpc != nil && i.vpc.inOneVPC {
-		ips = slices.Concat(ips, i.vpc.ipv4, i.vpc.internalV6, i.vpc.externalV6)
-	}
+	ips := i.ipTexts(i.vpc != nil && i.vpc.inOneVPC)
 	return contract.Attested{Names: []string{i.label}, Addresses: contract.AttestedAddresses(ips...)}
 }
 
@@ -195,11 +191,8 @@ func listInstances(ctx context.Context, a *api, v *vpcs, tag string) ([]instance
 }
 
 func getInstance(ctx context.Context, a *api, v *vpcs, id int) (instance, error) {
-	l, err := read(ctx, fmt.Sprintf(
-		"reading Linode %d", id,
-	), func(l *linodego.Instance) bool { return l.ID == id }, func(ctx context.Context) (*linodego.Instance, error) {
-		return a.sdk.GetInstance(ctx, id)
-	})
+	doing, isIt := fmt.Sprintf("reading Linode %d", id), func(l *linodego.Instance) bool { return l.ID == id }
+	l, err := read(ctx, doing, isIt, func(ctx context.Context) (*linodego.Instance, error) { return a.sdk.GetInstance(ctx, id) })
 	if err != nil {
 		return instance{}, err
 	}

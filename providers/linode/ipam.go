@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/podranges"
 )
 
@@ -86,10 +87,10 @@ func ipv6Block(text string, mask int) (netip.Prefix, error) {
 // read leads to an error.
 func (a *ipam) ipv6Range(ctx context.Context, node *v1.Node, expected int) (netip.Prefix, error) {
 	// The ranges of a Linode never change: the read at the node's initialisation is new enough.
-	q := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge, Expected: expected}
+	q := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: nodes.MissMaxAge, Expected: expected}
 	l, err := a.instances.Find(ctx, node, q)
 	if err == nil && (l.vpc == nil || len(l.vpc.rangesV6) == 0) {
-		q.MaxAge = missMaxAge
+		q.MaxAge = nodes.MissMaxAge
 		l, err = a.instances.Find(ctx, node, q)
 	}
 	if err != nil {

@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	// ensureMaxAge is the maximum age of the observed state at a reconciliation. Our own writes are in it at once; the age only delays the
-	// sight of changes that somebody else made.
+	// ensureMaxAge is how old the observed state may be when a Service is reconciled. Our own writes are visible at once; the age only
+	// delays the sight of changes by others.
 	ensureMaxAge = 10 * time.Second
-	// updateMaxAge serves a change of nodes, which concerns every NodeBalancer at about the same time.
+	// updateMaxAge is for changes of nodes, which affect all NodeBalancers at about the same time.
 	updateMaxAge = 60 * time.Second
-	// detailsMaxAge is the maximum age of ports and nodes at a change of nodes: our own writes keep them current, and a refused write makes
-	// them be read again. Reading them for every new node would cost a call for each port.
+	// detailsMaxAge is for ports and nodes at a change of nodes: a read would cost a call for each port, our own writes are visible at
+	// once, and after a refused write they are read again.
 	detailsMaxAge = 24 * time.Hour
-	// ensureDetailsMaxAge is their maximum age at a reconciliation.
+	// ensureDetailsMaxAge is for ports and nodes when a Service is reconciled.
 	ensureDetailsMaxAge = 60 * time.Second
-	// creationShows is the maximum time until a NodeBalancer is visible whose creation was not answered. Its label is unique.
+	// creationShows is how long listings may lack a new NodeBalancer. Its label is unique.
 	creationShows = 45 * time.Second
-	// backendMaxAge is the maximum age of the Linodes behind nodes.
+	// backendMaxAge is for the Linodes behind nodes.
 	backendMaxAge = 10 * time.Minute
 )
 
@@ -63,7 +63,7 @@ type observed struct {
 	match
 	// details are the ports and their nodes, if they were read.
 	details *details
-	// firewall was just created for the NodeBalancer.
+	// firewall is the ID of the one that this reconciliation has created for the NodeBalancer.
 	firewall int
 }
 
@@ -136,8 +136,8 @@ func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o obs
 	whole := req.Purpose == services.Ensure || req.Purpose == services.Plan
 	q := inventory.Query{MaxAge: detailsMaxAge}
 	switch {
-	case o.unknown != nil:
-		return o, services.Judged(nil, o.unknown), o.unknown
+	case o.wrongID != nil:
+		return o, services.Judged(nil, o.wrongID), o.wrongID
 	case whole && o.Verdict == ownership.Refused:
 		return o, services.Refused(req.Service, o.Decision), o.Err()
 	case o.Verdict == ownership.Refused:

@@ -19,9 +19,16 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 )
 
 const metadataTimeout = 2 * time.Minute
+
+const (
+	annotationPrivateIP  = "node.k8s.linode.com/private-ip"
+	annotationPublicIPv6 = "node.k8s.linode.com/public-ipv6"
+	labelHostUUID        = "node.k8s.linode.com/host-uuid"
+)
 
 // metadata writes on each Node the host of its Linode, and the addresses for NodeBalancers.
 type metadata struct {
@@ -54,7 +61,7 @@ func (m *metadata) run(ctx context.Context) error {
 		if !strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) {
 			continue
 		}
-		l, err := m.instances.Find(ctx, node, inventory.Query{MaxAge: m.maxAge, MaxMissAge: max(m.maxAge, sweepMaxAge), Expected: len(all)})
+		l, err := m.instances.Find(ctx, node, inventory.Query{MaxAge: m.maxAge, MaxMissAge: max(m.maxAge, nodes.SweepMaxAge), Expected: len(all)})
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			continue
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// This file decides and calls nobody: what a NodeBalancer should be, and which calls lead there from what it is.
+// This file computes the desired NodeBalancer and the calls towards it, without making calls.
 
 const (
 	labelDigits = 12
@@ -44,14 +44,14 @@ type backend struct {
 // errNoBackends is part of the error for a Service without any usable node.
 var errNoBackends = errors.New("no node can be a backend: every node is excluded, is being deleted, or has no address yet")
 
-// label is the label of a Service's NodeBalancer and firewall: in the form that Linode's own controller gives, but the
-// same at every try, so that a creation whose answer was lost is found again and cannot be repeated.
+// label returns the label of a Service's NodeBalancer and firewall, in the form of Linode's own controller. It is the same at every try,
+// so that a creation whose response was lost is found again and cannot be repeated.
 func label(prefix string, service *v1.Service) string {
 	digits := strings.ReplaceAll(string(service.UID), "-", "")
 	return prefix + "-" + digits[:min(labelDigits, len(digits))]
 }
 
-// isMadeByController recognises the label of what a controller of Linode made, ours or its own.
+// isMadeByController reports whether a label has the form that this program and Linode's own controller give.
 func isMadeByController(prefix, text string) bool {
 	rest, ok := strings.CutPrefix(text, prefix+"-")
 	return ok && regexp.MustCompile(`^[0-9a-f]{12}$`).MatchString(rest)
@@ -88,9 +88,9 @@ func desire(service *v1.Service, s settings, tags []string, behind wantedNodes, 
 	return d, errors.Join(problems...)
 }
 
-// checkService implements registry.Provider.CheckService. That a named Secret exists, only the API server knows.
+// checkService implements registry.Provider.CheckService. Named Secrets count as existing.
 func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
-	c, _ := Options.Parse(in.Sources) // a token that is missing says nothing about a Service
+	c, _ := Options.Parse(in.Sources) // a missing token does not affect Services
 	s, warnings, err := parseSettings(service, c)
 	if err != nil {
 		return warnings, err
@@ -112,13 +112,6 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 	return warnings, errors.Join(problems...)
 }
 
-func mode(protocol string) string {
-	if protocol == protocolUDP {
-		return ""
-	}
-	return modeAccept
-}
-
 // nodeLabel makes a node's name a label of 3 to 32 characters.
 func nodeLabel(name string) string {
 	if len(name) < 3 {
@@ -127,6 +120,7 @@ func nodeLabel(name string) string {
 	return linodelimits.NodeLabel.Cut(name)
 }
 
+// firstSet returns the first value that is set, in lower case.
 func firstSet(own, fallback, builtIn string) string {
 	return strings.ToLower(cmp.Or(own, fallback, builtIn))
 }
@@ -258,7 +252,8 @@ const (
 
 // title names a step with its port.
 func (s step) title() string {
-	switch port := cmp.Or(s.fields.Port, s.config.Port); s.kind {
+	port := cmp.Or(s.fields.Port, s.config.Port)
+	switch s.kind {
 	case updateBalancer:
 		return string(s.kind)
 	case addNode:
@@ -266,14 +261,12 @@ func (s step) title() string {
 	case removeNode:
 		return fmt.Sprintf("%s from port %d", s.kind, port)
 	case deletePort, createPort, updatePort, rebuildPort:
-		return fmt.Sprintf("%s %d", s.kind, port)
 	}
-	return string(s.kind)
+	return fmt.Sprintf("%s %d", s.kind, port)
 }
 
-// plan returns the calls that lead from what is observed to what is wanted, none where nothing differs. Where one node is
-// all that differs on a port it is added or removed by itself; with more, one rebuild does it, which keeps the nodes that
-// stay by their IDs.
+// plan returns the calls from the observed to the desired NodeBalancer. Deletions of ports come first: a new one may take the number of an
+// old one.
 func plan(nb *nodeBalancer, have *details, want *desired) []step {
 	var steps []step
 	if reasons := balancerDifferences(nb, want); len(reasons) > 0 {
@@ -293,7 +286,6 @@ func plan(nb *nodeBalancer, have *details, want *desired) []step {
 	}
 	for _, c := range have.configs {
 		if !matched[c.ID] {
-			// Ports go first: a new one may take the number of an old one.
 			steps = append(steps, step{kind: deletePort, config: c})
 		}
 	}
@@ -311,7 +303,7 @@ func planNodes(have *details, want []configFields) []step {
 	return steps
 }
 
-// keepObserved takes over all but the nodes from what exists.
+// keepObserved returns the present fields of a config, with the desired nodes, UDP check port and certificate.
 func keepObserved(c config, f configFields) configFields {
 	kept := configFields{
 		Port: c.Port, Protocol: string(c.Protocol), ProxyProtocol: string(c.ProxyProtocol),
@@ -326,11 +318,12 @@ func keepObserved(c config, f configFields) configFields {
 	return kept
 }
 
-// samePort: a number may have one config of udp and one of the others.
+// samePort reports whether a config is that of a desired port. A port number may have two configs, one of them for UDP.
 func samePort(c config, f configFields) bool {
 	return c.Port == f.Port && (c.Protocol == linodego.ProtocolUDP) == (f.Protocol == protocolUDP)
 }
 
+// planPort returns at most one call for a port: adding or removing a single node, changing the config, or a rebuild with all nodes.
 func planPort(c config, f configFields) []step {
 	reasons := configDifferences(c, f)
 	d := c.nodes.compareWith(f.Nodes)
@@ -347,7 +340,7 @@ func planPort(c config, f configFields) []step {
 	return []step{{kind: rebuildPort, config: c, fields: withIDs(c, f), reasons: append(reasons, "nodes")}}
 }
 
-// withIDs names the nodes that exist already, so that their connections survive the rebuild.
+// withIDs adds the IDs of existing nodes, so that their connections survive the rebuild.
 func withIDs(c config, f configFields) configFields {
 	known := map[string]int{}
 	for n := range c.nodes.entries() {
@@ -360,7 +353,7 @@ func withIDs(c config, f configFields) configFields {
 	return f
 }
 
-// configDifferences names the fields, nodes aside, in which a config is not as wanted.
+// configDifferences names the differing fields of a config except its nodes.
 func configDifferences(c config, f configFields) []string {
 	var fields []string
 	differ := func(field string, different bool) {
@@ -396,7 +389,7 @@ func balancerDifferences(nb *nodeBalancer, want *desired) []string {
 	return fields
 }
 
-// withMarks keeps the marks of ownership that an object has: they are set at creation alone.
+// withMarks returns tags, and the marks among the tags that an object has.
 func withMarks(tags, have []string) []string {
 	all := slices.Clone(tags)
 	for _, t := range have {
@@ -407,13 +400,12 @@ func withMarks(tags, have []string) []string {
 	return all
 }
 
-// tagsOf are the tags of a NodeBalancer in the order of Linode's own controller.
+// tagsOf returns the tags of a NodeBalancer in the order of Linode's own controller.
 func tagsOf(cluster string, c Config, s settings) []string {
-	var tags []string
-	if cluster != "" {
-		tags = append(tags, cluster)
+	if cluster == "" {
+		return slices.Concat(c.Tags, s.Tags)
 	}
-	return append(append(tags, c.Tags...), s.Tags...)
+	return slices.Concat([]string{cluster}, c.Tags, s.Tags)
 }
 
 // status returns the addresses for the status of the Service.

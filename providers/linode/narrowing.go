@@ -17,18 +17,18 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodelimits"
 )
 
-// This file shuts out whom a Service no longer lets in, before anything else of it is read or changed.
+// This file shuts out clients whom a Service no longer allows, before other changes.
 
 var _ services.Narrower[observed] = (*reconciler)(nil)
 
-// clients are those whom a Service lets in, or keeps out where deny is set.
+// clients are the networks that a Service allows or, if deny is set, denies.
 type clients struct {
 	sources.Set
 
 	deny bool
 }
 
-// clientsOf reads what can be read of them, from the annotation and else from the source ranges.
+// clientsOf returns the clients as far as they can be read: of the annotation, otherwise of the source ranges.
 func clientsOf(service *v1.Service) clients {
 	text := service.Annotations[annotationFirewallACL]
 	if text == "" {
@@ -44,14 +44,14 @@ func clientsOf(service *v1.Service) clients {
 	return clients{set, a.Deny != nil}
 }
 
-// restrict reports whether anybody is kept out, as far as the setting can be read.
+// restrict reports whether anybody is shut out, as far as the setting can be read.
 func (c clients) restrict() bool {
 	texts := c.Texts()
 	return len(texts) > 0 && (c.deny || !slices.Contains(texts, anyIPv4) || !slices.Contains(texts, anyIPv6))
 }
 
-// Narrowing implements services.Narrower, in the firewall of the Service's own, which is made where the NodeBalancer has none. One of
-// somebody else's decides by itself. Faults of other annotations do not matter here.
+// Narrowing implements services.Narrower. It changes only the Service's own firewall, which is created if the NodeBalancer has none. Faults
+// of other annotations do not matter.
 func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o observed) ([]services.Change[observed], error) {
 	asked := clientsOf(req.Service)
 	if o.nb == nil || o.settings.FirewallID == 0 && !asked.restrict() {
@@ -64,14 +64,14 @@ func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o obse
 	list := o.settings.ACL
 	if want.attach != 0 && len(attached) > 0 {
 		if slices.ContainsFunc(attached, func(f *linodego.Firewall) bool { return f.ID == want.attach }) || !asked.restrict() {
-			return nil, nil // nothing tells whether that one lets fewer in
+			return nil, nil // nobody knows whether that one admits fewer clients
 		}
 		want.attach, list = 0, nil // until the named one is attached, the Service's own decides
 	}
 	var labelled *linodego.Firewall
 	if want.attach == 0 && len(attached) == 0 {
 		if req.Service.Annotations[annotationFirewallID] != "" {
-			return nil, nil // somebody's firewall is asked for, and none tells which
+			return nil, nil // the ID of the named firewall cannot be read
 		}
 		if labelled, _, err = r.firewalls.findByLabel(ctx, want.firewallOwner); err != nil {
 			return nil, err
@@ -88,8 +88,8 @@ func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o obse
 	return r.firewallChanges(o.nb, d), err
 }
 
-// rules are those that shut out whom a firewall lets in against the Service, or everybody where there is none; nil where there is nobody.
-// Where nothing is wrong with the Service they are all that its access list asks for, but while former ports are served.
+// rules returns the rules that shut out clients whom the Service does not allow, or nil if there are none. A valid Service whose ports
+// have not changed gets all rules of its access list at once.
 func (c clients) rules(
 	req services.Request, list *acl, attached []*linodego.Firewall, d *details, name string,
 ) *linodego.FirewallRuleSet {
@@ -103,7 +103,7 @@ func (c clients) rules(
 	if !narrower {
 		return nil
 	}
-	if req.Purpose != services.Narrow && list != nil && strings.Join(ports, ",") == portList(req.Service) {
+	if req.Purpose != services.Narrow && list != nil && slices.Equal(ports, servicePorts(req.Service)) {
 		if whole, err := firewallRules(list, req.Service, name); err == nil {
 			return &whole
 		}
@@ -111,8 +111,8 @@ func (c clients) rules(
 	return &rules
 }
 
-// narrow returns the rules of a firewall without those whom a Service does not let in, and whether that shuts anybody out. Nobody new is
-// let in by them. Of rules that do not fit, those are left out that let somebody in.
+// narrow returns a firewall's rules without clients whom the Service does not allow, and whether that shuts anybody out. It admits nobody
+// new. If rules do not fit, those that admit are left out.
 func (c clients) narrow(
 	have linodego.FirewallRuleSet, ports []string, service *v1.Service, name string,
 ) (after linodego.FirewallRuleSet, narrower bool) {
@@ -160,30 +160,28 @@ func (c clients) narrow(
 	return after, narrower
 }
 
-// allPorts stand for those of a NodeBalancer where these were not read: what it does not serve they open to nobody.
+// allPorts stands for the ports of a NodeBalancer that were not read. It opens nothing that the NodeBalancer does not serve.
 const allPorts = "1-65535"
 
-// ports are those of a Service, and those that its NodeBalancer still serves.
+// ports returns the ports of a Service, and those that its NodeBalancer still serves.
 func (d *details) ports(service *v1.Service) []string {
 	if d == nil {
 		return []string{allPorts}
 	}
-	ports := strings.Split(portList(service), ",")
+	ports := servicePorts(service)
 	for _, c := range d.configs {
-		if port := strconv.Itoa(c.Port); !slices.Contains(ports, port) {
-			ports = append(ports, port)
-		}
+		ports = union(ports, strconv.Itoa(c.Port))
 	}
 	return ports
 }
 
-// portsOfRules are the ports of a Service, and those that rules are about: they are served until they go.
+// portsOfRules returns the ports of a Service, and those in rules, which may still be served.
 func portsOfRules(rules []linodego.FirewallRule, service *v1.Service) []string {
-	ports := strings.Split(portList(service), ",")
+	ports := servicePorts(service)
 	for _, rule := range rules {
 		for port := range strings.SplitSeq(rule.Ports, ",") {
-			if port = strings.TrimSpace(port); port != "" && !slices.Contains(ports, port) {
-				ports = append(ports, port)
+			if port = strings.TrimSpace(port); port != "" {
+				ports = union(ports, port)
 			}
 		}
 	}
@@ -193,7 +191,7 @@ func portsOfRules(rules []linodego.FirewallRule, service *v1.Service) []string {
 	return ports
 }
 
-// contains reports whether rules do all that others do.
+// contains reports whether rules cover all that others cover.
 func contains(rules, others []linodego.FirewallRule) bool {
 	have := ruleTexts(linodego.FirewallRuleSet{Inbound: rules})
 	return !slices.ContainsFunc(ruleTexts(linodego.FirewallRuleSet{Inbound: others}), func(text string) bool {
@@ -201,7 +199,7 @@ func contains(rules, others []linodego.FirewallRule) bool {
 	})
 }
 
-// networksOf are those that a rule is about.
+// networksOf returns the networks of a rule that can be read.
 func networksOf(r linodego.FirewallRule) (networks []netip.Prefix) {
 	for _, text := range addressesOf(r) {
 		if p, err := netip.ParsePrefix(text); err == nil {

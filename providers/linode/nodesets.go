@@ -213,7 +213,7 @@ func (s nodeSet) portList() []uint16 {
 	return slices.Repeat([]uint16{s.port}, len(s.rows))
 }
 
-// wantedNodes are the desired nodes of NodeBalancers, which ports share except for their number: UDP nodes have no mode.
+// wantedNodes holds the desired nodes of a NodeBalancer's ports, without the node port. UDP nodes have no mode.
 type wantedNodes struct {
 	datagrams, streams nodeSet
 }
@@ -221,13 +221,12 @@ type wantedNodes struct {
 // isEmpty reports whether there is no node.
 func (w wantedNodes) isEmpty() bool { return len(w.streams.rows) == 0 }
 
-// wantedOf builds them from the addresses of nodes in one network.
-func wantedOf(backends []backend) wantedNodes {
+func newWantedNodes(backends []backend) wantedNodes {
 	var w wantedNodes
 	for _, b := range backends {
-		row := nodeRow{host: hostOf(b.address), label: nodeLabel(b.node), weight: nodeWeight, mode: mode(protocolUDP)}
+		row := nodeRow{host: hostOf(b.address), label: nodeLabel(b.node), weight: nodeWeight}
 		w.datagrams.rows = append(w.datagrams.rows, row)
-		row.mode = mode(protocolTCP)
+		row.mode = modeAccept
 		w.streams.rows = append(w.streams.rows, row)
 		w.datagrams.subnetID, w.streams.subnetID = b.subnetID, b.subnetID
 	}
@@ -239,7 +238,7 @@ func wantedOf(backends []backend) wantedNodes {
 	return w
 }
 
-// atPort returns them with a node port.
+// atPort returns the nodes for a port of the NodeBalancer.
 func (w wantedNodes) atPort(protocol string, nodePort int32) nodeSet {
 	s := w.streams
 	if protocol == protocolUDP {

@@ -79,7 +79,7 @@ func TestNodeDifferences(t *testing.T) {
 				backends = append(backends, backend{node: "n0", address: netip.AddrFrom4([4]byte{192, 168, 128, byte(i)})})
 			}
 		}
-		want := wantedOf(backends).atPort(protocolTCP, 30000)
+		want := newWantedNodes(backends).atPort(protocolTCP, 30000)
 		add, kept := 0, 0
 		for n := range want.entries() {
 			if _, ok := seen[n.Address]; ok {
@@ -123,7 +123,7 @@ func TestNodesShareMemory(t *testing.T) {
 		return list
 	}
 	var before []linodego.NodeBalancerNode
-	for n := range wantedOf(backends(nodes)).atPort(protocolTCP, 30000).entries() {
+	for n := range newWantedNodes(backends(nodes)).atPort(protocolTCP, 30000).entries() {
 		before = append(before, nodeOf(1000+3*len(before), n.Address, n.Label))
 	}
 	one := nodeSetOf(before, lists)
@@ -133,7 +133,7 @@ func TestNodesShareMemory(t *testing.T) {
 	other := nodeSetOf(before, lists)
 	assert.Same(t, &one.rows[0], &other.rows[0])
 
-	more := wantedOf(backends(nodes + 1))
+	more := newWantedNodes(backends(nodes + 1))
 	for _, mode := range []string{modeAccept, "none"} { // as asked for, and as the API may show it
 		last := nodeSet{}
 		for i, set := range []nodeSet{one, other} {
@@ -168,7 +168,7 @@ func TestNodeWithTwoNames(t *testing.T) {
 		slices.Reverse(backends[:2])
 		for _, protocol := range []string{protocolTCP, protocolUDP} {
 			var got []string
-			for n := range wantedOf(backends).atPort(protocol, 30000).entries() {
+			for n := range newWantedNodes(backends).atPort(protocol, 30000).entries() {
 				got = append(got, n.Address+" "+n.Label)
 			}
 			assert.Equal(t, []string{"192.168.128.1:30000 worker-new", "192.168.128.2:30000 x-other"}, got)

@@ -37,17 +37,17 @@ type Config struct {
 	VPCIDs, SubnetIDs     []int
 	Routes                bool
 
-	LoadBalancerType string
-	DefaultType      string
-	BackendSubnet    string
-	BackendSubnetID  int
-	BackendSubnetTag string
-	NoVPCBackends    bool
-	Tags             []string
-	Prefix           string
-	IPv6Ingress      bool
-	IPv6Backends     bool
-	HostnameOnly     bool
+	LoadBalancerType  string
+	DefaultType       string
+	BackendSubnet     string
+	BackendSubnetID   int
+	BackendSubnetName string
+	NoVPCBackends     bool
+	Tags              []string
+	Prefix            string
+	IPv6Ingress       bool
+	IPv6Backends      bool
+	HostnameOnly      bool
 
 	// MaskIPv4 and MaskIPv6 are the sizes of pod ranges of nodes; 0 means 24 and 112.
 	MaskIPv4, MaskIPv6 int
@@ -144,7 +144,7 @@ var Options = schema.Options[Config]{
 		Flag: "nodebalancer-backend-ipv4-subnet-id", FileKey: "nodeBalancerBackendIPv4SubnetID",
 		Spec: schema.Spec{Default: "0", Min: new(0.0), Help: "ID of the subnet for backends of NodeBalancers. Excludes the name."},
 	}),
-	schema.StringOption(func(c *Config) *string { return &c.BackendSubnetTag }, schema.OptionRow{
+	schema.StringOption(func(c *Config) *string { return &c.BackendSubnetName }, schema.OptionRow{
 		Flag: "nodebalancer-backend-ipv4-subnet-name", FileKey: "nodeBalancerBackendIPv4SubnetName",
 		Spec: schema.Spec{Help: "Label of that subnet, in the first VPC. Excludes the ID."},
 	}),
@@ -228,7 +228,7 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 		c.SubnetNames = nil
 	}
 	if c.NoVPCBackends {
-		c.BackendSubnet, c.BackendSubnetID, c.BackendSubnetTag = "", 0, ""
+		c.BackendSubnet, c.BackendSubnetID, c.BackendSubnetName = "", 0, ""
 	}
 	return c, nil, err
 }
@@ -252,9 +252,9 @@ func (c Config) contradictions(src schema.Sources) error {
 	report(len(c.SubnetIDs) > 0 && len(c.VPCIDs) == 0, "flag --subnet-ids", "needs --vpc-ids")
 	report(c.Routes && !c.inVPC(), "flag --enable-route-controller", "needs a VPC; set --vpc-names or --vpc-ids")
 	report(len(c.VPCNames) > 0 && len(c.SubnetNames) == 0, "flag --subnet-names", "must not be empty with --vpc-names")
-	exclude(c.BackendSubnetID != 0 && c.BackendSubnetTag != "" && !c.NoVPCBackends,
+	exclude(c.BackendSubnetID != 0 && c.BackendSubnetName != "" && !c.NoVPCBackends,
 		"nodebalancer-backend-ipv4-subnet-id", "nodebalancer-backend-ipv4-subnet-name")
-	report(c.BackendSubnetTag != "" && !c.inVPC() && !c.NoVPCBackends, "flag --nodebalancer-backend-ipv4-subnet-name", "needs a VPC; set --vpc-names or --vpc-ids")
+	report(c.BackendSubnetName != "" && !c.inVPC() && !c.NoVPCBackends, "flag --nodebalancer-backend-ipv4-subnet-name", "needs a VPC; set --vpc-names or --vpc-ids")
 	if c.AllocateNodeCIDRs {
 		cluster, err := netip.ParsePrefix(c.ClusterCIDR)
 		report(err != nil || !cluster.Addr().Is4(), "flag --cluster-cidr", "must be one IPv4 network with --allocate-node-cidrs, such as 10.192.0.0/10")

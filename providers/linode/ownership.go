@@ -26,8 +26,8 @@ import (
 // match holds the NodeBalancer found for a Service and whether the Service may change it. The zero value means that nothing was found.
 type match struct {
 	nb *nodeBalancer
-	// unknown is the fault of an annotation that names no existing NodeBalancer.
-	unknown error
+	// wrongID is the fault of an annotation that names no existing NodeBalancer.
+	wrongID error
 	ownership.Decision
 }
 
@@ -45,9 +45,8 @@ type owners struct {
 	proven sync.Map
 }
 
-// find returns the NodeBalancer of a Service: the named one, else the recorded one, else the one with the address in the status, else the
-// one with the Service's label. The Service may be refused its use; where it goes, its own one is found all the same. nodes are further
-// nodes of this cluster.
+// find returns the NodeBalancer of a Service: the named one, otherwise findByRecords'. The result may be refused; a Service that is going
+// then finds its own one. nodes are further nodes of this cluster.
 func (o *owners) find(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (match, error) {
 	id := idOf(service.Annotations[annotationID])
 	if id == 0 {
@@ -59,7 +58,7 @@ func (o *owners) find(ctx context.Context, service *v1.Service, nodes []*v1.Node
 		if ownership.Leaves(service) {
 			return o.findByRecords(ctx, service, nodes, q)
 		}
-		return match{unknown: problem}, nil
+		return match{wrongID: problem}, nil
 	}
 	if err != nil {
 		return match{}, err
@@ -74,54 +73,51 @@ func (o *owners) find(ctx context.Context, service *v1.Service, nodes []*v1.Node
 	return f, nil
 }
 
-// findByRecords searches for traces of a controller. Another owner's NodeBalancer in a record or a status does not prevent finding the
-// Service's own; if there is no other, it is returned.
+// findByRecords returns the recorded NodeBalancer, otherwise the one with the address in the status, otherwise the one with the Service's
+// label. Another owner's one does not prevent finding the Service's own; if there is no other, it is returned.
 func (o *owners) findByRecords(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (match, error) {
-	var refused match
-	take := func(nb *nodeBalancer) (match, bool, error) {
-		f, err := o.judge(ctx, service, nb, nodes)
-		if err == nil && f.Verdict == ownership.Refused {
-			if refused.nb == nil {
-				refused = f
-			}
-			return match{}, false, nil
-		}
-		return f, true, err
-	}
-	if id := idOf(service.Annotations[annotationRecord]); id != 0 {
-		nb, err := o.balancers.Get(ctx, id, q)
-		if err == nil {
-			if f, done, err := take(nb); done {
-				return f, err
-			}
-		} else if !errors.Is(err, cloudapi.ErrNotFound) {
-			return match{}, err
-		}
-	}
+	searches := []func() ([]*nodeBalancer, error){func() ([]*nodeBalancer, error) { return o.findRecorded(ctx, service, q) }}
 	for _, ingress := range service.Status.LoadBalancer.Ingress {
-		found, err := o.balancers.Find(ctx, indexIP, cmp.Or(ingress.IP, ingress.Hostname), q)
+		searches = append(searches, func() ([]*nodeBalancer, error) {
+			return o.balancers.Find(ctx, indexIP, cmp.Or(ingress.IP, ingress.Hostname), q)
+		})
+	}
+	searches = append(searches, func() ([]*nodeBalancer, error) {
+		q := q
+		q.MaxUnlistedAge = 3 * time.Second // nobody else gives this label, so one listing serves many new Services
+		return o.balancers.Find(ctx, indexLabel, label(o.config.Prefix, service), q)
+	})
+	var refused match
+	for _, search := range searches {
+		found, err := search()
 		if err != nil {
 			return match{}, err
 		}
-		// Private addresses may occur in several VPCs; an ambiguous one proves nothing.
-		if len(found) == 1 {
-			if f, done, err := take(found[0]); done {
-				return f, err
-			}
+		if len(found) != 1 {
+			continue // a private address may occur in several VPCs, and then proves nothing
 		}
-	}
-	// Nobody else creates a NodeBalancer with this label, so that one listing serves many new Services.
-	q.MaxUnlistedAge = 3 * time.Second
-	found, err := o.balancers.Find(ctx, indexLabel, label(o.config.Prefix, service), q)
-	if err != nil {
-		return match{}, err
-	}
-	if len(found) > 0 {
-		if f, done, err := take(found[0]); done {
-			return f, err
+		m, err := o.judge(ctx, service, found[0], nodes)
+		if err != nil || m.Verdict != ownership.Refused {
+			return m, err
+		}
+		if refused.nb == nil {
+			refused = m
 		}
 	}
 	return refused, nil
+}
+
+// findRecorded returns the recorded NodeBalancer, if it exists.
+func (o *owners) findRecorded(ctx context.Context, service *v1.Service, q inventory.Query) ([]*nodeBalancer, error) {
+	id := idOf(service.Annotations[annotationRecord])
+	if id == 0 {
+		return nil, nil
+	}
+	nb, err := o.balancers.Get(ctx, id, q)
+	if err != nil {
+		return nil, cloudapi.IgnoreNotFound(err)
+	}
+	return []*nodeBalancer{nb}, nil
 }
 
 // reread repeats the search right before an irreversible change: the owner may have changed.

@@ -65,7 +65,7 @@ type cloud struct {
 	loadBalancers *reconciler
 }
 
-// CheckSettings implements registry.SettingsChecker: NodeBalancers are made in the region, which the API refuses only then.
+// CheckSettings implements registry.SettingsChecker: the API refuses a wrong region only when a NodeBalancer is created there.
 func (c *cloud) CheckSettings(ctx context.Context) error {
 	place, region := "environment variable LINODE_REGION", c.loadBalancers.config.Region
 	found, err := call(ctx, "reading region "+region, func(ctx context.Context) (*linodego.Region, error) {
@@ -100,7 +100,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	return c, nil
 }
 
-// begin makes what the program leads known to the parts.
+// begin passes the clients to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.loadBalancers.kube, c.loadBalancers.Events = b.Kube, b.Events
 	c.loadBalancers.owners.cluster.SetClient(b.Kube)
@@ -109,7 +109,7 @@ func (c *cloud) begin(b cloudbase.Begun) {
 	}
 }
 
-// inform begins the provider's own controllers.
+// inform starts the provider's own controllers.
 func (c *cloud) inform(in cloudbase.Informers) {
 	nodes, services := in.Nodes(), in.Services()
 	c.instances.nodes.SetLister(nodes.Lister())
@@ -127,7 +127,6 @@ func (c *cloud) inform(in cloudbase.Informers) {
 	in.RunLoopOnChanges(l, services.Informer(), nil)
 }
 
-// permissions are the rights that the credential needs.
 func permissions() []registry.Permission {
 	return []registry.Permission{
 		{For: "nodes", Needs: []string{"linodes:read_only"}},
@@ -140,7 +139,6 @@ func permissions() []registry.Permission {
 	}
 }
 
-// installation says what installing the provider takes.
 func installation() registry.Installation {
 	return registry.Installation{
 		Credentials:  []registry.Credential{{Name: "token", Key: "token", Env: "LINODE_API_TOKEN_FILE", Help: "API token."}},

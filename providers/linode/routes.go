@@ -18,6 +18,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 )
@@ -33,7 +34,7 @@ type routes struct {
 
 	mu sync.Mutex
 	// ipv6 holds IPv6 ranges by node name: the VPC routes them by itself, and the framework expects to see them.
-	ipv6 map[types.NodeName]map[string]bool
+	ipv6 map[types.NodeName]sets.Set[string]
 	// busy locks a Linode, whose ranges are replaced as a whole.
 	busy keylock.Locks
 }
@@ -44,7 +45,7 @@ var (
 )
 
 func newRoutes(a *api, i *instances) *routes {
-	return &routes{api: a, instances: i, ipv6: map[types.NodeName]map[string]bool{}}
+	return &routes{api: a, instances: i, ipv6: map[types.NodeName]sets.Set[string]{}}
 }
 
 // nodesByLinode returns the names of the registered nodes by the ID of their Linode.
@@ -97,11 +98,7 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 func (r *routes) knownIPv6(node types.NodeName) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var list []string
-	for cidr := range r.ipv6[node] {
-		list = append(list, cidr)
-	}
-	return list
+	return r.ipv6[node].UnsortedList()
 }
 
 // RoutesItself implements contract.SelfRouter: ranges of IPv6 belong to the interfaces of Linodes, and --cluster-cidr is one network of
@@ -118,9 +115,9 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, route *cloudprovi
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.ipv6[route.TargetNode] == nil {
-			r.ipv6[route.TargetNode] = map[string]bool{}
+			r.ipv6[route.TargetNode] = sets.New[string]()
 		}
-		r.ipv6[route.TargetNode][route.DestinationCIDR] = true
+		r.ipv6[route.TargetNode].Insert(route.DestinationCIDR)
 		return nil
 	}
 	return r.change(ctx, route, func(ranges []string) []string {
@@ -161,7 +158,7 @@ func (r *routes) change(ctx context.Context, route *cloudprovider.Route, desire 
 	}
 	defer unlock()
 	l, err := r.instances.linodes.Get(
-		ctx, id, inventory.Query{MaxAge: routesMaxAge, MaxMissAge: missMaxAge, Expected: r.instances.nodes.Counts().All},
+		ctx, id, inventory.Query{MaxAge: routesMaxAge, MaxMissAge: nodes.MissMaxAge, Expected: r.instances.nodes.Counts().All},
 	)
 	if err == nil && l.vpc != nil && len(l.vpc.ranges) > 0 && !slices.Equal(desire(l.vpc.ranges), l.vpc.ranges) {
 		// The ranges are replaced as a whole: keep others' recent additions, and our own writes that the listing does not show yet.
@@ -186,10 +183,10 @@ func (r *routes) change(ctx context.Context, route *cloudprovider.Route, desire 
 		return nil
 	}
 	klog.InfoS("Changing routes", "node", node.Name, "linode", id, "ranges", ranges)
-	if err := r.api.setRanges(ctx, l, ranges); cloudapi.NotSent(err) {
-		return err
-	} else if err != nil {
-		r.instances.linodes.Invalidate(id)
+	if err := r.api.setRanges(ctx, l, ranges); err != nil {
+		if !cloudapi.NotSent(err) {
+			r.instances.linodes.Invalidate(id)
+		}
 		return err
 	}
 	changed := *l.vpc
@@ -211,8 +208,7 @@ func union(a []string, b ...string) []string {
 	return all
 }
 
-// setRanges replaces the ranges of the VPC interface of a Linode, of either generation of interfaces. An empty list is
-// sent as such.
+// setRanges replaces the ranges of a Linode's VPC interface, of either generation of interfaces. An empty list is sent as such.
 func (a *api) setRanges(ctx context.Context, l instance, ranges []string) error {
 	endpoint := fmt.Sprintf("linode/instances/%d/configs/%d/interfaces/%d", l.id, l.vpc.configID, l.vpc.interfaceID)
 	fields := map[string]any{"ip_ranges": append([]string{}, ranges...)}

@@ -217,7 +217,7 @@ func (a *vpcAddresses) add(ip linodego.VPCIP) {
 	if ip.Address != nil && *ip.Address != "" {
 		a.ipv4 = union(a.ipv4, *ip.Address)
 		if a.interfaceID == 0 {
-			a.vpcID, a.interfaceID, a.configID = ip.VPCID, ip.InterfaceID, ip.ConfigID
+			a.interfaceID, a.configID = ip.InterfaceID, ip.ConfigID
 		}
 	}
 	if ip.IPv6Range != nil && *ip.IPv6Range != "" && !slices.Contains(a.rangesV6, *ip.IPv6Range) {
@@ -288,8 +288,8 @@ func (v *vpcs) backendSubnet(ctx context.Context, s settings) (int, error) {
 	if v.config.BackendSubnetID != 0 {
 		return v.config.BackendSubnetID, nil
 	}
-	if v.config.BackendSubnetTag != "" && len(v.config.VPCNames) > 0 {
-		return v.subnetID(ctx, v.config.VPCNames[0], v.config.BackendSubnetTag)
+	if v.config.BackendSubnetName != "" && len(v.config.VPCNames) > 0 {
+		return v.subnetID(ctx, v.config.VPCNames[0], v.config.BackendSubnetName)
 	}
 	own, err := v.resolve(ctx, networkMaxAge)
 	if err != nil || len(own) == 0 {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 )
 
@@ -58,7 +59,7 @@ func TestNetworksMadeLater(t *testing.T) {
 		}
 	}
 	require.NoError(t, m)
-	l, err := w.instances.Find(t.Context(), node, inventory.Query{MaxAge: sweepMaxAge})
+	l, err := w.instances.Find(t.Context(), node, inventory.Query{MaxAge: nodes.SweepMaxAge})
 	require.NoError(t, err)
 	require.NotNil(t, l.vpc)
 	assert.NotEmpty(t, l.vpc.ipv4)
