@@ -12,7 +12,7 @@ import (
 
 const letsEncrypt = "lets_encrypt"
 
-// certificates are those of the account.
+// certificates finds the account's certificates.
 type certificates struct {
 	*inventory.Inventory[string, *godo.Certificate]
 }

@@ -52,15 +52,16 @@ type publicFirewall struct {
 
 	// mu serializes reconciliations: two at once could create two firewalls of the same name.
 	mu sync.Mutex
-	// lastEvents are those of Services, to avoid repetitions.
+	// lastEvents holds the last message about each Service, to avoid repetitions.
 	lastEvents map[types.UID]string
 	// refused is set after the API refused the rules, perhaps because of a missing load balancer, which must not block the other ports.
 	refused bool
 	// missing holds load balancers proved missing; their IDs are never reused.
 	missing map[string]bool
-	// written holds the firewall that this process found right or wrote last. undone holds the times when it replaced somebody else's since.
+	// written is the latest state that this process wrote, or found as desired.
 	written *godo.FirewallRequest
-	undone  []time.Time
+	// undone holds the times when this process undid somebody else's changes.
+	undone []time.Time
 }
 
 func newPublicFirewall(r *reconciler) *publicFirewall {

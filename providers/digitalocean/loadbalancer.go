@@ -76,7 +76,7 @@ type observed struct {
 	// created is set if this reconciliation has created it.
 	created  bool
 	settings settings
-	// warnings and faults are those of the annotations.
+	// warnings and faults about the annotations.
 	warnings, faults error
 }
 

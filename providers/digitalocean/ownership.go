@@ -54,8 +54,8 @@ func recordedID(service *v1.Service) string {
 }
 
 // find returns the Service's load balancer by recorded ID, by name or by mark. Names and marks also count after a stale ID, because an
-// interrupted creation is not recorded yet, and after the ID of another's load balancer where the Service goes. The result may be refused.
-// nodes are nodes of this cluster besides the known ones.
+// interrupted creation is not recorded yet. The result may be refused; a Service that is going then finds its own one. nodes are further
+// nodes of this cluster.
 func (o *owners) find(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (match, error) {
 	asked, refused := time.Now(), match{}
 	if id := recordedID(service); id != "" {

@@ -440,8 +440,8 @@ func wholeFamily(networks []string, whole string) []string {
 	return networks
 }
 
-// contradictions reports problems with combinations of annotations, and with texts that a row cannot judge. Annotations with a refused value
-// take part in none.
+// contradictions reports problems with combinations of annotations, and with texts that a row cannot judge. Annotations whose value is
+// refused already are left out.
 func (s settings) contradictions(refused error) error {
 	var problems []error
 	report := func(broken bool, reason, key string, others ...string) {

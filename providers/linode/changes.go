@@ -19,7 +19,7 @@ import (
 
 // This file converts the desired state to changes, and makes them.
 
-// request is the creation of a NodeBalancer with all its parts. Its label is the same at every try, and unique in an account: after a lost
+// request returns the creation of a NodeBalancer with all its parts. Its label is always the same, and unique in an account: after a lost
 // response the NodeBalancer is found, or the API refuses a second one.
 func (r *reconciler) request(ctx context.Context, service *v1.Service, s settings, d *desired) (request *nodeBalancerRequest, err error) {
 	request = &nodeBalancerRequest{
@@ -219,15 +219,15 @@ func (d *details) removeConfig(id int) *details {
 	return &details{nodeBalancerID: d.nodeBalancerID, configs: others}
 }
 
-// wantNodes computes the desired nodes of existing ports, whose other fields stay unchanged.
-func (r *reconciler) wantNodes(
+// planNodes returns the calls for a change of nodes alone: other fields of existing ports stay unchanged.
+func (r *reconciler) planNodes(
 	ctx context.Context, service *v1.Service, s settings, d *details, nodes []*v1.Node,
-) (want []configFields, err error) {
-	behind, err := r.backends.find(ctx, s, nodes)
+) (steps []step, err error) {
+	wanted, err := r.backends.find(ctx, s, nodes)
 	if err != nil {
 		return nil, err
 	}
-	if behind.isEmpty() {
+	if wanted.isEmpty() {
 		return nil, errNoBackends
 	}
 	for _, port := range service.Spec.Ports {
@@ -237,28 +237,20 @@ func (r *reconciler) wantNodes(
 		if i < 0 {
 			continue
 		}
-		f := configFields{Port: int(port.Port), Protocol: string(d.configs[i].Protocol), UDPCheckPort: d.configs[i].UDPCheckPort}
-		f.Nodes = behind.atPort(f.Protocol, port.NodePort)
-		want = append(want, f)
-	}
-	return want, r.addSecrets(ctx, service, s, d, want)
-}
-
-// addSecrets adds certificates if a rebuild needs them: the API does not return them.
-func (r *reconciler) addSecrets(ctx context.Context, service *v1.Service, s settings, d *details, want []configFields) error {
-	for i, f := range want {
-		n := slices.IndexFunc(d.configs, func(c config) bool { return samePort(c, f) })
-		if f.Protocol != protocolHTTPS || n < 0 || d.configs[n].nodes.compareWith(f.Nodes).count() < 2 {
-			continue
+		c := d.configs[i]
+		f := configFields{UDPCheckPort: c.UDPCheckPort, Nodes: wanted.atPort(string(c.Protocol), port.NodePort)}
+		if c.Protocol == linodego.ProtocolHTTPS && c.nodes.compareWith(f.Nodes).count() > 1 {
+			// A rebuild needs the certificate, and the API does not return it.
+			secrets, err := r.secrets(ctx, service, s)
+			if err != nil {
+				return nil, err
+			}
+			found := secrets[s.ports[port.Port].TLSSecret]
+			f.Cert, f.Key = found.Cert, found.Key
 		}
-		secrets, err := r.secrets(ctx, service, s)
-		if err != nil {
-			return err
-		}
-		found := secrets[s.ports[int32(f.Port)].TLSSecret] //nolint:gosec // a port
-		want[i].Cert, want[i].Key = found.Cert, found.Key
+		steps = append(steps, planPort(c, keepObserved(c, f))...)
 	}
-	return nil
+	return steps, nil
 }
 
 // secrets reads the TLS Secrets that the ports of a Service name.

@@ -20,7 +20,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// firewalls are those of NodeBalancers: a Service's own, and others that Services name.
+// firewalls manages the firewalls of NodeBalancers: a Service's own, and those that Services name.
 type firewalls struct {
 	*inventory.Inventory[int, *linodego.Firewall]
 	api *api
@@ -265,7 +265,7 @@ func (w *firewalls) attach(ctx context.Context, nb *nodeBalancer, firewall int) 
 	})
 }
 
-// create creates the firewall of a Service. Its label is the same at every try, like the NodeBalancer's.
+// create creates the firewall of a Service, with the NodeBalancer's label.
 func (w *firewalls) create(ctx context.Context, d *desired) (int, error) {
 	name, rules, tags := d.firewalls.name, *d.firewalls.rules, slices.Concat([]string{}, d.tags, d.marks)
 	f, err := read(ctx, "creating firewall "+name, func(f *linodego.Firewall) bool { return f.ID != 0 }, func(ctx context.Context) (*linodego.Firewall, error) {

@@ -141,7 +141,7 @@ type desiredFirewalls struct {
 	attach int
 	// noted are the firewalls of others that this program attached, by the tags of the NodeBalancer. Annotations prove nothing.
 	noted []int
-	// rules are those of the Service's own firewall; nil if it wants none.
+	// rules of the Service's own firewall; nil if it needs none.
 	rules *linodego.FirewallRuleSet
 }
 

@@ -60,7 +60,7 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBal
 		return fmt.Errorf("NodeBalancer %d carries other marks by now; list them again", id)
 	}
 	marks := []string{mark, ownership.ServiceMark(service)}
-	if err := r.firewalls.replaceMarks(ctx, nb, m, mark, marks); err != nil {
+	if err := r.firewalls.handOver(ctx, nb, m, mark, marks); err != nil {
 		return err
 	}
 	tags := replaceMarks(nb.Tags, marks)
@@ -72,9 +72,9 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBal
 	return err
 }
 
-// replaceMarks replaces the marks of the firewalls that were created for the marked Service. Otherwise they would belong to nobody, and
-// never change.
-func (w *firewalls) replaceMarks(
+// handOver replaces the marks of the firewalls that were created for the marked Service. Otherwise they would belong to nobody, and never
+// change.
+func (w *firewalls) handOver(
 	ctx context.Context, nb *nodeBalancer, m contract.MarkedLoadBalancer, mark string, marks []string,
 ) error {
 	attached, err := w.Find(ctx, indexNodeBalancer, m.ID, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})

@@ -58,7 +58,7 @@ type reconciler struct {
 // observed holds a Service's settings, and its NodeBalancer.
 type observed struct {
 	settings settings
-	// faults are those of the annotations. A change of nodes, narrowing and a deletion take place in spite of them.
+	// faults of annotations prevent neither changes of nodes, narrowing nor deletion.
 	faults error
 	match
 	// details are the ports and their nodes, if they were read.
@@ -75,7 +75,7 @@ type desired struct {
 	// request creates the NodeBalancer; nil if it exists.
 	request   *nodeBalancerRequest
 	firewalls firewallPlan
-	// marks are those for objects of the Service.
+	// marks show the owner of the Service's objects.
 	marks []string
 }
 
@@ -225,11 +225,8 @@ func (r *reconciler) NodeChanges(
 	if err := problemsAbout(o.faults, backendAnnotations()...); err != nil {
 		return nil, nil, err
 	}
-	want, err := r.wantNodes(ctx, req.Service, o.settings, o.details, req.Nodes)
-	if err != nil {
-		return nil, nil, err
-	}
-	return r.changes(o.nb, planNodes(o.details, want)), nil, nil
+	steps, err := r.planNodes(ctx, req.Service, o.settings, o.details, req.Nodes)
+	return r.changes(o.nb, steps), nil, err
 }
 
 // Deletions implements services.Reconciler. Our objects are deleted, and the user's stay: the NodeBalancer first, so that it is never open
@@ -267,7 +264,7 @@ func (r *reconciler) Deletions(
 	return changes, findings, err
 }
 
-// deletionFaults are those of the annotations that decide how a Service is deleted. Invalid values of other annotations are ignored.
+// deletionFaults returns the faults of annotations about the deletion. Those of others do not prevent it.
 func (o observed) deletionFaults() error {
 	return problemsAbout(o.faults, annotationPreserve, annotationRetainReservedIPv4)
 }

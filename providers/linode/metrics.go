@@ -8,8 +8,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// requestsTotal has the name and labels of Linode's own controller's metric, for existing dashboards. It counts each page of a listing; the
-// other counts the listing once.
+// requestsTotal keeps the name and labels of Linode's own controller, for existing dashboards. It counts each page of a listing.
 var requestsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
 	Name: "ccm_linode_client_requests_total", StabilityLevel: metrics.ALPHA, Help: "Calls to Linode's API by the name of the SDK's method.",
 }, []string{"method", "result"})

@@ -70,8 +70,15 @@ type privateKey string
 func (privateKey) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "<hidden>") }
 
 // desire computes the NodeBalancer of a Service. secrets holds certificates by the names of their Secrets.
-func desire(service *v1.Service, s settings, tags []string, behind wantedNodes, secrets map[string]secret) (*desired, error) {
-	d := &desired{throttle: s.Throttle, tags: tags}
+func desire(service *v1.Service, s settings, tags []string, nodes wantedNodes, secrets map[string]secret) (*desired, error) {
+	configs, err := desireConfigs(service, s, nodes, secrets)
+	if nodes.isEmpty() {
+		err = errors.Join(err, errNoBackends)
+	}
+	return &desired{throttle: s.Throttle, tags: tags, configs: configs}, err
+}
+
+func desireConfigs(service *v1.Service, s settings, nodes wantedNodes, secrets map[string]secret) (configs []configFields, err error) {
 	var problems []error
 	for _, port := range service.Spec.Ports {
 		c, err := desireConfig(port, s, secrets)
@@ -79,13 +86,10 @@ func desire(service *v1.Service, s settings, tags []string, behind wantedNodes, 
 			problems = append(problems, fmt.Errorf("port %d: %w", port.Port, err))
 			continue
 		}
-		c.Nodes = behind.atPort(c.Protocol, port.NodePort)
-		d.configs = append(d.configs, c)
+		c.Nodes = nodes.atPort(c.Protocol, port.NodePort)
+		configs = append(configs, c)
 	}
-	if behind.isEmpty() {
-		problems = append(problems, errNoBackends)
-	}
-	return d, errors.Join(problems...)
+	return configs, errors.Join(problems...)
 }
 
 // checkService implements registry.Provider.CheckService. Named Secrets count as existing.
@@ -95,21 +99,18 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 	if err != nil {
 		return warnings, err
 	}
-	var problems []error
-	for _, port := range service.Spec.Ports {
-		named := map[string]secret{}
-		if name := s.ports[port.Port].TLSSecret; name != "" {
-			named[name] = secret{}
-		}
-		if _, err := desireConfig(port, s, named); err != nil {
-			problems = append(problems, fmt.Errorf("port %d: %w", port.Port, err))
+	secrets := map[string]secret{}
+	for _, port := range s.ports {
+		if port.TLSSecret != "" {
+			secrets[port.TLSSecret] = secret{}
 		}
 	}
+	_, err = desireConfigs(service, s, wantedNodes{}, secrets)
 	if s.ACL != nil {
-		_, err := firewallRules(s.ACL, service, "")
-		problems = append(problems, err)
+		_, aclErr := firewallRules(s.ACL, service, "")
+		err = errors.Join(err, aclErr)
 	}
-	return warnings, errors.Join(problems...)
+	return warnings, err
 }
 
 // nodeLabel makes a node's name a label of 3 to 32 characters.
@@ -132,7 +133,7 @@ func checkOneOf(place, value string, legal ...string) error {
 	return &schema.Problem{Place: place, Value: value, Reason: "is not one of " + strings.Join(legal, ", ")}
 }
 
-// algorithmsOf are those of a protocol: UDP, or any other.
+// algorithmsOf returns the algorithms of UDP, or of the other protocols.
 func algorithmsOf(udp bool) []string {
 	if udp {
 		return []string{algorithmRoundRobin, "leastconn", "ring_hash"}
@@ -290,17 +291,6 @@ func plan(nb *nodeBalancer, have *details, want *desired) []step {
 		}
 	}
 	return append(steps, later...)
-}
-
-// planNodes is plan for a change of nodes alone.
-func planNodes(have *details, want []configFields) []step {
-	var steps []step
-	for _, fields := range want {
-		if i := slices.IndexFunc(have.configs, func(c config) bool { return samePort(c, fields) }); i >= 0 {
-			steps = append(steps, planPort(have.configs[i], keepObserved(have.configs[i], fields))...)
-		}
-	}
-	return steps
 }
 
 // keepObserved returns the present fields of a config, with the desired nodes, UDP check port and certificate.

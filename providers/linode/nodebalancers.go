@@ -10,8 +10,7 @@ import (
 	"github.com/linode/linodego"
 )
 
-// The SDK's first major version lacks some fields of NodeBalancers: networks of backends and frontends. Requests with them use the types of
-// this file, until the second version is available.
+// This file has its own types for NodeBalancers: the SDK's first major version lacks their networks.
 
 // nodeBalancer is a NodeBalancer as the API shows it.
 type nodeBalancer struct {
@@ -51,7 +50,7 @@ type nodeBalancerRequest struct {
 	Configs      []configFields `json:"configs"`
 }
 
-// configFields are the fields of a config that we set, and the nodes where a request carries them.
+// configFields holds the fields of a config that we set.
 type configFields struct {
 	Port          int        `json:"port"`
 	Protocol      string     `json:"protocol"`

@@ -35,7 +35,7 @@ type nodeSet struct {
 	// port is that of all nodes. If they differ, ports holds each, and 0 for text that is not an address.
 	port  uint16
 	ports []uint16
-	// ids are those of the nodes, 0 for none; nil if no node has one.
+	// ids of the nodes, 0 for a new one; nil if all are new.
 	ids []int
 	// subnetID is the requested subnet of the addresses; for addresses in another subnet of the VPC, that one.
 	subnetID int

@@ -22,7 +22,7 @@ import (
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
 const Name = "linode"
 
-// Description returns what the provider tells about itself.
+// Description returns what the provider says about itself.
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Linode (Akamai)", Stability: "alpha", SDK: "github.com/linode/linodego",

@@ -31,7 +31,7 @@ type subnet struct {
 	ipv4      string
 }
 
-// subnets are those of one VPC.
+// subnets holds the subnets of one VPC.
 type subnets struct {
 	vpcID int
 	list  []linodego.VPCSubnet
@@ -267,7 +267,8 @@ func subnetFilter(ids []int, linodeID int) string {
 	return body(filter)
 }
 
-// backendSubnet returns the subnet in which NodeBalancers reach the nodes, or 0 for the private network.
+// backendSubnet returns the subnet in which NodeBalancers reach the nodes, or 0 for the private network: that of the annotations, otherwise
+// that of the options, otherwise the cluster's first.
 func (v *vpcs) backendSubnet(ctx context.Context, s settings) (int, error) {
 	if !v.config.inVPC() || v.config.NoVPCBackends || s.IPv6Backends {
 		return 0, nil
