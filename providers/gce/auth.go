@@ -16,16 +16,14 @@ import (
 	"golang.org/x/oauth2/google"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/session"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 )
 
 const (
 	scope = "https://www.googleapis.com/auth/cloud-platform"
 	// tokenMargin is how long before its end a token is replaced.
 	tokenMargin = 2 * time.Minute
-	// refusedPause is the minimum time between requests for another token after a refusal or a failure.
-	refusedPause = 20 * time.Second
 	// maxText limits responses of the metadata server and of token servers.
 	maxText = 64 << 10
 )
@@ -77,27 +75,23 @@ func (m *metadata) lastPathPart(ctx context.Context, key string) (string, error)
 	return lastPart(text), err
 }
 
-// tokens returns the token for each call, and renews it before it expires.
-type tokens struct {
-	fetch func(context.Context) (*oauth2.Token, error)
-
-	renewals keylock.Locks
-	// failed: when the latest renewal failed, which keeps a usable token for a while.
-	current         *oauth2.Token
-	fetched, failed time.Time
-}
-
-func newTokens(c Config, in registry.Inputs, m *metadata) *tokens {
-	t := &tokens{}
+// newTokens returns the source of tokens that the configuration selects.
+func newTokens(c Config, in registry.Inputs, m *metadata) *session.Tokens[string] {
+	fetch := m.token
 	switch c.TokenURL {
 	case "":
-		t.fetch = m.token
 	case tokenURLDefault:
-		t.fetch = fromFile(c.CredentialsFile, in)
+		fetch = fromFile(c.CredentialsFile, in)
 	default:
-		t.fetch = fromTokenURL(c, in, m)
+		fetch = fromTokenURL(c, in, m)
 	}
-	return t
+	return &session.Tokens[string]{Margin: tokenMargin, Fetch: func(ctx context.Context) (string, time.Time, error) {
+		token, err := fetch(ctx)
+		if err != nil {
+			return "", time.Time{}, err
+		}
+		return token.AccessToken, token.Expiry, nil
+	}}
 }
 
 // token returns the token of the machine's service account.
@@ -200,82 +194,13 @@ func fromTokenURL(c Config, in registry.Inputs, m *metadata) func(context.Contex
 	}
 }
 
-// token returns a token that does not expire soon. refused: the token that the API rejected, or "".
-func (t *tokens) token(ctx context.Context, refused string) (string, error) {
-	unlock, err := t.renewals.Lock(ctx, "")
-	if err != nil {
-		return "", fmt.Errorf("waiting for a token: %w", err)
-	}
-	defer unlock()
-	now := time.Now()
-	usable := t.current != nil && refused != t.current.AccessToken && (t.current.Expiry.IsZero() || now.Before(t.current.Expiry))
-	if !t.isStale(refused, now) || (usable && now.Sub(t.failed) < refusedPause) {
-		return t.current.AccessToken, nil
-	}
-	token, err := t.fetch(ctx)
-	switch {
-	case err == nil:
-		t.current, t.fetched = token, now
-	case usable: // renewal failed, but the token is still valid
-		t.failed = now
-	default:
-		return "", err
-	}
-	return t.current.AccessToken, nil
-}
-
-// isStale reports whether a token must be renewed: it expires soon or was refused.
-func (t *tokens) isStale(refused string, now time.Time) bool {
-	if t.current == nil {
-		return true
-	}
-	end := t.current.Expiry
-	margin := min(tokenMargin, end.Sub(t.fetched)/4) // short-lived tokens need a smaller margin
-	return (!end.IsZero() && end.Sub(now) < margin) || (refused == t.current.AccessToken && now.Sub(t.fetched) >= refusedPause)
-}
-
-// tokenTransport adds a token to each call, and repeats a refused call once with another token.
-type tokenTransport struct {
-	tokens *tokens
-	host   string
-	next   http.RoundTripper
-}
-
-// RoundTrip implements http.RoundTripper.
-func (a *tokenTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if cloudapi.HostOf(r.URL.String()) != a.host {
-		return nil, fmt.Errorf("the credential is for %s, and %s was asked", a.host, r.URL.Host)
-	}
-	token, err := a.tokens.token(r.Context(), "")
-	if err != nil {
-		return nil, err
-	}
-	answer, err := a.next.RoundTrip(withToken(r, token))
-	if err != nil || answer.StatusCode != http.StatusUnauthorized || (r.Body != nil && r.GetBody == nil) {
-		return answer, err
-	}
-	another, ok := a.anotherToken(r.Context(), token)
-	if !ok {
-		return answer, nil
-	}
-	again := withToken(r, another)
-	if r.GetBody != nil {
-		if again.Body, err = r.GetBody(); err != nil {
-			return nil, fmt.Errorf("repeating a call with another token: %w", err)
+// newTokenTransport returns a transport that sends tokens to the given host alone.
+func newTokenTransport(tokens *session.Tokens[string], host string, next http.RoundTripper) http.RoundTripper {
+	return &session.Transport[string]{Token: tokens.Get, Next: next, Authorize: func(r *http.Request, token string) error {
+		if cloudapi.HostOf(r.URL.String()) != host {
+			return fmt.Errorf("the credential is for %s, and %s was asked", host, r.URL.Host)
 		}
-	}
-	answer.Body.Close()
-	return a.next.RoundTrip(again)
-}
-
-// anotherToken returns a token other than the refused one. Without one, the caller returns the refusal.
-func (a *tokenTransport) anotherToken(ctx context.Context, refused string) (string, bool) {
-	token, err := a.tokens.token(ctx, refused)
-	return token, err == nil && token != refused
-}
-
-func withToken(r *http.Request, token string) *http.Request {
-	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+token)
-	return r
+		r.Header.Set("Authorization", "Bearer "+token)
+		return nil
+	}}
 }

@@ -45,7 +45,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	m := newMetadata(c, in)
 	sdk, err := compute.NewService(context.Background(),
 		option.WithHTTPClient(&http.Client{
-			Transport:     &tokenTransport{tokens: newTokens(c, in, m), host: cloudapi.HostOf(c.Endpoint), next: client.Transport},
+			Transport:     newTokenTransport(newTokens(c, in, m), cloudapi.HostOf(c.Endpoint), client.Transport),
 			CheckRedirect: client.CheckRedirect,
 		}),
 		option.WithEndpoint(c.Endpoint),

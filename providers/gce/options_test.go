@@ -1,13 +1,11 @@
 package gce
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,7 +16,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/oauth2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -181,54 +178,6 @@ func TestAlternateToken(t *testing.T) {
 		w.restart()
 		w.addNode(gcesim.Spec{Name: "n1"})
 		assert.Equal(t, []string{"Bearer " + testToken + " the body"}, *bodies)
-	})
-}
-
-// TestTokenEnds: a token is used until it expires if no other is available, one without an expiry until it is refused, and a short-lived
-// one for more than one call.
-func TestTokenEnds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		lifetime, asked, down := time.Hour, 0, false
-		tokens := newTokens(Config{}, testInputs(usual, nil), nil)
-		tokens.fetch = func(context.Context) (*oauth2.Token, error) {
-			asked++
-			if down {
-				return nil, errors.New("nobody answers")
-			}
-			token := &oauth2.Token{AccessToken: fmt.Sprint("token-", asked)}
-			if lifetime > 0 {
-				token.Expiry = time.Now().Add(lifetime)
-			}
-			return token, nil
-		}
-		get := func() string {
-			token, err := tokens.token(t.Context(), "")
-			if err != nil {
-				return err.Error()
-			}
-			return token
-		}
-		assert.Equal(t, "token-1", get())
-		down = true
-		time.Sleep(59 * time.Minute)
-		for range 100 {
-			assert.Equal(t, "token-1", get())
-		}
-		assert.Equal(t, 2, asked, "whoever does not answer is not asked with each call")
-		time.Sleep(time.Minute)
-		assert.Equal(t, "nobody answers", get())
-		down, lifetime = false, time.Minute
-		assert.Equal(t, "token-4", get())
-		time.Sleep(40 * time.Second)
-		assert.Equal(t, "token-4", get(), "it lasts for a minute, which is less than the usual margin")
-		lifetime = 0
-		time.Sleep(10 * time.Second)
-		assert.Equal(t, "token-5", get())
-		time.Sleep(100 * time.Hour)
-		assert.Equal(t, "token-5", get(), "nobody said that it ends")
-		token, err := tokens.token(t.Context(), "token-5")
-		require.NoError(t, err)
-		assert.Equal(t, "token-6", token, "it was refused")
 	})
 }
 
