@@ -59,8 +59,8 @@ func (a *api) splitByKnown(id string) (known, others []*vcenter) {
 	return known, others
 }
 
-// findMachines finds the virtual machines with an ID in one vCenter: remembered ones, by a search, and, if both find none, in a complete listing.
-// No machines and no error prove that there is none.
+// findMachines finds the virtual machines with an ID in one vCenter: remembered ones, by a search, or else in a complete listing. No
+// machines and no error prove that there is none.
 func (v *vcenter) findMachines(ctx context.Context, id string) answer {
 	var got answer
 	asked := time.Now()
@@ -106,10 +106,10 @@ func (v *vcenter) proveAbsence(ctx context.Context, id string, asked time.Time) 
 	if err != nil {
 		return answer{err: cloudapi.Unclear(doing, "it is not found, which does not prove that it is gone: %s", err)}
 	}
-	if same := filterMachines(all, func(m machine) bool { return canonicalUUID(m.UUID) == id }); len(groupByUUID(same)) > 0 {
+	if same := filter(all, func(m machine) bool { return canonicalUUID(m.UUID) == id }); len(groupByUUID(same)) > 0 {
 		return answer{machines: same}
 	}
-	if other := filterMachines(all, func(m machine) bool { return m.InstanceUUID != "" && canonicalUUID(m.InstanceUUID) == id }); len(other) > 0 {
+	if other := filter(all, func(m machine) bool { return m.InstanceUUID != "" && canonicalUUID(m.InstanceUUID) == id }); len(other) > 0 {
 		return answer{err: cloudapi.Unclear(doing, "it is the instance UUID of %s, whose BIOS UUID is %s; start kubelet with --provider-id=%s%s",
 			other[0], other[0].UUID, providerIDPrefix, other[0].UUID)}
 	}
@@ -139,8 +139,7 @@ func (v *vcenter) reread(ctx context.Context, s *session, known machine) (machin
 	return list[0], nil
 }
 
-// findByUUID searches for a UUID in all datacenters, in the byte order of the provider ID. The listing that proves absence finds either byte
-// order.
+// findByUUID searches all datacenters for a UUID in the byte order of the provider ID. The listing that proves absence finds either order.
 func (s *session) findByUUID(ctx context.Context, uuid string) ([]types.ManagedObjectReference, error) {
 	answer, err := methods.FindAllByUuid(withMethod(ctx, "FindAllByUuid"), s, &types.FindAllByUuid{
 		This: *s.ServiceContent.SearchIndex, Uuid: uuid, VmSearch: true,

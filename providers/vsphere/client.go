@@ -185,8 +185,8 @@ func operation(r *http.Request) string {
 	return r.Method + " " + path
 }
 
-// neverRepeated are calls that the transport does not repeat: a ticket is valid once, a refused login counts towards locking the account, and changes in a
-// lost response may not come again.
+// neverRepeated are calls that the transport does not repeat: a ticket is valid once, a refused login counts towards locking the account,
+// and changes in a lost response may not come again.
 var neverRepeated = []string{"Login", "LoginByToken", "CloneSession", "Issue", "WaitForUpdatesEx"}
 
 // repeatable reports whether the transport may repeat a request: all others read, or create an object that ends with the session.

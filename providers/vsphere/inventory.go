@@ -162,8 +162,8 @@ func askAll(ctx context.Context, vcenters []*vcenter, ask func(context.Context, 
 	return list
 }
 
-// listInstances lists the virtual machines of all vCenters. For a vCenter that does not answer, its last ones are returned, and questions about
-// them are errors; nodes of other vCenters are not affected.
+// listInstances lists the virtual machines of all vCenters. For a vCenter that does not answer, its last ones are returned, and questions
+// about them are errors; nodes of other vCenters are not affected.
 func (a *api) listInstances(ctx context.Context) ([]instance, int, error) {
 	var machines []machine
 	var problems []error

@@ -197,13 +197,13 @@ func groupByUUID(machines []machine) []instance {
 // running ones the one with the host name.
 func (i instance) chooseMachine(hostName string) (machine, error) {
 	candidates := i.Machines
-	if own := filterMachines(candidates, func(m machine) bool { return !m.Secondary }); len(own) > 0 {
+	if own := filter(candidates, func(m machine) bool { return !m.Secondary }); len(own) > 0 {
 		candidates = own
 	}
-	if running := filterMachines(candidates, func(m machine) bool { return m.Power == types.VirtualMachinePowerStatePoweredOn }); len(running) > 0 {
+	if running := filter(candidates, func(m machine) bool { return m.Power == types.VirtualMachinePowerStatePoweredOn }); len(running) > 0 {
 		candidates = running
 	}
-	if same := filterMachines(candidates, func(m machine) bool { return strings.EqualFold(m.HostName, hostName) }); hostName != "" && len(same) == 1 {
+	if same := filter(candidates, func(m machine) bool { return strings.EqualFold(m.HostName, hostName) }); hostName != "" && len(same) == 1 {
 		candidates = same
 	}
 	if len(candidates) != 1 {
@@ -217,6 +217,6 @@ func (i instance) chooseMachine(hostName string) (machine, error) {
 	return candidates[0], candidates[0].Problem
 }
 
-func filterMachines(machines []machine, condition func(machine) bool) []machine {
+func filter(machines []machine, condition func(machine) bool) []machine {
 	return slices.DeleteFunc(slices.Clone(machines), func(m machine) bool { return !condition(m) })
 }

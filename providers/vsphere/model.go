@@ -55,7 +55,7 @@ type marking struct {
 	marks []string
 }
 
-func (c loadBalancerConfig) owner() string { return cmp.Or(c.Tags[scopeOwner], appName) }
+func (l loadBalancerConfig) owner() string { return cmp.Or(l.Tags[scopeOwner], appName) }
 
 // tags returns the tags of an object, in the order of their scopes. The object's own tags override configured ones.
 func (m marking) tags(own map[string]string) []nsxTag {

@@ -97,11 +97,11 @@ const defaultClass = "default"
 
 // classes returns the effective classes: a class without its own pool or profiles inherits the section's; profiles of the class default
 // come before those. A pool is inherited as a whole, so that a class may name its pool where the section has an ID.
-func (c loadBalancerConfig) classes() map[string]loadBalancerClass {
+func (l loadBalancerConfig) classes() map[string]loadBalancerClass {
 	all := map[string]loadBalancerClass{}
-	base := c.Classes[defaultClass].inherit(c.Class)
-	for name, class := range c.Classes {
-		inherited := c.Class
+	base := l.Classes[defaultClass].inherit(l.Class)
+	for name, class := range l.Classes {
+		inherited := l.Class
 		inherited.TCPAppProfileName, inherited.TCPAppProfilePath = base.TCPAppProfileName, base.TCPAppProfilePath
 		inherited.UDPAppProfileName, inherited.UDPAppProfilePath = base.UDPAppProfileName, base.UDPAppProfilePath
 		all[name] = class.inherit(inherited)

@@ -353,11 +353,14 @@ func (v *views) checkReferences(ctx context.Context, err error, objects []object
 	return nil
 }
 
-// viewOf returns the view of an object, and its ID there.
-func (v *views) viewOf(x object) (view interface {
+// anyView is a view of objects of any kind.
+type anyView interface {
 	Invalidate(id string)
 	Forget(id string)
-}, id string) {
+}
+
+// viewOf returns the view of an object, and its ID there.
+func (v *views) viewOf(x object) (view anyView, id string) {
 	switch x := x.(type) {
 	case *virtualServer:
 		return v.servers, x.ID
