@@ -14,7 +14,7 @@ import (
 
 // This file says which security rules a Service needs when: in security lists, or in network security groups.
 
-// desireRules adds what is to become of security rules.
+// desireRules adds the changes of security rules.
 func (r *common) desireRules(
 	ctx context.Context, req services.Request, s settings, o observed, place placement, d *desired,
 ) ([]services.Finding, error) {
@@ -25,11 +25,8 @@ func (r *common) desireRules(
 	if err := r.desireGroup(ctx, req, s, asked, o, place, d); err != nil || o.lb == nil || len(o.lb.Addresses) == 0 {
 		return nil, err
 	}
-	there := accessThere(o.lb, asked.sources)
-	request := ruleRequest{
-		service: req.Service, access: asked, former: there, frontend: s.mode == modeFrontend, balancers: o.lb.Subnets,
-		nodes: s.eligible(req.Nodes), four: !s.sixAlone, six: s.six, unmarked: unmarked(o.lb),
-	}
+	there := presentAccess(o.lb, asked.sources)
+	request := s.ruleRequest(req.Service, o.lb, asked, there, s.eligible(req.Nodes))
 	switch {
 	case s.mode == modeAll || s.mode == modeFrontend:
 		switch {
@@ -39,7 +36,7 @@ func (r *common) desireRules(
 		default: // nothing is known of where nodes are: what is open stays
 			return r.lists.findUnproved(ctx, request, nil)
 		}
-	case r.lists.holds(req.Service.UID):
+	case r.lists.hasRules(req.Service.UID):
 		request.leaving, request.nodes = true, nil
 	case s.mode == modeGroups:
 		d.lists, err = r.lists.sweep(ctx, req.Service, o.lb)
@@ -48,14 +45,14 @@ func (r *common) desireRules(
 		return nil, nil
 	}
 	d.lists, _, err = r.lists.plan(ctx, request)
-	d.former = there.leftFor(asked)
+	d.former = there.portsLeft(asked)
 	if err != nil || request.leaving {
 		return nil, err
 	}
 	return r.lists.findUnproved(ctx, request, d.lists)
 }
 
-// desireGroup adds what is to become of the network security group of a Service.
+// desireGroup adds the changes of the Service's network security group.
 func (r *common) desireGroup(
 	ctx context.Context, req services.Request, s settings, asked access, o observed, place placement, d *desired,
 ) (err error) {
@@ -65,7 +62,7 @@ func (r *common) desireGroup(
 	case s.mode != modeGroups: // it is not wanted any more
 		var missed []error
 		d.group.obsolete = o.group
-		d.group.edits, missed, err = r.groups.removals(ctx, req.Service, o.group, nil)
+		d.group.edits, missed, err = r.groups.planRemovals(ctx, req.Service, o.group, nil)
 		missed = slices.DeleteFunc(missed, func(err error) bool { return errors.Is(err, cloudapi.ErrNotFound) })
 		return errors.Join(append(missed, err)...)
 	case o.lb == nil && req.Purpose != services.Plan && !isServed(req.Service):
@@ -79,13 +76,13 @@ func (r *common) desireGroup(
 	return err
 }
 
-// between puts changes of backends behind those of security lists, which let health checks reach nodes that join. What is wrong with
-// security lists keeps no node from joining or leaving: it is told when the backends are done.
-func between(rules, backends []change) []change {
-	if len(rules) == 0 {
+// orderNodeChanges puts changes of backends after those of security lists, which let health checks reach nodes that join. A failed change
+// of a list does not keep a node from joining or leaving: it is reported when the backends are done.
+func orderNodeChanges(rules []change, failed error, backends []change) []change {
+	if len(rules) == 0 && failed == nil {
 		return backends
 	}
-	var failures []error
+	failures := []error{failed}
 	all := make([]change, 0, len(rules)+len(backends)+1)
 	for _, c := range rules {
 		do := c.Make
@@ -107,31 +104,22 @@ func between(rules, backends []change) []change {
 	})
 }
 
-// nodeRules are the changes of security lists that other nodes need: the ports are those that the load balancer has.
-func (r *common) nodeRules(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer, nodes []*v1.Node) []change {
+// nodeRules returns the changes of security lists for other nodes, at the ports that the load balancer has.
+func (r *common) nodeRules(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer, nodes []*v1.Node) ([]change, error) {
 	sources, err := sourcesOf(service)
 	if err != nil || s.mode != modeAll || len(lb.Addresses) == 0 {
-		return nil // a fault in the Service keeps no node from joining
+		return nil, nil // a fault in the Service keeps no node from joining
 	}
-	plans, _, err := r.lists.plan(ctx, ruleRequest{
-		service: service, access: accessThere(lb, sources), balancers: lb.Subnets, nodes: s.eligible(nodes), four: !s.sixAlone, six: s.six,
-		unmarked: unmarked(lb),
-	})
-	if err != nil {
-		return []change{{
-			Planned: contract.Planned{Action: contract.PlanChange, Object: "security lists"}, Wait: true,
-			Make: func(_ context.Context, _ *services.Request, o observed) (observed, error) { return o, err },
-		}}
-	}
-	return r.lists.changes(service, plans)
+	plans, _, err := r.lists.plan(ctx, s.ruleRequest(service, lb, presentAccess(lb, sources), access{}, s.eligible(nodes)))
+	return r.lists.changes(service, plans), err
 }
 
-// leaveLists returns the changes by which a Service that goes leaves the security lists.
+// leaveLists returns the changes by which a deleted Service leaves the security lists.
 func (r *common) leaveLists(ctx context.Context, service *v1.Service, o observed) (all []change, missed []error, err error) {
 	plans, s := o.left, o.settings
 	r.lists.noteSweep(service.UID, false)
 	switch {
-	case o.lb != nil && !s.managesLists() && !r.lists.holds(service.UID):
+	case o.lb != nil && !s.managesLists() && !r.lists.hasRules(service.UID):
 		plans, _, err = r.lists.leftOfBefore(ctx, service, o.lb)
 	case o.lb != nil:
 		asked, unread := accessOf(service, s.preserve)
@@ -143,70 +131,68 @@ func (r *common) leaveLists(ctx context.Context, service *v1.Service, o observed
 	return r.lists.changes(service, plans), missed, err
 }
 
-// leftOfBefore are rules that a process before this one made in a mode of before: this cluster has marked them. Who may not see the
+// leftOfBefore plans the removal of rules that an earlier process made in another mode; they bear the cluster's mark. Who may not see the
 // lists has made none.
 func (b *securityLists) leftOfBefore(
 	ctx context.Context, service *v1.Service, lb *loadBalancer,
 ) (plans []listPlan, missed []error, err error) {
-	if unmarked(lb) {
+	if isUnmarked(lb) {
 		return nil, nil, nil
 	}
 	return b.plan(ctx, ruleRequest{service: service, balancers: lb.Subnets, nodes: b.instances.nodes.Nodes(), leaving: true})
 }
 
-// sweep plans the removal of what a process before this one left in lists of a Service that has a group: once, unless something cannot be
-// read for now.
+// sweep plans the removal of rules that an earlier process left in lists, for a Service that has a group now. It does so once, unless
+// something cannot be read at the moment.
 func (b *securityLists) sweep(ctx context.Context, service *v1.Service, lb *loadBalancer) ([]listPlan, error) {
 	if b.hasSwept(service.UID) {
 		return nil, nil
 	}
 	plans, missed, err := b.leftOfBefore(ctx, service, lb)
-	missed = slices.DeleteFunc(append(missed, err), func(err error) bool { return err == nil || isLasting(err) })
+	missed = slices.DeleteFunc(append(missed, err), func(err error) bool { return err == nil || isLastingRefusal(err) })
 	if len(plans)+len(missed) == 0 {
 		b.noteSweep(service.UID, true)
 	}
-	if isLasting(err) {
+	if isLastingRefusal(err) {
 		err = nil
 	}
 	return plans, err
 }
 
-// unmarked reports whether a load balancer was made by Oracle's own controller, which marks nothing and describes no rule.
-func unmarked(lb *loadBalancer) bool { return lb.Tags[tagCluster] == "" }
+// isUnmarked reports whether a load balancer was made by Oracle's own controller, which marks nothing and describes no rule.
+func isUnmarked(lb *loadBalancer) bool { return lb.Tags[tagCluster] == "" }
 
 func (s settings) managesLists() bool { return s.mode == modeAll || s.mode == modeFrontend }
 
 // requestRemoval returns the request that removes a load balancer's rules from security lists.
 func (b *securityLists) requestRemoval(service *v1.Service, asked access, s settings, lb *loadBalancer) ruleRequest {
-	request := ruleRequest{
-		service: service, access: asked, former: accessThere(lb, asked.sources), frontend: s.mode == modeFrontend, balancers: lb.Subnets,
-		nodes: b.instances.nodes.Nodes(), four: !s.sixAlone, six: s.six, leaving: true, unmarked: unmarked(lb),
-	}
+	request := s.ruleRequest(service, lb, asked, presentAccess(lb, asked.sources), b.instances.nodes.Nodes())
+	request.leaving = true
 	for _, b := range lb.backends() {
 		request.addresses = append(request.addresses, b.ip)
 	}
 	return request
 }
 
-// leftRules are the rules that are left of a load balancer which is gone: those that this cluster has marked, and that nobody needs. They
-// are looked for where the Service asks for a load balancer of this kind.
+// leftRules plans the removal of rules that a load balancer has left behind: those with the cluster's mark that no Service needs. It looks
+// where the Service asks for a load balancer of this kind.
 func (r *reconciler) leftRules(ctx context.Context, service *v1.Service, s settings) ([]listPlan, error) {
-	if isNetworkService(service) != s.network {
+	if isNLBService(service) != s.nlb {
 		return nil, nil
 	}
 	where := placement{}
-	if err := r.chooseSubnets(ctx, service, s, &where); err != nil {
-		if !unreachable(err) && !errors.Is(err, errPlace) {
+	if err := r.placeInSubnets(ctx, service, s, &where); err != nil {
+		if !isUnreachable(err) && !errors.Is(err, errPlace) {
 			return nil, err
 		}
 		where.subnets = nil
 	}
 	// Whatever the mode: rules that others made stay as long as a Service has their port.
-	if mark, err := r.cluster.Mark(ctx); err != nil || mark == "" && !r.lists.holds(service.UID) {
+	if mark, err := r.cluster.Mark(ctx); err != nil || mark == "" && !r.lists.hasRules(service.UID) {
 		return nil, err
 	}
 	plans, _, err := r.lists.plan(ctx, ruleRequest{
-		service: service, balancers: where.subnets, nodes: r.instances.nodes.Nodes(), four: !s.sixAlone, six: s.six, leaving: true,
+		service: service, balancers: where.subnets, nodes: r.instances.nodes.Nodes(), ipv4: !s.ipv6Only, ipv6: s.ipv6, leaving: true,
 		frontend: s.mode == modeFrontend,
 	})
 	return plans, err

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -28,7 +27,7 @@ import (
 const (
 	annotationPrefix   = "service.beta.kubernetes.io/oci-load-balancer-"
 	oraclePrefix       = "oci.oraclecloud.com/"
-	networkPrefix      = "oci-network-load-balancer.oraclecloud.com/"
+	nlbPrefix          = "oci-network-load-balancer.oraclecloud.com/"
 	annotationInternal = annotationPrefix + "internal"
 	annotationShape    = annotationPrefix + "shape"
 	annotationShapeMin = annotationPrefix + "shape-flex-min"
@@ -109,28 +108,28 @@ type settings struct {
 	BackGroups                 []string
 	RuleSetText                string
 
-	// ends is set where TLS may end at the load balancer at all: the annotation of its ports is there.
-	ends bool
-	// tls and backTLS are how TLS is spoken, with clients and with nodes.
+	// tlsEnds is set if the annotation of the ports at which TLS ends is present.
+	tlsEnds bool
+	// tls and backTLS are the settings of TLS to clients and to nodes.
 	tls, backTLS tlsConfig
-	// ruleSets are by name; nil where they are left alone.
+	// ruleSets holds the rule sets by name. It is nil if existing ones stay as they are.
 	ruleSets map[string]document
 	// mode says how security rules are managed.
 	mode string
 	// addressPlace is the origin of Address: an annotation, or a field of the Service.
 	addressPlace string
-	// network is set for network load balancers, and what follows is of them alone.
-	network                bool
+	// nlb is set for network load balancers; the fields below are theirs alone.
+	nlb                    bool
 	Preserve, ExternalOnly bool
 	PPv2                   string
 	PrivateIPv4, IPv6      string
 	// The former names of Freeform and Defined.
 	OldFreeform, OldDefined string
-	// preserve is set where nodes see the addresses of clients; six and sixAlone say which versions of IP there are.
-	preserve, six, sixAlone bool
+	// preserve is set if nodes see the addresses of clients.
+	preserve, ipv6, ipv6Only bool
 }
 
-// tlsConfig is how TLS is spoken. What is empty is the cloud's affair.
+// tlsConfig holds settings of TLS. The cloud chooses what is empty.
 type tlsConfig struct {
 	CipherSuiteName string
 	Protocols       []string
@@ -148,37 +147,30 @@ func refusedLater(key, help string) schema.AnnotationRow {
 	return schema.AnnotationRow{Key: key, Changes: schema.RefusedLater, Spec: schema.Spec{Help: help}}
 }
 
-func numbered(key, help string, least, most float64, byDefault string) schema.AnnotationRow {
+func intRow(key, help string, least, most float64, byDefault string) schema.AnnotationRow {
 	r := inPlace(key, help)
 	r.Min, r.Max, r.DefaultHelp = &least, &most, byDefault
 	return r
 }
 
-func choice(r schema.AnnotationRow, anyCase bool, byDefault string, of ...string) schema.AnnotationRow {
+func withChoices(r schema.AnnotationRow, anyCase bool, byDefault string, of ...string) schema.AnnotationRow {
 	r.Choices, r.AnyCase, r.DefaultHelp = of, anyCase, byDefault
 	return r
 }
 
-func checked(r schema.AnnotationRow, check func(string) error) schema.AnnotationRow {
+func withCheck(r schema.AnnotationRow, check func(string) error) schema.AnnotationRow {
 	r.Check = check
 	return r
 }
 
-func ruled(r schema.AnnotationRow, rules ...schema.Rule) schema.AnnotationRow {
-	r.Rules = rules
-	return r
-}
-
-// ocidForm is that of what names objects.
 var ocidForm = schema.NewIDForm("an OCID", "ocid1.subnet.oc1.phx.aaaaexample", ocidPattern)
 
-// byOCID is about a value, or a list of them, that names objects.
-func byOCID(r schema.AnnotationRow) schema.AnnotationRow {
+func asOCID(r schema.AnnotationRow) schema.AnnotationRow {
 	r.ID = ocidForm
 	return r
 }
 
-// addressRule matches reserved addresses, like addressForm.
+// addressRule matches reserved addresses.
 var addressRule = schema.Must(`^\s*`+schema.IPv4Pattern+`\s*$`, "is no address of IPv4")
 
 // Annotations is the table of annotations, with the names of Oracle's own controller.
@@ -187,90 +179,92 @@ var Annotations = schema.Annotations[settings]{
 		Serving(schema.Serves{Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: "false", portable.SchemeInternal: "true"}}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Shape }, inPlace(annotationShape,
 		"Shape: flexible, or one of a fixed bandwidth, which tenancies have only of old. 100Mbps where the annotation is absent and the shape is not flexible.")),
-	schema.StringAnnotation(func(s *settings) *string { return &s.ShapeMin }, checked(inPlace(annotationShapeMin,
+	schema.StringAnnotation(func(s *settings) *string { return &s.ShapeMin }, withCheck(inPlace(annotationShapeMin,
 		"Least bandwidth of a flexible shape in Mbps, from 10 to 8192."), bandwidthForm)),
-	schema.StringAnnotation(func(s *settings) *string { return &s.ShapeMax }, checked(inPlace(annotationShapeMax,
+	schema.StringAnnotation(func(s *settings) *string { return &s.ShapeMax }, withCheck(inPlace(annotationShapeMax,
 		"Most bandwidth of a flexible shape in Mbps, from 10 to 8192."), bandwidthForm)),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet1 }, byOCID(atCreation(annotationSubnet1,
+	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet1 }, asOCID(atCreation(annotationSubnet1,
 		"OCID of the first subnet, in the place of loadBalancer.subnet1."))).
 		Serving(schema.Serves{
 			Portable: portable.Subnet, Translate: portableSubnets, Rivals: []string{annotationSubnet2}, Only: "one or two, by their OCIDs",
 			Rules: []schema.Rule{schema.Must(`^\s*`+ocidPattern+`\s*(?:,\s*`+ocidPattern+`\s*)?$`, "is not one OCID, or two separated by a comma")},
 		}),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet2 }, byOCID(atCreation(annotationSubnet2,
+	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet2 }, asOCID(atCreation(annotationSubnet2,
 		"OCID of the second subnet, in the place of loadBalancer.subnet2."))),
-	schema.IntAnnotation(func(s *settings) *int { return &s.Idle }, numbered(annotationIdle,
+	schema.IntAnnotation(func(s *settings) *int { return &s.Idle }, intRow(annotationIdle,
 		"Seconds after which a silent connection is closed.", 1, 7200, "as the cloud has it")).
 		Serving(schema.Serves{Portable: portable.IdleTimeout, Unit: time.Second}),
-	schema.IntAnnotation(func(s *settings) *int { return &s.Proxy }, numbered(annotationProxy,
+	schema.IntAnnotation(func(s *settings) *int { return &s.Proxy }, intRow(annotationProxy,
 		"Version of the PROXY protocol's header that is sent to the nodes: 1 or 2.", proxyVersion1, proxy2, "none")).
 		Serving(schema.Serves{Portable: portable.ProxyProtocol, Values: map[string]string{
 			portable.ProxyNone: "", portable.ProxyV1: "1", portable.ProxyV2: "2",
 		}}),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Protocol }, checked(inPlace(annotationProtocol,
+	schema.StringAnnotation(func(s *settings) *string { return &s.Protocol }, withCheck(inPlace(annotationProtocol,
 		"Protocol of all listeners: TCP, HTTP, or GRPC, which needs TLS, in any case."), protocolForm)),
-	schema.IntAnnotation(func(s *settings) *int { return &s.Retries }, numbered(annotationRetries,
+	schema.IntAnnotation(func(s *settings) *int { return &s.Retries }, intRow(annotationRetries,
 		"Health checks in a row that must fail before a node is left out.", 1, 100, "3")).Serving(schema.Serves{Portable: portable.UnhealthyThreshold}),
-	schema.IntAnnotation(func(s *settings) *int { return &s.Interval }, numbered(annotationInterval,
+	schema.IntAnnotation(func(s *settings) *int { return &s.Interval }, intRow(annotationInterval,
 		"Milliseconds between two health checks.", leastInterval, mostInterval, "10000")).
 		Serving(schema.Serves{Portable: portable.CheckInterval, Unit: time.Millisecond}),
-	schema.IntAnnotation(func(s *settings) *int { return &s.Timeout }, numbered(annotationTimeout,
+	schema.IntAnnotation(func(s *settings) *int { return &s.Timeout }, intRow(annotationTimeout,
 		"Milliseconds after which a health check has failed.", 1, 600000, "3000")).
 		Serving(schema.Serves{Portable: portable.CheckTimeout, Unit: time.Millisecond}),
-	schema.EnumAnnotation(func(s *settings) *string { return &s.ListMode }, lenient(choice(inPlace(annotationListMode,
+	schema.EnumAnnotation(func(s *settings) *string { return &s.ListMode }, asLenient(withChoices(inPlace(annotationListMode,
 		"Which rules of security lists are managed: those of the subnets of the load balancer and of the nodes, those alone by which clients come in, or none."),
 		false, "as the cloud config says, or All", modeAll, modeFrontend, modeNone))),
-	schema.StringAnnotation(func(s *settings) *string { return &s.RuleMode }, checked(inPlace(annotationRuleMode,
+	schema.StringAnnotation(func(s *settings) *string { return &s.RuleMode }, withCheck(inPlace(annotationRuleMode,
 		"The same for security lists (SL-All, SL-Frontend) and network security groups (NSG), and None. It wins."), ruleModeForm)),
-	schema.ListAnnotation(func(s *settings) *[]string { return &s.Groups }, byOCID(inPlace(annotationGroups,
+	schema.ListAnnotation(func(s *settings) *[]string { return &s.Groups }, asOCID(inPlace(annotationGroups,
 		"OCIDs of up to five network security groups of the load balancer; without any, those that somebody attached are taken off."))).
 		Serving(schema.Serves{Portable: portable.SecurityGroups, Only: "by their OCIDs"}),
-	schema.ListAnnotation(func(s *settings) *[]string { return &s.BackGroups }, byOCID(inPlace(annotationBackGroups,
+	schema.ListAnnotation(func(s *settings) *[]string { return &s.BackGroups }, asOCID(inPlace(annotationBackGroups,
 		"OCIDs of the network security groups of the nodes, which get rules where the rules are managed by NSG."))),
-	schema.IntListAnnotation(func(s *settings) *[]int { return &s.SSLPorts }, ported(inPlace(annotationSSLPorts,
-		"Ports of the Service at which TLS ends. Without this annotation none does, and no Secret is read."))).
+	schema.IntListAnnotation(func(s *settings) *[]int { return &s.SSLPorts }, intRow(annotationSSLPorts,
+		"Ports of the Service at which TLS ends. Without this annotation none does, and no Secret is read.", 1, 65535, "")).
 		Serving(schema.Serves{Portable: portable.TLSPorts, Translate: portable.Nothing}),
-	schema.StringAnnotation(func(s *settings) *string { return &s.TLSSecret }, checked(inPlace(annotationTLSSecret,
+	schema.StringAnnotation(func(s *settings) *string { return &s.TLSSecret }, withCheck(inPlace(annotationTLSSecret,
 		"Secret with the certificate of the listeners: its name, after a namespace and a slash where that is one of `OCI_SECRET_NAMESPACES`."), secretForm)).
 		Serving(schema.Serves{Portable: portable.Certificate, Rules: []schema.Rule{schema.Must(`^`+portable.SecretPrefix,
 			"is no Secret, and certificates of load balancers are uploaded; use "+portable.SecretPrefix+"<name>")}, Translate: portableCertificate, Only: "secret:<name>"}),
-	schema.StringAnnotation(func(s *settings) *string { return &s.BackSecret }, checked(inPlace(annotationBackSecret,
+	schema.StringAnnotation(func(s *settings) *string { return &s.BackSecret }, withCheck(inPlace(annotationBackSecret,
 		"Secret with the certificate of the backend sets of the ports in ssl-ports, to which the load balancer then speaks TLS; named in the same way."), secretForm)),
-	schema.StringAnnotation(func(s *settings) *string { return &s.TLSText }, checked(inPlace(annotationTLS,
+	schema.StringAnnotation(func(s *settings) *string { return &s.TLSText }, withCheck(inPlace(annotationTLS,
 		`Cipher suite and protocols of listeners with TLS, as {"CipherSuiteName": "…", "Protocols": ["TLSv1.2"]}.`), tlsForm)),
-	schema.StringAnnotation(func(s *settings) *string { return &s.BackTLSText }, checked(inPlace(annotationBackTLS,
+	schema.StringAnnotation(func(s *settings) *string { return &s.BackTLSText }, withCheck(inPlace(annotationBackTLS,
 		"The same for backend sets with TLS."), tlsForm)),
-	schema.StringAnnotation(func(s *settings) *string { return &s.RuleSetText }, checked(inPlace(annotationRuleSets,
+	schema.StringAnnotation(func(s *settings) *string { return &s.RuleSetText }, withCheck(inPlace(annotationRuleSets,
 		`Rule sets of all listeners, as JSON: {"name": {"items": [{"action": "…"}]}}. Empty removes all; without it they are left alone.`),
 		jsonForm[map[string]ruleSet]("is not JSON of rule sets"))),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Address }, ruled(refusedLater(annotationAddress,
-		"Reserved public address to use. It wins over spec.loadBalancerIP, which does the same."), addressRule)).
+	schema.StringAnnotation(func(s *settings) *string { return &s.Address }, schema.AnnotationRow{
+		Key: annotationAddress, Changes: schema.RefusedLater, Spec: schema.Spec{Rules: []schema.Rule{addressRule},
+			Help: "Reserved public address to use. It wins over spec.loadBalancerIP, which does the same."},
+	}).
 		Serving(schema.Serves{Portable: portable.Address, Only: "one of IPv4, reserved and public"}),
-	schema.StringAnnotation(func(s *settings) *string { return &s.OwnCompartment }, byOCID(atCreation(annotationCompartment,
+	schema.StringAnnotation(func(s *settings) *string { return &s.OwnCompartment }, asOCID(atCreation(annotationCompartment,
 		"Compartment of the load balancer, in the place of the cloud config's."))),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Placed }, byOCID(schema.AnnotationRow{
+	schema.StringAnnotation(func(s *settings) *string { return &s.Placed }, asOCID(schema.AnnotationRow{
 		Key: annotationPlaced, Changes: schema.Written, Spec: schema.Spec{Help: "Compartment of a load balancer that is not in the cloud config's. Ours."},
 	})),
-	schema.EnumAnnotation(func(s *settings) *string { return &s.Policy }, choice(inPlace(annotationPolicy,
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Policy }, withChoices(inPlace(annotationPolicy,
 		"How connections are spread over nodes."), false, roundRobin, roundRobin, leastConnections, ipHash)).
 		Serving(schema.Serves{Portable: portable.Algorithm, Values: map[string]string{
 			portable.RoundRobin: roundRobin, portable.LeastConnections: leastConnections, portable.SourceIP: ipHash,
 		}}),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Account }, checked(inPlace(annotationAccount,
+	schema.StringAnnotation(func(s *settings) *string { return &s.Account }, withCheck(inPlace(annotationAccount,
 		"Not served yet: a service account whose credential calls for this Service."), func(string) error {
 		return errors.New("is not served yet: the credential of the cloud config calls for all Services")
 	})),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Freeform }, checked(atCreation(annotationFreeform,
+	schema.StringAnnotation(func(s *settings) *string { return &s.Freeform }, withCheck(atCreation(annotationFreeform,
 		"Free-form tags as JSON, in the place of all tags of the cloud config."), freeformTags)).
 		Serving(schema.Serves{Portable: portable.Tags, Translate: portableTags}),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Defined }, checked(atCreation(annotationDefined,
+	schema.StringAnnotation(func(s *settings) *string { return &s.Defined }, withCheck(atCreation(annotationDefined,
 		"Defined tags as JSON, in the place of all tags of the cloud config."), jsonForm[map[string]map[string]any]("is not JSON of defined tags"))),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Selector }, checked(inPlace(annotationSelector,
+	schema.StringAnnotation(func(s *settings) *string { return &s.Selector }, withCheck(inPlace(annotationSelector,
 		"Label selector of the nodes that receive traffic."), selectorForm)),
-	schema.EnumAnnotation(func(s *settings) *string { return &s.IPMode }, choice(inPlace(annotationIPMode,
+	schema.EnumAnnotation(func(s *settings) *string { return &s.IPMode }, withChoices(inPlace(annotationIPMode,
 		"How nodes reach the address that the status shows: proxy, through the load balancer, or vip, directly."), true, "none", "proxy", "vip")),
-	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, choice(refusedLater(annotationType,
-		"Kind of the load balancer: lb, or nlb for a network load balancer."), true, typeBalancer, typeBalancer, typeNetwork)),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, withChoices(refusedLater(annotationType,
+		"Kind of the load balancer: lb, or nlb for a network load balancer."), true, typeBalancer, typeBalancer, typeNLB)),
 }.Needing(schema.Given(annotationSSLPorts), annotationTLSSecret, annotationBackSecret, annotationTLS, annotationBackTLS)
 
 func protocolForm(v string) error {
@@ -281,14 +275,8 @@ func protocolForm(v string) error {
 	return errors.New("is not one of TCP, HTTP, GRPC")
 }
 
-func lenient(r schema.AnnotationRow) schema.AnnotationRow {
+func asLenient(r schema.AnnotationRow) schema.AnnotationRow {
 	r.Lenient = true
-	return r
-}
-
-// ported is a row about ports.
-func ported(r schema.AnnotationRow) schema.AnnotationRow {
-	r.Min, r.Max = new(1.0), new(65535.0)
 	return r
 }
 
@@ -299,7 +287,7 @@ func ruleModeForm(v string) error {
 	return nil
 }
 
-// ruleModes are the modes of the annotation that takes them in any case.
+// ruleModes returns the modes by the annotation's values, which are case-insensitive.
 func ruleModes() map[string]string {
 	return map[string]string{"SL-ALL": modeAll, "SL-FRONTEND": modeFrontend, "NSG": modeGroups}
 }
@@ -313,34 +301,14 @@ func secretForm(v string) error {
 	return nil
 }
 
-func parseTLS(v string) (c tlsConfig, err error) {
-	if v == "" {
-		return c, nil
-	}
-	if err := json.Unmarshal([]byte(v), &c); err != nil {
-		return c, fmt.Errorf("is not a configuration of TLS in JSON: %w", err)
-	}
-	return c, nil
-}
+func tlsForm(v string) error { return jsonForm[tlsConfig]("is not a configuration of TLS in JSON")(v) }
 
-func tlsForm(v string) error {
-	_, err := parseTLS(v)
-	return err
-}
-
-func addressForm(v string) error {
-	if ip, err := netip.ParseAddr(v); err != nil || !ip.Is4() {
-		return errors.New("is no address of IPv4")
-	}
-	return nil
-}
-
-// ruleSet is one of the annotation.
+// ruleSet is a rule set of the annotation.
 type ruleSet struct {
 	Items []document `json:"items"`
 }
 
-// portableCertificate makes TLS end at the ports that are asked for, by a Secret.
+// portableCertificate makes TLS end at the requested ports, by a Secret.
 func portableCertificate(value string, a schema.Asked) (map[string]string, error) {
 	var ports []string
 	for _, p := range a.PortsNamed(a.Portable[portable.TLSPorts]) {
@@ -351,7 +319,7 @@ func portableCertificate(value string, a schema.Asked) (map[string]string, error
 	}, nil
 }
 
-// portableSubnets are the two annotations of a list of subnets.
+// portableSubnets divides a list of subnets into two annotations.
 func portableSubnets(value string, _ schema.Asked) (map[string]string, error) {
 	first, second, _ := strings.Cut(value, ",")
 	all := map[string]string{annotationSubnet1: strings.TrimSpace(first)}
@@ -361,7 +329,6 @@ func portableSubnets(value string, _ schema.Asked) (map[string]string, error) {
 	return all, nil
 }
 
-// portableTags are tags as JSON.
 func portableTags(value string, _ schema.Asked) (map[string]string, error) {
 	tags := map[string]string{}
 	for one := range strings.SplitSeq(value, ",") {
@@ -377,7 +344,7 @@ func selectorForm(v string) error {
 	return err
 }
 
-// freeformTags are tags by annotation: none of them says whose an object is.
+// freeformTags checks the annotation's tags. None may be the mark of a cluster.
 func freeformTags(v string) error {
 	all := map[string]string{}
 	if err := json.Unmarshal([]byte(v), &all); err != nil {
@@ -394,7 +361,7 @@ func freeformTags(v string) error {
 // checkFreeform refuses free-form tags that the cloud would refuse.
 func checkFreeform(all map[string]string) error {
 	err := ocilimits.FreeformTags.CheckNumber(len(all))
-	for _, key := range slices.Sorted(maps.Keys(all)) {
+	for _, key := range sortedKeys(all) {
 		err = cmp.Or(err, ocilimits.TagKey.CheckText(key), ocilimits.TagValue.WithName("the value of tag "+key).CheckText(all[key]))
 	}
 	return err
@@ -410,11 +377,11 @@ func jsonForm[T any](words string) func(string) error {
 	}
 }
 
-var digits = regexp.MustCompile(`[^0-9A-Za-z]+`)
+var separators = regexp.MustCompile(`[^0-9A-Za-z]+`)
 
-// bandwidth is a bandwidth as the annotation has it, within what the cloud takes.
+// bandwidth parses a bandwidth, and limits it to what the cloud takes.
 func bandwidth(v string) (int, error) {
-	n, err := strconv.Atoi(strings.TrimSuffix(digits.ReplaceAllString(v, ""), "Mbps"))
+	n, err := strconv.Atoi(strings.TrimSuffix(separators.ReplaceAllString(v, ""), "Mbps"))
 	return min(max(n, leastBandwidth), mostBandwidth), err
 }
 
@@ -429,7 +396,7 @@ func refuseFor(key, value, format string, args ...any) error {
 	return &schema.Problem{Place: "annotation " + key, Value: value, Reason: fmt.Sprintf(format, args...)}
 }
 
-// requestedAddress is the reserved address that a Service asks for, by an annotation or by its field, and where it says so.
+// requestedAddress returns the reserved address that a Service requests, and the annotation or field that does.
 func requestedAddress(annotated string, service *v1.Service) (address, place string) {
 	if address = strings.TrimSpace(annotated); address != "" {
 		return address, "annotation " + annotationAddress
@@ -437,19 +404,19 @@ func requestedAddress(annotated string, service *v1.Service) (address, place str
 	return service.Spec.LoadBalancerIP, portable.FieldLoadBalancerIP
 }
 
-// parseByType reads the annotations of a Service for the kind of load balancer that it asks for.
+// parseByType parses the annotations for the kind of load balancer that the Service asks for.
 func parseByType(service *v1.Service, mode string) (s settings, warnings, err error) {
-	if isNetworkService(service) {
-		return parseNetwork(service)
+	if isNLBService(service) {
+		return parseNLB(service)
 	}
 	return parseSettings(service, mode)
 }
 
-// parseSettings reads the annotations of a Service, and judges what needs no look at the cloud. mode is how security rules are
-// managed where no annotation says so.
+// parseSettings parses a Service's annotations, and makes all checks that need no call. mode is the management of security rules if no
+// annotation names one.
 func parseSettings(service *v1.Service, mode string) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
-	problems := append(tooLong(service, NetworkAnnotations.Rows()), err)
+	problems := append(checkLengths(service, NLBAnnotations.Rows()), err)
 	problems = append(problems, s.complete(service, mode)...)
 	problems = append(problems, s.judgeGroups(annotationGroups)...)
 	problems = append(problems, s.judgeTLS(service)...)
@@ -457,10 +424,10 @@ func parseSettings(service *v1.Service, mode string) (s settings, warnings, err 
 	return s, errors.Join(warnings, s.warnOfSources(service), services.WarnOfPorts(service, ocilimits.Listeners)), errors.Join(problems...)
 }
 
-// warnOfSources is about source ranges that keep nobody out; nil is nothing.
+// warnOfSources warns of source ranges that keep nobody out.
 func (s settings) warnOfSources(service *v1.Service) error {
 	ranges, _ := sourcesOf(service) // what cannot be read is refused elsewhere
-	if len(ranges) == 0 || s.mode != modeNone || isOpen(ranges) {
+	if len(ranges) == 0 || s.mode != modeNone || admitsEverybody(ranges) {
 		return nil
 	}
 	return &schema.Problem{
@@ -469,11 +436,11 @@ func (s settings) warnOfSources(service *v1.Service) error {
 	}
 }
 
-// tooLong reports annotations that are too long, among those for load balancers of the other kind alone: they are not parsed otherwise, and
-// the admission policy refuses long values on any Service.
-func tooLong(service *v1.Service, others []schema.AnnotationRow) (problems []error) {
+// checkLengths reports annotations for the other kind of load balancers that are too long. They are not parsed otherwise, but the admission
+// policy refuses long values on any Service.
+func checkLengths(service *v1.Service, others []schema.AnnotationRow) (problems []error) {
 	for _, row := range others {
-		if n := utf8.RuneCountInString(service.Annotations[row.Key]); n > row.Longest() && !slices.Contains(bothKinds(), row.Key) {
+		if n := utf8.RuneCountInString(service.Annotations[row.Key]); n > row.Longest() && !slices.Contains(sharedKeys(), row.Key) {
 			problems = append(problems, &schema.Problem{
 				Place: "annotation " + row.Key, Reason: fmt.Sprintf("is %d characters long; use at most %d", n, row.Longest()),
 			})
@@ -482,22 +449,20 @@ func tooLong(service *v1.Service, others []schema.AnnotationRow) (problems []err
 	return problems
 }
 
-// annotationAccount asks for the credential of a service account, for one Service.
 const annotationAccount = oraclePrefix + "workload-service-account"
 
-// complete fills in what follows from the annotations, and from which of them are there.
+// complete sets the fields that follow from the annotations.
 func (s *settings) complete(service *v1.Service, mode string) (problems []error) {
-	_, s.ends = service.Annotations[annotationSSLPorts]
-	s.tls, _ = parseTLS(s.TLSText)         // the table has judged it
-	s.backTLS, _ = parseTLS(s.BackTLSText) // the table has judged it
+	_, s.tlsEnds = service.Annotations[annotationSSLPorts]
+	// The table has checked these texts, which may also be empty.
+	_ = json.Unmarshal([]byte(s.TLSText), &s.tls)
+	_ = json.Unmarshal([]byte(s.BackTLSText), &s.backTLS)
 	if s.protocol() == protocolGRPC && s.tls.CipherSuiteName == "" {
 		s.tls.CipherSuiteName = cipherHTTP2
 	}
 	if _, has := service.Annotations[annotationRuleSets]; has {
 		sets := map[string]ruleSet{}
-		if s.RuleSetText != "" {
-			_ = json.Unmarshal([]byte(s.RuleSetText), &sets) // the table has judged it
-		}
+		_ = json.Unmarshal([]byte(s.RuleSetText), &sets)
 		s.ruleSets = map[string]document{}
 		for name, set := range sets {
 			if len(set.Items) == 0 {
@@ -511,7 +476,7 @@ func (s *settings) complete(service *v1.Service, mode string) (problems []error)
 	return problems
 }
 
-// modeOf is how security rules are managed: an annotation says so, or the cloud config, or else all of them are.
+// modeOf returns the management of security rules: that of an annotation, of the cloud config, or All.
 func (s settings) modeOf(configured string) string {
 	switch {
 	case s.RuleMode == modeNone:
@@ -522,7 +487,7 @@ func (s settings) modeOf(configured string) string {
 	return cmp.Or(s.ListMode, configured, modeAll)
 }
 
-// judgeGroups is about how many network security groups an annotation names.
+// judgeGroups limits the number of network security groups.
 func (s settings) judgeGroups(key string) (problems []error) {
 	limit := ocilimits.Groups.Max
 	if s.mode == modeGroups {
@@ -535,7 +500,6 @@ func (s settings) judgeGroups(key string) (problems []error) {
 	return problems
 }
 
-// judgeTLS is about TLS.
 func (s settings) judgeTLS(service *v1.Service) (problems []error) {
 	for _, p := range s.SSLPorts {
 		if !slices.ContainsFunc(service.Spec.Ports, func(o v1.ServicePort) bool { return int(o.Port) == p }) {
@@ -559,14 +523,14 @@ func (s settings) judgeTLS(service *v1.Service) (problems []error) {
 	return problems
 }
 
-// judgeFields is about the fields of the Service; word is the kind of load balancer.
+// judgeFields checks the fields of the Service; word is the kind of load balancer.
 func (s settings) judgeFields(service *v1.Service, word string) (problems []error) {
 	field := func(place, value, format string, args ...any) {
 		problems = append(problems, &schema.Problem{Place: place, Value: value, Reason: fmt.Sprintf(format, args...)})
 	}
 	_, refused := serviceFields.Judge(service, map[string]string{annotationType: word})
 	problems = append(problems, refused)
-	switch err := addressForm(s.Address); {
+	switch err := familyForm(netip.Addr.Is4)(s.Address); {
 	case s.Address == "":
 	case err != nil:
 		field(s.addressPlace, s.Address, "is not an IPv4 address")
@@ -579,9 +543,8 @@ func (s settings) judgeFields(service *v1.Service, word string) (problems []erro
 	return problems
 }
 
-// isOpen reports whether everybody may come in.
-func isOpen(sources []string) bool {
-	return slices.Contains(sources, everybody) || slices.Contains(sources, everybodySix)
+func admitsEverybody(sources []string) bool {
+	return slices.Contains(sources, everybody) || slices.Contains(sources, everybodyIPv6)
 }
 
 // checkService implements registry.Provider.CheckService.
@@ -592,7 +555,7 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 		mode = keys[keyListMode]
 	}
 	s, warnings, err := parseByType(service, mode)
-	if err == nil && !isNetworkService(service) {
+	if err == nil && !isNLBService(service) {
 		_, _, err = s.shapeFor(nil)
 	}
 	if err == nil {
@@ -601,7 +564,7 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 	return warnings, err
 }
 
-// groups are the network security groups, each once, in an order of their own.
+// groups returns the network security groups, each once, sorted.
 func (s settings) groups() []string {
 	all := append([]string{}, s.Groups...)
 	slices.Sort(all)

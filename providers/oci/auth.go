@@ -2,6 +2,7 @@ package oci
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
@@ -11,7 +12,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -29,73 +29,72 @@ const (
 	refusedPause = 20 * time.Second
 	// sessionKeyBits is the size that the cloud requires of keys bound to tokens.
 	sessionKeyBits = 3072
-	// maxToken bounds an answer of who gives tokens.
-	maxToken = 64 << 10
 )
 
-// tokens gives credentials that consist of a token and the key that it is bound to, and asks for another one before it ends.
-type tokens struct {
+// tokenSource gives credentials that consist of a token and the key that it is bound to. It requests the next token before one expires.
+type tokenSource struct {
 	fetch func(ctx context.Context, public []byte) (token string, err error)
 
-	// turn holds the rest for one caller at a time. fetched is when the latest was asked for, and failed when that failed since.
-	turn            chan struct{}
-	current         *credential
-	next            *rsa.PrivateKey // of the token that was asked for in vain
-	ends            time.Time
-	fetched, failed time.Time
+	// lock is held by one caller at a time, for all fields below. fetchedAt is the time of the current token's request, failedAt that of a
+	// later one that failed.
+	lock                chan struct{}
+	current             *credential
+	nextKey             *rsa.PrivateKey // of the token whose request failed
+	expires             time.Time
+	fetchedAt, failedAt time.Time
 }
 
-func newTokens(fetch func(context.Context, []byte) (string, error)) *tokens {
-	return &tokens{fetch: fetch, turn: make(chan struct{}, 1)}
+func newTokenSource(fetch func(context.Context, []byte) (string, error)) *tokenSource {
+	return &tokenSource{fetch: fetch, lock: make(chan struct{}, 1)}
 }
 
-// credential is one that is good for a while. refused is the ID of one that the API did not accept, "" if there is none.
-func (t *tokens) credential(ctx context.Context, refused string) (credential, error) {
+// credential returns a credential that is valid for some time. refused is the ID of one that the API has refused, or "".
+func (t *tokenSource) credential(ctx context.Context, refused string) (credential, error) {
 	select {
-	case t.turn <- struct{}{}:
+	case t.lock <- struct{}{}:
 	case <-ctx.Done():
 		return credential{}, fmt.Errorf("waiting for a token: %w", ctx.Err())
 	}
-	defer func() { <-t.turn }()
+	defer func() { <-t.lock }()
 	now := time.Now()
-	if !t.stale(refused, now) {
+	if !t.isDue(refused, now) {
 		return *t.current, nil
 	}
-	usable := t.current != nil && t.current.id != refused && now.Before(t.ends)
-	if usable && now.Sub(t.failed) < refusedPause {
+	usable := t.current != nil && t.current.id != refused && now.Before(t.expires)
+	if usable && now.Sub(t.failedAt) < refusedPause {
 		return *t.current, nil
 	}
-	c, ends, err := t.another(ctx)
+	c, ends, err := t.requestToken(ctx)
 	switch {
 	case err == nil:
-		t.current, t.ends, t.fetched = &c, ends, now
+		t.current, t.expires, t.fetchedAt = &c, ends, now
 	case usable: // it is early to replace the token, which is good for the rest of its time
-		t.failed = now
+		t.failedAt = now
 	default:
 		return credential{}, err
 	}
 	return *t.current, nil
 }
 
-// stale reports whether another token is due: before the end of the present one, or where it was refused.
-func (t *tokens) stale(refused string, now time.Time) bool {
+// isDue reports whether another token is due: before the current one expires, or after it was refused.
+func (t *tokenSource) isDue(refused string, now time.Time) bool {
 	if t.current == nil {
 		return true
 	}
-	margin := min(renewBefore, t.ends.Sub(t.fetched)/4) // a token may last for less than the usual margin
-	return t.ends.Sub(now) < margin || (refused == t.current.id && now.Sub(t.fetched) >= refusedPause)
+	margin := min(renewBefore, t.expires.Sub(t.fetchedAt)/4) // a token may last for less than the usual margin
+	return t.expires.Sub(now) < margin || (refused == t.current.id && now.Sub(t.fetchedAt) >= refusedPause)
 }
 
-// another asks for a token that is bound to a new key.
-func (t *tokens) another(ctx context.Context) (credential, time.Time, error) {
-	if t.next == nil {
+// requestToken requests a token that is bound to a new key.
+func (t *tokenSource) requestToken(ctx context.Context) (credential, time.Time, error) {
+	if t.nextKey == nil {
 		key, err := rsa.GenerateKey(rand.Reader, sessionKeyBits)
 		if err != nil {
 			return credential{}, time.Time{}, fmt.Errorf("making the key of a session: %w", err)
 		}
-		t.next = key
+		t.nextKey = key
 	}
-	key := t.next
+	key := t.nextKey
 	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
 	if err != nil {
 		return credential{}, time.Time{}, fmt.Errorf("encoding the key of a session: %w", err)
@@ -104,13 +103,13 @@ func (t *tokens) another(ctx context.Context) (credential, time.Time, error) {
 	if err != nil {
 		return credential{}, time.Time{}, err
 	}
-	t.next = nil
-	ends, err := endOf(token)
+	t.nextKey = nil
+	ends, err := expiryOf(token)
 	return credential{id: "ST$" + token, key: key}, ends, err
 }
 
-// endOf is when a token ends, as it says itself.
-func endOf(token string) (time.Time, error) {
+// expiryOf returns when a token expires, which it says itself.
+func expiryOf(token string) (time.Time, error) {
 	parts := strings.Split(token, ".")
 	var claims struct {
 		Expires int64 `json:"exp"`
@@ -126,16 +125,16 @@ func endOf(token string) (time.Time, error) {
 	return time.Unix(claims.Expires, 0), nil
 }
 
-// issuer asks those who give tokens. Their answers must not be logged, and asking twice does no harm.
-type issuer struct {
+// tokenIssuer requests tokens. The answers must not be logged; asking twice does no harm.
+type tokenIssuer struct {
 	http     *cloudapi.Client
 	config   Config
 	metadata *metadata
-	location func(context.Context) (location, error)
+	locate   func(context.Context) (location, error)
 }
 
-func newIssuer(c Config, in registry.Inputs, m *metadata, where func(context.Context) (location, error)) *issuer {
-	return &issuer{config: c, metadata: m, location: where, http: cloudapi.NewClient(cloudapi.Config{
+func newTokenIssuer(c Config, in registry.Inputs, m *metadata, where func(context.Context) (location, error)) *tokenIssuer {
+	return &tokenIssuer{config: c, metadata: m, locate: where, http: cloudapi.NewClient(cloudapi.Config{
 		Provider: Name, UserAgent: "anyccm/" + in.Version, Dial: in.Dial, Timeout: 10 * time.Second,
 		Operation:  func(*http.Request) string { return "POST token" },
 		Limits:     []cloudapi.Limit{{PerSecond: 0.1, Burst: 5}},
@@ -143,9 +142,9 @@ func newIssuer(c Config, in registry.Inputs, m *metadata, where func(context.Con
 	})}
 }
 
-// instancePrincipal asks for a token as the instance that the program runs on.
-func (i *issuer) instancePrincipal(ctx context.Context, public []byte) (string, error) {
-	where, err := i.location(ctx)
+// tokenOfInstance requests a token as the instance on which the program runs.
+func (i *tokenIssuer) tokenOfInstance(ctx context.Context, public []byte) (string, error) {
+	where, err := i.locate(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -168,7 +167,8 @@ func (i *issuer) instancePrincipal(ctx context.Context, public []byte) (string, 
 	if err != nil {
 		return "", err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, i.config.baseURL(where.region, "auth")+"/v1/x509", bytes.NewReader(body))
+	address := i.config.serviceURL(where.region, "auth", i.config.Domain) + "/v1/x509"
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
 	if err != nil {
 		return "", err
 	}
@@ -176,25 +176,24 @@ func (i *issuer) instancePrincipal(ctx context.Context, public []byte) (string, 
 	if err := signHeaders(r, c, time.Now(), []string{"date", "(request-target)"}); err != nil {
 		return "", err
 	}
-	return i.ask(r, "asking for a token as instance principal")
+	return i.send(r, "asking for a token as instance principal")
 }
 
-// certificate is that of the instance, with its key; both change every few hours.
-func (i *issuer) certificate(ctx context.Context) (*x509.Certificate, *rsa.PrivateKey, error) {
+// certificate returns the instance's certificate and key, which both change every few hours.
+func (i *tokenIssuer) certificate(ctx context.Context) (*x509.Certificate, *rsa.PrivateKey, error) {
 	const what = "reading the identity of the instance"
 	text, err := i.metadata.text(ctx, "/identity/cert.pem")
 	if err != nil {
 		return nil, nil, err
 	}
-	block, _ := pem.Decode([]byte(text))
-	if block == nil {
-		return nil, nil, cloudapi.Unclear(what, "the certificate is no certificate")
+	var leaf *x509.Certificate
+	if block, _ := pem.Decode([]byte(text)); block != nil {
+		leaf, _ = x509.ParseCertificate(block.Bytes)
 	}
-	leaf, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
+	switch {
+	case leaf == nil:
 		return nil, nil, cloudapi.Unclear(what, "the certificate is no certificate")
-	}
-	if tenancyOf(leaf) == "" {
+	case tenancyOf(leaf) == "":
 		return nil, nil, cloudapi.Unclear(what, "the certificate names no tenancy")
 	}
 	if text, err = i.metadata.text(ctx, "/identity/key.pem"); err != nil {
@@ -207,7 +206,7 @@ func (i *issuer) certificate(ctx context.Context) (*x509.Certificate, *rsa.Priva
 	return leaf, key, nil
 }
 
-// tenancyOf is the tenancy that a certificate of an instance names.
+// tenancyOf returns the tenancy that an instance's certificate names.
 func tenancyOf(c *x509.Certificate) string {
 	for _, name := range c.Subject.Names {
 		text, _ := name.Value.(string)
@@ -218,7 +217,7 @@ func tenancyOf(c *x509.Certificate) string {
 	return ""
 }
 
-// fingerprint is that of a certificate, as the cloud writes it.
+// fingerprint returns the fingerprint of a certificate, as the cloud writes it.
 func fingerprint(raw []byte) string {
 	sum := sha256.Sum256(raw)
 	parts := make([]string, len(sum))
@@ -228,8 +227,8 @@ func fingerprint(raw []byte) string {
 	return strings.Join(parts, ":")
 }
 
-// exchange asks an identity domain for a token in exchange for that of a service account.
-func (i *issuer) exchange(own *tokens) func(context.Context, []byte) (string, error) {
+// tokenForServiceAccount returns a function that has an identity domain exchange the service account's token.
+func (i *tokenIssuer) tokenForServiceAccount(own *tokenSource) func(context.Context, []byte) (string, error) {
 	return func(ctx context.Context, public []byte) (string, error) {
 		e := i.config.Exchange
 		subject, err := os.ReadFile(e.TokenPath)
@@ -252,7 +251,7 @@ func (i *issuer) exchange(own *tokens) func(context.Context, []byte) (string, er
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		if !e.ByInstance {
 			r.SetBasicAuth(e.ClientID, e.ClientSecret.Reveal())
-			return i.ask(r, "exchanging the token of the service account")
+			return i.send(r, "exchanging the token of the service account")
 		}
 		c, err := own.credential(ctx, "")
 		if err == nil {
@@ -261,40 +260,29 @@ func (i *issuer) exchange(own *tokens) func(context.Context, []byte) (string, er
 		if err != nil {
 			return "", err
 		}
-		return i.ask(r, "exchanging the token of the service account")
+		return i.send(r, "exchanging the token of the service account")
 	}
 }
 
-// ask sends a request for a token.
-func (i *issuer) ask(r *http.Request, what string) (string, error) {
-	ctx, _ := cloudapi.WatchListing(r.Context()) // it is no page of the listing that it may be asked for
-	answer, err := i.http.Do(r.WithContext(ctx))
+func (i *tokenIssuer) send(r *http.Request, what string) (string, error) {
+	status, header, data, err := sendAside(i.http, r, what)
 	if err != nil {
-		return "", cloudapi.Describe(err, what)
+		return "", err
 	}
-	defer answer.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(answer.Body, maxToken))
-	if err != nil {
-		return "", cloudapi.Describe(err, what)
+	var answer struct {
+		Token, Message string
+		Problem        string `json:"error_description"`
 	}
-	var said struct {
-		Token   string `json:"token"`
-		Message string `json:"message"`
-		Problem string `json:"error_description"`
-	}
-	err = json.Unmarshal(data, &said)
-	if answer.StatusCode == http.StatusOK && err == nil && said.Token != "" {
-		return strings.TrimPrefix(said.Token, "ST$"), nil
+	err = json.Unmarshal(data, &answer)
+	if status == http.StatusOK && err == nil && answer.Token != "" {
+		return strings.TrimPrefix(answer.Token, "ST$"), nil
 	}
 	e := &cloudapi.Error{
-		Class: cloudapi.ErrUnauthorized, Operation: what, Status: answer.StatusCode, Message: said.Message + said.Problem,
-		RetryAfter: cloudapi.ParseRetryAfter(answer.Header, time.Now()),
+		Class: cloudapi.ErrUnauthorized, Operation: what, Status: status, RetryAfter: cloudapi.ParseRetryAfter(header, time.Now()),
+		Message: cmp.Or(answer.Message+answer.Problem, "the answer holds no token"),
 	}
-	if answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode >= http.StatusInternalServerError || err != nil {
+	if status == http.StatusTooManyRequests || status >= http.StatusInternalServerError || err != nil {
 		e.Class = cloudapi.ErrTransient
-	}
-	if e.Message == "" {
-		e.Message = "the answer holds no token"
 	}
 	return "", e
 }

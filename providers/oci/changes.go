@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -44,22 +43,69 @@ func (r *loadBalancers) whenIdle(lb *loadBalancer, all []change) []change {
 	return all
 }
 
-// change writes a part of the load balancer, and reads the load balancer again.
-func (r *loadBalancers) change(action, object, detail string, compare func() (before, after any), ask write) change {
+// part is a kind of object within a load balancer.
+type part string
+
+const (
+	partListener    part = "listener"
+	partSet         part = "backend set"
+	partRuleSet     part = "rule set"
+	partCertificate part = "certificate"
+)
+
+// path is that of all parts of the kind, below the path of the load balancer.
+func (p part) path() string {
+	return map[part]string{partListener: "/listeners", partSet: "/backendSets", partRuleSet: "/ruleSets", partCertificate: "/certificates"}[p]
+}
+
+// planWrite writes something of the load balancer, and reads the load balancer again.
+func (r *loadBalancers) planWrite(action, object, detail string, before, after document, w write) change {
 	return change{
-		Planned: contract.Planned{Action: action, Object: object, Detail: detail}, Compare: compare,
+		Planned: contract.Planned{Action: action, Object: object, Detail: detail},
+		Compare: func() (any, any) { return before, withoutSecrets(after) },
 		Make: func(ctx context.Context, req *services.Request, o observed) (observed, error) {
 			sets := map[string]document{}
 			maps.Copy(sets, o.lb.BackendSets)
-			o, err := r.write(ctx, req, o, ask)
-			if set, is := ask.in.(document); is && set["backends"] != nil {
-				name, _ := set["name"].(string)
-				sets[cmp.Or(ask.set, name)] = set
+			o, err := r.write(ctx, req, o, w)
+			if w.part == partSet && after != nil {
+				sets[w.name] = after
 				err = r.explain(err, sets)
 			}
 			return o, err
 		},
 	}
+}
+
+// planPart makes a part where there is none before, and removes it where there is none after. have is the part of which after was made; nil
+// where after says all. Names are unique in a load balancer, so that a creation without an answer shows in what is there.
+func (r *loadBalancers) planPart(p part, name, detail string, before, after, have document) change {
+	object := string(p) + " " + name
+	action, path := contract.PlanChange, p.path()+"/"+url.PathEscape(name)
+	w := write{what: "changing " + object, method: http.MethodPut, path: path, in: after, part: p, name: name, have: have}
+	switch {
+	case before == nil:
+		action, w.what, w.method, w.path = contract.PlanCreate, "creating "+object, http.MethodPost, p.path()
+	case after == nil:
+		action, w.what, w.method, w.in = contract.PlanDelete, "deleting "+object, http.MethodDelete, nil
+	}
+	return r.planWrite(action, object, detail, before, after, w)
+}
+
+// planPartDeletions removes the parts that are not wanted.
+func (r *loadBalancers) planPartDeletions(p part, have, want map[string]document) (all []change) {
+	for _, name := range sortedKeys(have) {
+		if _, wanted := want[name]; !wanted {
+			all = append(all, r.planPart(p, name, "", have[name], nil, nil))
+		}
+	}
+	return all
+}
+
+// planSetting changes a setting of the load balancer itself.
+func (r *loadBalancers) planSetting(lb *loadBalancer, setting, path string, before, after document) change {
+	object := r.kind.title + " " + lb.Name
+	return r.planWrite(contract.PlanChange, object, setting, before, after,
+		write{what: "changing the " + setting + " of " + object, method: http.MethodPut, path: path, in: after})
 }
 
 // Changes are those between what is there and what should be. What nothing refers to any more goes last, and each closing is tried; a
@@ -75,7 +121,8 @@ func (r *reconciler) Changes(req services.Request, o observed, d desired) ([]cha
 	if o.group == nil && d.group.create != nil {
 		return []change{r.groups.planCreation(req.Service, d)}, nil
 	}
-	first, last := r.lists.changes(req.Service, early(d.lists, d.former)), r.lists.changes(req.Service, late(d.lists, d.former))
+	open, shut := splitPlans(d.lists, d.former)
+	first, last := r.lists.changes(req.Service, open), r.lists.changes(req.Service, shut)
 	if d.group.create != nil { // lists have no rules any more, and let clients in until the group does
 		first, last = nil, append(first, last...)
 	}
@@ -96,49 +143,46 @@ func (r *loadBalancers) versionChanges(lb *loadBalancer, version string) (first,
 	if version == lb.Version {
 		return nil, nil
 	}
-	change := []change{r.change(contract.PlanChange, r.kind.title+" "+lb.Name, "version of IP",
-		func() (any, any) { return document{"nlbIpVersion": lb.Version}, document{"nlbIpVersion": version} },
-		write{what: "changing the version of IP of " + r.kind.title + " " + lb.Name, method: http.MethodPut, in: document{"nlbIpVersion": version}})}
+	all := []change{r.planSetting(lb, "version of IP", "", document{"nlbIpVersion": lb.Version}, document{"nlbIpVersion": version})}
 	if version == versionBoth {
-		return change, nil
+		return all, nil
 	}
-	return nil, change
+	return nil, all
 }
 
 // changesOfParts are those of listeners and backend sets.
 func (r *loadBalancers) changesOfParts(lb *loadBalancer, d desired) (all []change) {
 	listeners, extra := matchListeners(lb.Listeners, d.listeners)
 	for _, name := range extra {
-		all = append(all, r.planPartDeletion("listener", "/listeners/", name, lb.Listeners[name]))
+		all = append(all, r.planPart(partListener, name, "", lb.Listeners[name], nil, nil))
 	}
 	for _, name := range sortedKeys(d.sets) {
 		want := d.sets[name]
 		have, there := lb.BackendSets[name]
 		if !there {
-			all = append(all, r.planPart("backend set", "/backendSets", name, want))
+			all = append(all, r.planPart(partSet, name, "", nil, withName(want, name), nil))
 			continue
 		}
-		if after, what := mergeSetTLS(have, want, d.noNodes); len(what) > 0 {
+		after, what := mergeSet(have, want, d.noNodes)
+		if mergeTLS(after, want) {
+			what = append(what, "TLS")
+		}
+		if len(what) > 0 {
 			all = append(all, r.planSetUpdate(name, have, after, what))
 		}
 	}
 	for _, name := range sortedKeys(d.listeners) {
 		is, there := listeners[name]
 		if !there {
-			all = append(all, r.planPart("listener", "/listeners", name, d.listeners[name]))
+			all = append(all, r.planPart(partListener, name, "", nil, withName(d.listeners[name], name), nil))
 			continue
 		}
 		have := lb.Listeners[is]
 		if after, differs := mergeListener(have, d.listeners[name]); differs {
-			all = append(all, r.planListenerUpdate(is, have, after))
+			all = append(all, r.planPart(partListener, is, "", writableCopy(have), after, have))
 		}
 	}
-	for _, name := range sortedKeys(lb.BackendSets) {
-		if _, wanted := d.sets[name]; !wanted {
-			all = append(all, r.planPartDeletion("backend set", "/backendSets/", name, lb.BackendSets[name]))
-		}
-	}
-	return all
+	return append(all, r.planPartDeletions(partSet, lb.BackendSets, d.sets)...)
 }
 
 // ruleSetChanges make and change rule sets, and remove those that are not wanted, which goes last.
@@ -147,36 +191,23 @@ func (r *loadBalancers) ruleSetChanges(lb *loadBalancer, d desired) (first, last
 		return nil, nil
 	}
 	for _, name := range sortedKeys(d.ruleSets) {
+		want := d.ruleSets[name]
 		have, there := lb.RuleSets[name]
 		switch {
 		case !there:
-			first = append(first, r.planPart("rule set", "/ruleSets", name, d.ruleSets[name]))
-		case !sameItems(listOf(have["items"]), listOf(d.ruleSets[name]["items"])):
-			first = append(first, r.change(contract.PlanChange, "rule set "+name, "", func() (any, any) { return withoutShown(have), d.ruleSets[name] },
-				write{what: "changing rule set " + name, method: http.MethodPut, path: "/ruleSets/" + url.PathEscape(name), in: d.ruleSets[name]}))
+			first = append(first, r.planPart(partRuleSet, name, "", nil, withName(want, name), nil))
+		case !sameItems(fieldOf[[]any](have, "items"), fieldOf[[]any](want, "items")):
+			first = append(first, r.planPart(partRuleSet, name, "", writableCopy(have), want, nil))
 		}
 	}
-	for _, name := range sortedKeys(lb.RuleSets) {
-		if _, wanted := d.ruleSets[name]; !wanted {
-			last = append(last, r.planPartDeletion("rule set", "/ruleSets/", name, lb.RuleSets[name]))
-		}
-	}
-	return first, last
-}
-
-func (r *loadBalancers) planListenerUpdate(name string, have, after document) change {
-	return r.change(contract.PlanChange, "listener "+name, "", func() (any, any) { return withoutShown(have), after }, write{
-		what: "changing listener " + name, method: http.MethodPut, path: "/listeners/" + url.PathEscape(name), in: after, listener: name, have: have,
-	})
+	return first, r.planPartDeletions(partRuleSet, lb.RuleSets, d.ruleSets)
 }
 
 // changesOfWhole are those of the load balancer itself.
 func (r *loadBalancers) changesOfWhole(lb *loadBalancer, d desired) (all []change) {
 	if !services.SameSet(lb.Groups, d.groups) {
-		after := document{"networkSecurityGroupIds": d.groups}
-		all = append(all, r.change(contract.PlanChange, r.kind.title+" "+lb.Name, "network security groups",
-			func() (any, any) { return document{"networkSecurityGroupIds": lb.Groups}, after },
-			write{what: "changing the network security groups of " + r.kind.title + " " + lb.Name, method: http.MethodPut, path: "/networkSecurityGroups", in: after}))
+		all = append(all, r.planSetting(lb, "network security groups", "/networkSecurityGroups",
+			document{"networkSecurityGroupIds": lb.Groups}, document{"networkSecurityGroupIds": d.groups}))
 	}
 	details := d.details != nil && (lb.Details == nil || *lb.Details != *d.details)
 	if !strings.EqualFold(lb.Shape, d.shape) || details {
@@ -184,39 +215,22 @@ func (r *loadBalancers) changesOfWhole(lb *loadBalancer, d desired) (all []chang
 		if d.details != nil {
 			after["shapeDetails"] = d.details
 		}
-		all = append(all, r.change(contract.PlanChange, "load balancer "+lb.Name, "shape",
-			func() (any, any) { return document{"shapeName": lb.Shape, "shapeDetails": lb.Details}, after },
-			write{what: "changing the shape of load balancer " + lb.Name, method: http.MethodPut, path: "/updateShape", in: after}))
+		all = append(all, r.planSetting(lb, "shape", "/updateShape", document{"shapeName": lb.Shape, "shapeDetails": lb.Details}, after))
 	}
 	return all
 }
 
 func (r *loadBalancers) planSetUpdate(name string, have, after document, what []string) change {
-	before := withoutShown(have)
-	before["backends"], _ = mergeBackends(listOf(have["backends"]), listOf(have["backends"])) // without what the cloud fills in
-	return r.change(contract.PlanChange, "backend set "+name, strings.Join(what, ", "), func() (any, any) { return before, after }, write{
-		what: "changing backend set " + name, method: http.MethodPut, path: "/backendSets/" + url.PathEscape(name), in: after, set: name, have: have,
-	})
-}
-
-// planPart makes a part: whether one was made that was not answered shows in what is there, since names are unique in a load balancer.
-func (r *loadBalancers) planPart(kind, path, name string, want document) change {
-	asked := withoutShown(want)
-	asked["name"] = name
-	return r.change(contract.PlanCreate, kind+" "+name, "", func() (any, any) { return nil, asked },
-		write{what: "creating " + kind + " " + name, method: http.MethodPost, path: path, in: asked})
-}
-
-func (r *loadBalancers) planPartDeletion(kind, path, name string, have document) change {
-	return r.change(contract.PlanDelete, kind+" "+name, "", func() (any, any) { return have, nil },
-		write{what: "deleting " + kind + " " + name, method: http.MethodDelete, path: path + url.PathEscape(name)})
+	before, backends := writableCopy(have), fieldOf[[]any](have, "backends")
+	before["backends"], _ = mergeBackends(backends, backends) // without what the cloud fills in
+	return r.planPart(partSet, name, strings.Join(what, ", "), before, after, have)
 }
 
 // planCreation makes a load balancer with all that belongs to it.
 func (r *loadBalancers) planCreation(service *v1.Service, d desired) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanCreate, Object: r.kind.title + " " + d.name}, Creates: true, Replan: true,
-		Compare: func() (before, after any) { return nil, d.shownCreation() },
+		Compare: func() (before, after any) { return nil, d.creationWithoutSecrets() },
 		Make: func(ctx context.Context, req *services.Request, o observed) (observed, error) {
 			token, err := r.tokens.tokenFor(service.UID, d.create)
 			if err != nil {
@@ -230,7 +244,7 @@ func (r *loadBalancers) planCreation(service *v1.Service, d desired) change {
 			if err != nil {
 				return o, cloudapi.NotAbsence(r.explain(err, d.sets))
 			}
-			done, err := r.finish(ctx, req, work, d.name)
+			done, err := r.awaitWorkRequest(ctx, req, work, d.name)
 			r.known.InvalidateAll()
 			if err != nil {
 				return o, err
@@ -245,7 +259,7 @@ func (r *loadBalancers) planCreation(service *v1.Service, d desired) change {
 			if err != nil {
 				return o, cloudapi.NotAbsence(err)
 			}
-			r.settle(lb.ID, true)
+			r.noteIdle(lb.ID, true)
 			o.lb, o.deletable = lb, true
 			return o, nil
 		},
@@ -259,7 +273,10 @@ type retryTokens struct {
 }
 
 // attempt is a creation: as long as nobody knows what became of it, the same request has the same token.
-type attempt struct{ sum, token string }
+type attempt struct {
+	sum   [sha256.Size]byte
+	token string
+}
 
 // tokenFor returns the retry token of a creation: the former one while nobody knows what became of the same request, else a new one.
 func (t *retryTokens) tokenFor(uid types.UID, asked document) (string, error) {
@@ -267,8 +284,7 @@ func (t *retryTokens) tokenFor(uid types.UID, asked document) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	digest := sha256.Sum256(body)
-	sum := hex.EncodeToString(digest[:])
+	sum := sha256.Sum256(body)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if before, known := t.attempts[uid]; known && before.sum == sum {

@@ -133,7 +133,7 @@ func newSubject(t *testing.T) conformance.Subject {
 	require.NoError(t, err)
 	c.loadBalancers.cluster.SetClient(b.Kube)
 	c.loadBalancers.kube = b.Kube
-	c.loadBalancers.lb.works = waiting.New(waiting.Each(c.loadBalancers.lb.work), waiting.Pace{Least: time.Millisecond})
+	c.loadBalancers.lb.works = waiting.New(waiting.Each(c.loadBalancers.lb.readWork), waiting.Pace{Least: time.Millisecond})
 	c.loadBalancers.setEvents(b.Recorder)
 	c.loadBalancers.cluster.SetServices(b.Services())
 	c.instances.nodes.SetLister(b.Nodes())
@@ -190,7 +190,7 @@ func TestOrderOfStatus(t *testing.T) {
 func TestTooLong(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("1", schema.DefaultMaxLength+1)
-	for key, more := range map[string]string{annotationShape: typeNetwork, networkSubnet: typeBalancer} {
+	for key, more := range map[string]string{annotationShape: typeNLB, nlbSubnet: typeBalancer} {
 		s := conformance.Service("web", map[string]string{key: long, annotationType: more}, web())
 		_, err := checkService(registry.Inputs{}, s)
 		require.ErrorContains(t, err, "annotation "+key+": is 16385 characters long; use at most 16384")

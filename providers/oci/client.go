@@ -21,23 +21,23 @@ import (
 const (
 	coreVersion     = "/20160918"
 	balancerVersion = "/20170115"
-	networkVersion  = "/20200501" // of network load balancers, a service with a host of its own
-	networkPaths    = "/networkLoadBalancers"
-	balancerPaths   = "/loadBalancers"
-	// pageLimit is how many objects a page of a listing may have, balancerLimit how many load balancers: each may name 1,024 backends, 150
-	// bytes each, so that 1,000 would be more text than an answer may be.
-	pageLimit, balancerLimit = "1000", "100"
-	// slowest is the rate that refusals for the cloud's own limit slow calls down to: the cloud seldom says how long to wait.
+	nlbVersion      = "/20200501" // of network load balancers, a service with a host of its own
+	nlbPath         = "/networkLoadBalancers"
+	balancerPath    = "/loadBalancers"
+	// pageLimit is how many objects a page of a listing may have. A page of load balancers has fewer: each may name 1,024 backends of 150
+	// bytes, so that 1,000 would exceed the size of an answer.
+	pageLimit, balancerPageLimit = "1000", "100"
+	// slowest is the rate to which the cloud's own refusals may slow calls down; the cloud seldom says how long to wait.
 	slowest = 0.5
 )
 
-// api is the part of the cloud's API that is used, in the common vocabulary of errors.
+// api calls the cloud's API.
 type api struct {
 	http   *cloudapi.Client
 	config Config
-	// location says where the cluster is.
+	// location returns the region and the compartment of the cluster.
 	location func(context.Context) (location, error)
-	// nodes are those of the cluster. They say in which compartments instances are, and which addresses matter.
+	// nodes are those of the cluster. They name compartments of instances, and say whether IPv6 matters.
 	nodes *nodecount.Counter
 }
 
@@ -46,51 +46,50 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	l := &locator{config: c, metadata: m}
 	a := &api{config: c, location: l.locate, nodes: &nodecount.Counter{}}
 	a.http = cloudapi.NewClient(cloudapi.Config{
-		Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, LimitsOf: c.limits, Repeatable: repeatable,
-		Transport: &signer{credential: credentials(c, newIssuer(c, in, m, l.locate)), next: cloudapi.NewTransport(in.Dial)},
+		Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, LimitsOf: c.limits, Repeatable: isRepeatable,
+		Transport: &signer{credential: credentials(c, newTokenIssuer(c, in, m, l.locate)), next: cloudapi.NewTransport(in.Dial)},
 	})
 	return a, nil
 }
 
-// credentials returns the source of credentials that the options select: the key of a user, or the identity of the instance or of a service
-// account.
-func credentials(c Config, i *issuer) func(context.Context, string) (credential, error) {
-	own := newTokens(i.instancePrincipal)
+// credentials returns the source of credentials that the options select: a user's key, the instance, or a service account.
+func credentials(c Config, i *tokenIssuer) func(context.Context, string) (credential, error) {
+	own := newTokenSource(i.tokenOfInstance)
 	switch {
 	case c.InstancePrincipals:
 		return own.credential
 	case c.WorkloadIdentity:
-		return newTokens(i.exchange(own)).credential
+		return newTokenSource(i.tokenForServiceAccount(own)).credential
 	}
 	return userKey(c)
 }
 
-// baseURL is the base URL of a service in a region.
-func (c *Config) baseURL(region, service string) string {
+// serviceURL returns the base URL of a service in a region.
+func (c *Config) serviceURL(region, service, domain string) string {
 	switch {
 	case c.Endpoint != "":
 		return strings.TrimSuffix(c.Endpoint, "/")
 	case strings.Contains(region, "."):
 		return "https://" + service + "." + region // a region with a dot is a domain
 	}
-	return "https://" + service + "." + region + "." + c.Domain
+	return "https://" + service + "." + region + "." + domain
 }
 
-// isNetwork reports whether a path is one of that service.
-func isNetwork(path string) bool {
-	return strings.HasPrefix(path, networkPaths) || strings.HasPrefix(path, "/workRequests")
+// isNLBPath reports whether a path belongs to the service for network load balancers.
+func isNLBPath(path string) bool {
+	return strings.HasPrefix(path, nlbPath) || strings.HasPrefix(path, "/workRequests")
 }
 
-// base returns the URL prefix of an API path.
-func (c *Config) base(region, path string) string {
-	if !isNetwork(path) || c.Endpoint != "" || strings.Contains(region, ".") {
-		service := "iaas"
-		if isNetwork(path) {
-			service = "network-load-balancer-api"
-		}
-		return c.baseURL(region, service) + versionOf(path)
+// apiURL returns the URL prefix of an API path.
+func (c *Config) apiURL(region, path string) string {
+	if isNLBPath(path) {
+		return c.serviceURL(region, "network-load-balancer-api", "oci."+c.Domain) + nlbVersion
 	}
-	return "https://network-load-balancer-api." + region + ".oci." + c.Domain + versionOf(path)
+	base := c.serviceURL(region, "iaas", c.Domain)
+	if strings.HasPrefix(path, "/loadBalancer") {
+		return base + balancerVersion
+	}
+	return base + coreVersion
 }
 
 // page is a page of a listing: the objects, or a document that has them as items.
@@ -114,19 +113,19 @@ func (p *page[T]) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// limits hold calls back: reads and writes apart, as the options say. Calls wait; they never fail for it.
+// limits holds calls back, reads and writes apart. Calls wait, and never fail because of it.
 func (c *Config) limits(r *http.Request) (string, []cloudapi.Limit) {
 	if c.Unlimited {
 		return "", nil
 	}
 	if r.Method == http.MethodGet {
-		return "read", []cloudapi.Limit{limit(c.ReadQPS, c.ReadBucket)}
+		return "read", []cloudapi.Limit{limitOrUsual(c.ReadQPS, c.ReadBucket)}
 	}
-	return "write", []cloudapi.Limit{limit(c.WriteQPS, c.WriteBucket)}
+	return "write", []cloudapi.Limit{limitOrUsual(c.WriteQPS, c.WriteBucket)}
 }
 
-// limit is a limit of the options, where 0 means the usual.
-func limit(perSecond float64, burst int) cloudapi.Limit {
+// limitOrUsual returns a limit of the options, where 0 stands for the default.
+func limitOrUsual(perSecond float64, burst int) cloudapi.Limit {
 	return cloudapi.Limit{PerSecond: cmp.Or(perSecond, 20), Burst: cmp.Or(burst, 5), Floor: slowest}
 }
 
@@ -155,21 +154,14 @@ func operation(r *http.Request) string {
 	return name
 }
 
-// call makes one call. What names it in errors is what was tried, such as "reading instance ocid1…"; a retry token makes a POST
-// repeatable.
-func (a *api) call(ctx context.Context, what, method, path string, in, out any, token string) (http.Header, error) {
-	var more http.Header
-	if token != "" {
-		more = http.Header{tokenHeader: {token}}
-	}
-	return a.send(ctx, what, method, path, in, out, more)
-}
+// What callers of the API add: a retry token makes a POST repeatable, and an ETag a write conditional.
+const (
+	tokenHeader = "Opc-Retry-Token" //nolint:gosec // the name of a header
+	ifMatch     = "If-Match"
+)
 
-// ifMatch is the header of the ETag under which something is written.
-const ifMatch = "If-Match"
-
-// send is call with any headers.
-func (a *api) send(ctx context.Context, what, method, path string, in, out any, more http.Header) (http.Header, error) {
+// call makes one call. what names it in errors, such as "reading instance ocid1…".
+func (a *api) call(ctx context.Context, what, method, path string, in, out any, headers http.Header) (http.Header, error) {
 	where, err := a.location(ctx)
 	if err != nil {
 		return nil, cloudapi.Describe(err, what)
@@ -180,54 +172,54 @@ func (a *api) send(ctx context.Context, what, method, path string, in, out any, 
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	r, err := http.NewRequestWithContext(ctx, method, a.config.base(where.region, path)+path, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, a.config.apiURL(where.region, path)+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	r.Header.Set("Accept", "application/json")
-	maps.Copy(r.Header, more)
+	maps.Copy(r.Header, headers)
 	answer, err := a.http.Do(r)
 	if err != nil {
 		return nil, cloudapi.Describe(err, what)
 	}
 	defer answer.Body.Close()
-	return answer.Header, read(answer, what, out)
-}
-
-// versionOf is the version of the API that a path belongs to.
-func versionOf(path string) string {
-	switch {
-	case strings.HasPrefix(path, "/loadBalancer"):
-		return balancerVersion
-	case isNetwork(path):
-		return networkVersion
-	}
-	return coreVersion
+	return answer.Header, decode(answer, what, out)
 }
 
 // get reads one object.
 func (a *api) get(ctx context.Context, what, path string, out any) error {
-	_, err := a.call(ctx, "reading "+what, http.MethodGet, path, nil, out, "")
+	_, err := a.call(ctx, "reading "+what, http.MethodGet, path, nil, out, nil)
 	return err
 }
 
-// limitOf returns how many objects a page of a listing may have.
-func limitOf(path string) string {
-	if path == balancerPaths || path == networkPaths {
-		return balancerLimit
+// getByID reads the object of an ID, below the path of its kind.
+func getByID[T any](ctx context.Context, a *api, kind, path, id string, idOf func(T) string) (found T, err error) {
+	what := kind + " " + id
+	if err := a.get(ctx, what, path+"/"+url.PathEscape(id), &found); err != nil {
+		return found, err
+	}
+	if idOf(found) != id {
+		return found, cloudapi.Unclear("reading "+what, "the answer is about another one")
+	}
+	return found, nil
+}
+
+func pageLimitOf(path string) string {
+	if path == balancerPath || path == nlbPath {
+		return balancerPageLimit
 	}
 	return pageLimit
 }
 
-// list reads every page. A page may be empty while another one follows. The cloud states no total, so that a listing is complete where no
-// page refers to a next one; "not found" is also what it says of a compartment that the user may not read, and never means an empty list.
+// list reads every page. A page may be empty and refer to a next one. "Not found" may mean a compartment that the user may not read, and
+// never an empty list.
 func list[T any](ctx context.Context, a *api, what, path string, query url.Values) (all []T, pages int, err error) {
 	ctx, listing := cloudapi.WatchListing(ctx)
-	query.Set("limit", limitOf(path))
+	query.Set("limit", pageLimitOf(path))
 	for {
 		pages++
 		var items page[T]
-		header, err := a.call(ctx, "listing "+what, http.MethodGet, path+"?"+query.Encode(), nil, &items, "")
+		header, err := a.call(ctx, "listing "+what, http.MethodGet, path+"?"+query.Encode(), nil, &items, nil)
 		if err == nil {
 			err = listing.Add(len(items))
 		}

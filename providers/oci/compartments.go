@@ -15,43 +15,42 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 )
 
-// refusedFor is how long it is believed that a compartment which a Service names cannot be read.
+// refusedFor is how long a compartment that a Service names, and that could not be read, is not read again.
 const refusedFor = time.Minute
 
-// placed is something of a Service that is in a compartment.
-type placed interface {
+// placedObject is an object of a Service that is in a compartment.
+type placedObject interface {
 	comparable
-	// at is its name and its compartment.
-	at() (name, compartment string)
+	// place returns its name and its compartment.
+	place() (name, compartment string)
 }
 
-// compartments are those in which something of Services may be, of one kind: the one of the cloud config, those that Services name, and
-// those in which something of a Service was seen before. Who writes a Service chooses what it names: one that cannot be read holds up that
-// Service alone.
-type compartments[T placed] struct {
+// compartments holds the compartments that may contain objects of one kind: the configured one, those that Services name, and those where
+// such an object was seen before. Users choose the compartments that Services name, so one that cannot be read only affects that Service.
+type compartments[T placedObject] struct {
 	api     *api
 	cluster *ownership.Cluster
-	// what names the kind in messages, path is that of its listing, name is the name that it has for a Service.
+	// what is the kind in messages, path that of its listing, and name its name for a Service.
 	what, path string
 	name       func(*v1.Service) string
-	// known returns the items seen without a listing.
+	// known returns the objects seen without a listing.
 	known func() []T
 
 	mu sync.Mutex
-	// held are the compartments of what was seen, by its name; refused are those that could not be read.
-	held map[string]string
-	// seen are the names of what was seen since the program began.
+	// placeOf holds the compartments of the objects seen, by name; refused holds those that could not be read.
+	placeOf map[string]string
+	// seen holds the names of objects seen since the program began.
 	seen    map[string]bool
 	refused map[string]refusal
 }
 
-// refusal is why a compartment could not be read, and when that was.
+// refusal says why, and when, something could not be read.
 type refusal struct {
 	at  time.Time
 	err error
 }
 
-// list reads what is in all of them. It fails where the compartment of the cloud config cannot be read.
+// list reads the objects in all compartments. It fails if the configured one cannot be read.
 func (c *compartments[T]) list(ctx context.Context) (all []T, pages int, err error) {
 	where, err := c.api.location(ctx)
 	if err != nil {
@@ -61,7 +60,7 @@ func (c *compartments[T]) list(ctx context.Context) (all []T, pages int, err err
 	if err != nil {
 		return nil, 0, err
 	}
-	names := c.note(c.known(), services)
+	names := c.noteSeen(c.known(), services)
 	refused := map[string]refusal{}
 	var read []string
 	for _, id := range c.compartmentsOf(where.compartment, services, names) {
@@ -83,48 +82,48 @@ func (c *compartments[T]) list(ctx context.Context) (all []T, pages int, err err
 	if slices.Contains(all, *new(T)) {
 		return nil, pages, cloudapi.Unclear("listing "+c.what, "one of them is nothing")
 	}
-	c.keep(all, names, read, refused)
+	c.noteListing(all, names, read, refused)
 	return all, pages, nil
 }
 
-// keep notes what a listing showed: all there is in the compartments that were read.
-func (c *compartments[T]) keep(all []T, names map[string]bool, read []string, refused map[string]refusal) {
+// noteListing stores what a listing showed: all objects in the compartments that were read.
+func (c *compartments[T]) noteListing(all []T, names map[string]bool, read []string, refused map[string]refusal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refused = refused
-	for name, id := range c.held {
-		if slices.Contains(read, id) && !slices.ContainsFunc(all, func(one T) bool { is, _ := one.at(); return is == name }) {
-			delete(c.held, name)
+	for name, id := range c.placeOf {
+		if slices.Contains(read, id) && !slices.ContainsFunc(all, func(one T) bool { is, _ := one.place(); return is == name }) {
+			delete(c.placeOf, name)
 		}
 	}
 	for _, one := range all {
-		if name, id := one.at(); names[name] {
-			c.held[name], c.seen[name] = id, true
+		if name, id := one.place(); names[name] {
+			c.placeOf[name], c.seen[name] = id, true
 		}
 	}
 }
 
-// note notes where something of a Service was seen, and returns the names that Services give.
-func (c *compartments[T]) note(seen []T, services []*v1.Service) map[string]bool {
+// noteSeen stores where objects were seen, and returns the names for Services.
+func (c *compartments[T]) noteSeen(seen []T, services []*v1.Service) map[string]bool {
 	names := map[string]bool{}
 	for _, s := range services {
 		names[c.name(s)] = true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.held == nil {
-		c.held, c.seen = map[string]string{}, map[string]bool{}
+	if c.placeOf == nil {
+		c.placeOf, c.seen = map[string]string{}, map[string]bool{}
 	}
 	maps.DeleteFunc(c.seen, func(name string, _ bool) bool { return !names[name] })
 	for _, one := range seen {
-		if name, id := one.at(); names[name] && ocid.MatchString(id) {
-			c.held[name], c.seen[name] = id, true
+		if name, id := one.place(); names[name] && ocid.MatchString(id) {
+			c.placeOf[name], c.seen[name] = id, true
 		}
 	}
 	return names
 }
 
-// compartmentsOf are the compartments, that of the cloud config first.
+// compartmentsOf returns the compartments, the configured one first.
 func (c *compartments[T]) compartmentsOf(configured string, services []*v1.Service, names map[string]bool) []string {
 	all := []string{configured}
 	add := func(id string) {
@@ -140,19 +139,19 @@ func (c *compartments[T]) compartmentsOf(configured string, services []*v1.Servi
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for name, id := range c.held {
+	for name, id := range c.placeOf {
 		if names[name] {
 			add(id)
 		} else {
-			delete(c.held, name)
+			delete(c.placeOf, name)
 		}
 	}
 	slices.Sort(all[1:])
 	return all
 }
 
-// saw reports whether something with a name was seen since the program began.
-func (c *compartments[T]) saw(name string) bool {
+// hasSeen reports whether an object of this name was seen since the program began.
+func (c *compartments[T]) hasSeen(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.seen[name]
@@ -165,12 +164,12 @@ func (c *compartments[T]) refusalOf(id string) (refusal, bool) {
 	return r, known
 }
 
-// doubt is an error where something of a Service may be in a compartment that could not be read. A Service that goes, and was never
-// served, has nothing in one that it only names: else a fault in an annotation would keep it for ever.
-func (c *compartments[T]) doubt(service *v1.Service, goes bool) error {
+// checkReadable returns an error if an object of the Service may be in a compartment that could not be read. A Service that leaves without
+// having been served has nothing in a compartment that it only names: otherwise a fault in the annotation would keep it for ever.
+func (c *compartments[T]) checkReadable(service *v1.Service, goes bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	held, seen := c.held[c.name(service)]
+	held, seen := c.placeOf[c.name(service)]
 	ids := []string{held}
 	if named := service.Annotations[annotationCompartment]; !goes || seen || len(service.Status.LoadBalancer.Ingress) > 0 {
 		ids = append(ids, named, service.Annotations[annotationPlaced])

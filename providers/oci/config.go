@@ -17,7 +17,8 @@ import (
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// readFile returns the values of the file by the names of the table. Unknown keys are warnings, for Oracle's own controller ignores them.
+// readFile returns the values of the file by the keys of the table. Unknown keys are warnings, because Oracle's own controller ignores
+// them.
 func readFile(data []byte) (keys map[string]string, warnings, err error) {
 	var raw map[string]any
 	if err := yaml.Unmarshal(data, &raw); err != nil {
@@ -33,7 +34,7 @@ func readFile(data []byte) (keys map[string]string, warnings, err error) {
 	return r.keys, r.warnings, errors.Join(r.problems...)
 }
 
-// reader takes the nested keys of a file apart.
+// reader flattens the nested keys of a file.
 type reader struct {
 	keys     map[string]string
 	known    []string
@@ -48,7 +49,7 @@ func (r *reader) read(prefix string, values map[string]any) {
 		switch {
 		case value == nil:
 		case slices.Contains(r.known, key):
-			r.keys[key] = flat(value)
+			r.keys[key] = textOf(value)
 			if why := whyIgnored(key); why != "" {
 				r.warn(key, "has no effect: "+why)
 			}
@@ -69,7 +70,7 @@ func (r *reader) warn(key, reason string) {
 }
 
 func whyIgnored(key string) string {
-	for why, keys := range ignored() {
+	for why, keys := range keysWithoutEffect() {
 		if slices.Contains(keys, key) {
 			return why
 		}
@@ -77,8 +78,8 @@ func whyIgnored(key string) string {
 	return ""
 }
 
-// flat is a value as text: lists and maps stay JSON.
-func flat(value any) string {
+// textOf returns a value as text; lists and maps become JSON.
+func textOf(value any) string {
 	switch v := value.(type) {
 	case string:
 		return v

@@ -179,7 +179,7 @@ func snapshot(t testing.TB, sim *ocisim.Sim) string {
 					delete(b.(document), flag)
 				}
 			}
-			slices.SortFunc(set.(document)["backends"].([]any), func(a, b any) int { return strings.Compare(keyOf(a), keyOf(b)) })
+			slices.SortFunc(set.(document)["backends"].([]any), func(a, b any) int { return strings.Compare(backendKey(a), backendKey(b)) })
 		}
 		text, err := json.Marshal(lb.Doc)
 		require.NoError(t, err)

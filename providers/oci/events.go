@@ -2,7 +2,7 @@ package oci
 
 import "github.com/anyccm/cloud-controller-manager/registry/events"
 
-// Reasons of events that several providers write have their rows in package events.
+// Events without a row here are written by several providers, and have theirs in package events.
 const (
 	eventConfigError = "LoadBalancerConfigError"
 	eventIgnored     = "LoadBalancerAnnotationIgnored"
@@ -12,7 +12,6 @@ const (
 
 	eventTooMany = "LoadBalancerMembersLimited"
 
-	// These are ours.
 	eventRefused = "LoadBalancerWorkFailed"
 	eventNoNodes = "LoadBalancerWithoutNodes"
 
@@ -21,7 +20,7 @@ const (
 	eventUnmarked  = "LoadBalancerWithoutMark"
 )
 
-// eventRows are the events that this provider alone writes.
+// eventRows returns the events of this provider alone.
 func eventRows() []events.Row {
 	row := func(reason, means, do string) events.Row {
 		return events.Row{On: "Service", Reason: reason, Type: "Warning", What: means, Do: do}

@@ -4,7 +4,7 @@ import "github.com/anyccm/cloud-controller-manager/registry/schema"
 
 // serviceFields declares how each field of a Service is handled, by the kind of load balancer.
 var serviceFields = func() schema.Fields {
-	nlb := map[string]string{annotationType: typeNetwork}
+	nlb := map[string]string{annotationType: typeNLB}
 	const (
 		both  = "the subnets of the load balancer have IPv6"
 		noUDP = "is a protocol that load balancers of this kind do not have; use TCP, or a network load balancer"

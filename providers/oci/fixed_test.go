@@ -24,19 +24,19 @@ func fixedCases(sim *ocisim.Sim) map[string]func() conformance.FixedCase {
 			sim.Add("elsewhere", func(i *ocisim.Instance) { i.Compartment = elsewhere })
 			return fixedCase{Later: elsewhere}
 		},
-		annotationType:     values("", typeNetwork),
+		annotationType:     values("", typeNLB),
 		annotationFreeform: values(free[0], free[1]),
 		annotationDefined:  values(defined[0], defined[1]),
-		networkInternal:    values("", "true", annotationType, typeNetwork),
-		networkSubnet:      values("", ocisim.DualSubnet(), annotationType, typeNetwork),
-		networkFreeform:    values(free[0], free[1], annotationType, typeNetwork),
-		networkDefined:     values(defined[0], defined[1], annotationType, typeNetwork),
-		networkNewFreeform: values(free[0], free[1], annotationType, typeNetwork),
-		networkNewDefined:  values(defined[0], defined[1], annotationType, typeNetwork),
-		networkPrivateIPv4: values("", "10.0.64.77", annotationType, typeNetwork),
-		networkIPv6: func() fixedCase {
+		nlbInternal:        values("", "true", annotationType, typeNLB),
+		nlbSubnet:          values("", ocisim.DualSubnet(), annotationType, typeNLB),
+		nlbFreeform:        values(free[0], free[1], annotationType, typeNLB),
+		nlbDefined:         values(defined[0], defined[1], annotationType, typeNLB),
+		nlbNewFreeform:     values(free[0], free[1], annotationType, typeNLB),
+		nlbNewDefined:      values(defined[0], defined[1], annotationType, typeNLB),
+		nlbPrivateIPv4:     values("", "10.0.64.77", annotationType, typeNLB),
+		nlbIPv6: func() fixedCase {
 			return fixedCase{
-				First: "2603:c020:0:4::77", Later: "2603:c020:0:4::78", With: pairs(annotationType, typeNetwork, networkSubnet, ocisim.DualSubnet()),
+				First: "2603:c020:0:4::77", Later: "2603:c020:0:4::78", With: pairs(annotationType, typeNLB, nlbSubnet, ocisim.DualSubnet()),
 				DualStack: true,
 			}
 		},

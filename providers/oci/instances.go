@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// callPrice is how often nodes that are down for good may cost a call.
+	// callPrice is how often nodes that stay down may cost a call.
 	callPrice = time.Second
 
 	indexName = "name"
@@ -48,8 +48,10 @@ type instance struct {
 	Defined  map[string]map[string]any `json:"definedTags"`
 }
 
-// tags returns the free-form tags, and the defined ones by namespace and key. A free-form key with a period is left out: Oracle has none,
-// and it could be taken for a defined tag, which not everybody may write.
+func (i instance) id() string { return i.ID }
+
+// tags returns the free-form tags, and the defined ones as <namespace>.<key>. Free-form keys with a period are left out: Oracle allows
+// none, and they could pass for defined tags, which fewer users may write.
 func (i instance) tags() map[string]string {
 	all := flatTags(i.Defined)
 	for key, value := range i.Freeform {
@@ -60,10 +62,10 @@ func (i instance) tags() map[string]string {
 	return all
 }
 
-// ended reports whether an instance is shown that never runs again.
-func (i instance) ended() bool { return i.State == "TERMINATING" || i.State == "TERMINATED" }
+// isTerminated reports whether an instance will never run again.
+func (i instance) isTerminated() bool { return i.State == "TERMINATING" || i.State == "TERMINATED" }
 
-// instances are the compute instances, and what they say about nodes.
+// instances reads the compute instances, and what they say about nodes.
 type instances struct {
 	*nodes.Instances[string, instance]
 	api       *api
@@ -75,21 +77,21 @@ type instances struct {
 func newInstances(a *api) *instances {
 	i := &instances{api: a, nodes: a.nodes}
 	i.inventory = inventory.New(inventory.Source[string, instance]{
-		Kind: "instance", ID: func(i instance) string { return i.ID }, List: a.instances, Get: i.get,
+		Kind: "instance", ID: instance.id, List: a.instances, Get: i.get,
 		Indexes: nodes.NameIndexes(func(i instance) string { return i.Name }),
 	})
 	i.networks = newNetworks(a, i.inventory)
 	i.Instances = nodes.New(nodes.Cloud[string, instance]{
 		Kind: "instance", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
 		Form: providerIDPrefix + "<OCID of the instance>", Parse: parseProviderID, Print: func(i instance) string { return providerIDPrefix + i.ID },
-		Search: i.search, State: instance.state, Metadata: i.describe, Verify: verify,
+		Search: i.search, State: instance.state, Metadata: i.describe, Verify: verifyName,
 		Tags:       instance.tags,
 		Unattested: "its addresses are those of its VNICs, which are read apart",
 	})
 	return i
 }
 
-// compartmentsOf are the configured compartment, and those that Nodes name.
+// compartmentsOf returns the configured compartment, and those that Nodes name.
 func compartmentsOf(configured string, nodes []*v1.Node) []string {
 	all := []string{configured}
 	for _, n := range nodes {
@@ -101,8 +103,8 @@ func compartmentsOf(configured string, nodes []*v1.Node) []string {
 	return all
 }
 
-// membersOf are the instances of the cluster's nodes, as far as these name them.
-func membersOf(nodes []*v1.Node) []string {
+// instanceIDsOf returns the instances of nodes that name theirs.
+func instanceIDsOf(nodes []*v1.Node) []string {
 	var ids []string
 	for _, n := range nodes {
 		if id, err := parseProviderID(n.Spec.ProviderID); err == nil {
@@ -112,27 +114,25 @@ func membersOf(nodes []*v1.Node) []string {
 	return ids
 }
 
-// wantsIPv6 reports whether a Node is to have the addresses of IPv6 that its instance has.
+// wantsIPv6 reports whether a Node is to have its instance's IPv6 addresses.
 func wantsIPv6(node *v1.Node) bool {
 	_, wants := node.Labels[labelIPv6]
 	return wants
 }
 
-// wantsIPv6 reports whether addresses of IPv6 matter of any Node's instance.
-func (a *api) wantsIPv6() bool { return slices.ContainsFunc(a.nodes.Nodes(), tellsIPv6) }
+func (a *api) wantsIPv6() bool { return slices.ContainsFunc(a.nodes.Nodes(), needsIPv6) }
 
-// tellsIPv6 reports whether addresses of IPv6 matter of a Node's instance.
-func tellsIPv6(node *v1.Node) bool { return wantsIPv6(node) || sixOf(node) != "" }
+// needsIPv6 reports whether the IPv6 addresses of a Node's instance matter.
+func needsIPv6(node *v1.Node) bool { return wantsIPv6(node) || ipv6Of(node) != "" }
 
-// instances lists those that may run, in every compartment that holds any of the cluster.
 func (a *api) instances(ctx context.Context) (all []instance, pages int, err error) {
-	all, pages, err = inCompartments[instance](ctx, a, "instances", "/instances")
-	return slices.DeleteFunc(all, instance.ended), pages, err
+	all, pages, err = listInCompartments[instance](ctx, a, "instances", "/instances")
+	return slices.DeleteFunc(all, instance.isTerminated), pages, err
 }
 
-// inCompartments lists what is in the compartments of the cluster. One that a Node names and that cannot be read holds up nobody else: the
-// error is an inventory.Partial then, by which nothing is missing.
-func inCompartments[T any](ctx context.Context, a *api, what, path string) (all []T, pages int, err error) {
+// listInCompartments lists objects in the cluster's compartments. One that a Node names and that cannot be read affects nobody else: the
+// error is an inventory.Partial then.
+func listInCompartments[T any](ctx context.Context, a *api, what, path string) (all []T, pages int, err error) {
 	where, err := a.location(ctx)
 	if err != nil {
 		return nil, 0, cloudapi.Describe(err, "listing "+what)
@@ -157,7 +157,7 @@ func inCompartments[T any](ctx context.Context, a *api, what, path string) (all 
 	return all, pages, nil
 }
 
-// mayBeIn reports whether an instance may be in one of some compartments: those of Nodes that say otherwise are not.
+// mayBeIn reports whether an instance may be in one of some compartments. It is not if its Node names another one.
 func (a *api) mayBeIn(id string, compartments []string) bool {
 	for _, n := range a.nodes.Nodes() {
 		if instanceKey(n.Spec.ProviderID) == id {
@@ -167,34 +167,31 @@ func (a *api) mayBeIn(id string, compartments []string) bool {
 	return true
 }
 
-// get reads one instance. It is cloudapi.ErrNotFound where the cloud shows that it is terminated. The cloud says "not found" also of what
-// the user may not see, which is a proof only together with a listing.
+// get reads one instance; a terminated one is cloudapi.ErrNotFound. The cloud also says "not found" of instances that the user may not see,
+// so absence takes a listing as well.
 func (i *instances) get(ctx context.Context, id string) (found instance, err error) {
-	what := "instance " + id
-	switch err = i.api.get(ctx, what, "/instances/"+url.PathEscape(id), &found); {
+	found, err = getByID(ctx, i.api, "instance", "/instances", id, instance.id)
+	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
-		return instance{}, i.inventory.Prove(ctx, id, func(all []instance) error { return i.doubt(id, all) })
+		return instance{}, i.inventory.Prove(ctx, id, func(all []instance) error { return i.checkListing(id, all) })
 	case err != nil:
 		return instance{}, err
-	case found.ID != id:
-		return instance{}, cloudapi.Unclear("reading "+what, "the answer is about another instance")
-	case found.ended():
-		return instance{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "reading " + what, Message: "it is " + found.State}
+	case found.isTerminated():
+		return instance{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "reading instance " + id, Message: "it is " + found.State}
 	}
 	return found, nil
 }
 
-// doubt says why a listing that lacks an instance does not prove that it is gone: an empty one, or one without any other node of the
-// cluster, may be all that the user is allowed to see.
-func (i *instances) doubt(id string, all []instance) error {
-	members := membersOf(i.nodes.Nodes())
+// checkListing returns an error if a listing does not prove that an instance is gone: without any other node of the cluster it may be all
+// that the user is allowed to see.
+func (i *instances) checkListing(id string, all []instance) error {
+	members := instanceIDsOf(i.nodes.Nodes())
 	if slices.ContainsFunc(all, func(o instance) bool { return o.ID != id && slices.Contains(members, o.ID) }) {
 		return nil
 	}
 	return errors.New("cannot tell missing from forbidden: the listing shows no other node of this cluster; check the policies of the user")
 }
 
-// state says what matters to Kubernetes about the states of an instance.
 func (i instance) state() (nodes.State, error) {
 	switch i.State {
 	case "STOPPING", "STOPPED":
@@ -205,7 +202,7 @@ func (i instance) state() (nodes.State, error) {
 	return nodes.Existing, nil
 }
 
-// search finds the instance of a node without a provider ID: by its display name, or else by what its network interfaces are called.
+// search finds the instance of a node without a provider ID: by its display name, or by a name or address of its network interfaces.
 func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[string, instance], error) {
 	s := nodes.Search[string, instance]{
 		Keys:    nodes.NameKeys[instance](node),
@@ -217,7 +214,7 @@ func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[str
 	if err != nil || len(named) > 0 {
 		return s, err
 	}
-	ids, err := i.networks.called(ctx, node.Name)
+	ids, err := i.networks.findByName(ctx, node.Name)
 	if err != nil {
 		return s, err
 	}
@@ -229,7 +226,6 @@ func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[str
 	return s, nil
 }
 
-// describe returns what an instance says about its node.
 func (i *instances) describe(ctx context.Context, node *v1.Node, in instance, q inventory.Query) (*cloudprovider.InstanceMetadata, error) {
 	ipv6 := wantsIPv6(node)
 	card, err := i.networks.primary(ctx, in, ipv6, q)
@@ -248,7 +244,7 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, in instance, q 
 	return m, nil
 }
 
-// zoneOf is the name of an availability domain without the prefix that each tenancy has for itself.
+// zoneOf returns the name of an availability domain without the prefix, which differs between tenancies.
 func zoneOf(domain string) string {
 	if _, zone, ok := strings.Cut(domain, ":"); ok {
 		return zone
@@ -256,7 +252,7 @@ func zoneOf(domain string) string {
 	return domain
 }
 
-// addresses are those of a node: the private and the public one, and those of IPv6 where the node is to have them.
+// addresses returns a node's addresses: the private and the public one, and those of IPv6 if the node wants them.
 func (v vnic) addresses(ipv6 bool) []v1.NodeAddress {
 	var all []v1.NodeAddress
 	add := func(kind v1.NodeAddressType, address string) {
@@ -279,24 +275,22 @@ func (v vnic) addresses(ipv6 bool) []v1.NodeAddress {
 	return all
 }
 
-// doubtAgain is when nodes are applied again of which the cloud showed no address.
-const doubtAgain = time.Minute
+// retryAddresses is the time until nodes whose addresses the cloud did not show are applied again.
+const retryAddresses = time.Minute
 
-// reached are nodes with the addresses at which load balancers reach them: those that their instances have. What a Node tells alone does
-// not count, because whoever controls a kubelet may write there what he likes; and one that tells nothing yet has those of its instance,
-// because the framework does not come back for addresses. A Node about which alone nothing can be found out holds up nobody else: it
-// keeps what the load balancer has of it, and where that is nothing, a finding has it tried again. has are the addresses of the load
-// balancer's backends.
-func (i *instances) reached(
+// withAddresses returns the nodes with addresses that their instances have. Those that only the Node reports do not count, because anybody
+// who controls a kubelet can write them; a Node without any gets its instance's. If the cloud shows nothing about one Node, it keeps the
+// addresses among the load balancer's backends (has); if that is none, a finding has it tried again.
+func (i *instances) withAddresses(
 	ctx context.Context, list []*v1.Node, has map[string]bool,
 ) (all []*v1.Node, waiting []services.Finding, err error) {
 	for _, n := range list {
 		addresses, err := i.addressesOf(ctx, n, len(list))
 		switch {
-		case err != nil && aboutOne(err):
+		case err != nil && isAboutOneObject(err):
 			klog.V(2).InfoS("Not knowing at which addresses a node is reached", "node", n.Name, "reason", err.Error())
-			if addresses = keepKnown(n.Status.Addresses, has); len(addresses) == 0 {
-				waiting = []services.Finding{{Again: doubtAgain}}
+			if addresses = filterKnown(n.Status.Addresses, has); len(addresses) == 0 {
+				waiting = []services.Finding{{Again: retryAddresses}}
 			}
 		case err != nil:
 			return nil, nil, fmt.Errorf("finding the addresses of node %s: %w", n.Name, cloudapi.NotAbsence(err))
@@ -311,8 +305,8 @@ func (i *instances) reached(
 	return all, waiting, nil
 }
 
-// keepKnown are the addresses that a Node tells and a load balancer has.
-func keepKnown(told []v1.NodeAddress, has map[string]bool) (all []v1.NodeAddress) {
+// filterKnown returns the reported addresses that a load balancer has.
+func filterKnown(told []v1.NodeAddress, has map[string]bool) (all []v1.NodeAddress) {
 	for _, a := range told {
 		if ip, err := netip.ParseAddr(a.Address); err == nil && has[ip.String()] {
 			all = append(all, a)
@@ -321,7 +315,7 @@ func keepKnown(told []v1.NodeAddress, has map[string]bool) (all []v1.NodeAddress
 	return all
 }
 
-// addressesOf are the addresses of one node at which load balancers may reach it; one whose instance is gone has none.
+// addressesOf returns the addresses at which load balancers may reach a node, none if its instance is gone.
 func (i *instances) addressesOf(ctx context.Context, node *v1.Node, expected int) ([]v1.NodeAddress, error) {
 	id, err := parseProviderID(node.Spec.ProviderID)
 	if err != nil {
@@ -335,21 +329,21 @@ func (i *instances) addressesOf(ctx context.Context, node *v1.Node, expected int
 	if err != nil {
 		return nil, err
 	}
-	net, err := i.networks.shown(ctx, in, tellsIPv6(node), q)
+	net, err := i.networks.vnicsWithAddress(ctx, in, needsIPv6(node), q)
 	if err != nil {
 		return nil, err
 	}
-	return net.vouched(node.Status.Addresses, wantsIPv6(node)), nil
+	return net.confirmedAddresses(node.Status.Addresses, wantsIPv6(node)), nil
 }
 
-// aboutOne reports whether an error is about one object that the cloud does not show, not about the cloud.
-func aboutOne(err error) bool {
-	return unreachable(err) || hides(err) || errors.Is(err, errNoInterface)
+// isAboutOneObject reports whether an error is about an object that the cloud does not show, and not about the cloud.
+func isAboutOneObject(err error) bool {
+	return isUnreachable(err) || isHidden(err) || errors.Is(err, errNoInterface)
 }
 
-// vouched are those addresses that a Node tells and its instance has, and where it tells none of a family, those of the primary network
+// confirmedAddresses returns the reported addresses that the instance has. For a family without any it adds those of the primary network
 // interface.
-func (n network) vouched(told []v1.NodeAddress, ipv6 bool) (all []v1.NodeAddress) {
+func (n instanceVNICs) confirmedAddresses(told []v1.NodeAddress, ipv6 bool) (all []v1.NodeAddress) {
 	var has, primary []v1.NodeAddress
 	for _, v := range n.vnics {
 		has = append(has, v.addresses(true)...)
@@ -378,7 +372,6 @@ func sameAddress(text string, ip netip.Addr) bool {
 	return err == nil && parsed == ip
 }
 
-// backendAddresses are the addresses of a load balancer's backends; lb may be nil.
 func backendAddresses(lb *loadBalancer) map[string]bool {
 	all := map[string]bool{}
 	for _, b := range lb.backends() {
@@ -389,8 +382,8 @@ func backendAddresses(lb *loadBalancer) map[string]bool {
 	return all
 }
 
-// verify compares names: nobody who controls a kubelet alone can rename an instance.
-func verify(_ context.Context, node *v1.Node, in instance) (why string, err error) {
+// verifyName compares names, because control of a kubelet alone does not allow to rename an instance.
+func verifyName(_ context.Context, node *v1.Node, in instance) (why string, err error) {
 	if !strings.EqualFold(in.Name, node.Name) {
 		return fmt.Sprintf("the instance %s has the display name %q", in.ID, in.Name), nil
 	}
@@ -413,7 +406,7 @@ func parseProviderID(text string) (string, error) {
 	return id, nil
 }
 
-// instanceKey identifies the instance of a provider ID in either of its forms; "" is none.
+// instanceKey identifies the instance of a provider ID in both forms; "" is none.
 func instanceKey(providerID string) string {
 	if id, err := parseProviderID(providerID); err == nil {
 		return id

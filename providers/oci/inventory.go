@@ -22,7 +22,7 @@ import (
 
 // This file finds load balancers, and proves that one is gone.
 
-// common holds what both kinds of load balancers use.
+// common holds the parts that both kinds of load balancers use.
 type common struct {
 	api       *api
 	cluster   *ownership.Cluster
@@ -36,7 +36,7 @@ type common struct {
 	kube kubernetes.Interface
 
 	mu sync.Mutex
-	// secrets are those that a Service has named.
+	// secrets are those that each Service has named.
 	secrets map[types.UID][]string
 }
 
@@ -54,20 +54,19 @@ type loadBalancers struct {
 	*common
 	kind  kind
 	known *inventory.Inventory[string, *loadBalancer]
-	// room is where load balancers are waited for, works where work requests are, and idle where load balancers are that work for others.
-	room  *waiting.Room[string, *loadBalancer]
-	works *waiting.Room[string, workRequest]
-	idle  *waiting.Room[string, bool]
-	// compartments are those in which load balancers may be.
+	// Callers wait in them for the state of a load balancer, for a work request, and until a load balancer has no work request left.
+	states       *waiting.Room[string, *loadBalancer]
+	works        *waiting.Room[string, workRequest]
+	idle         *waiting.Room[string, bool]
 	compartments *compartments[*loadBalancer]
 
-	// settled are the load balancers on which the cloud has ended what this process began last.
-	settledMu sync.Mutex
-	settled   map[string]bool
+	// knownIdle are the load balancers on which the cloud has ended our last change.
+	idleMu    sync.Mutex
+	knownIdle map[string]bool
 }
 
 func newLoadBalancers(c *common, k kind) *loadBalancers {
-	b := &loadBalancers{common: c, kind: k, settled: map[string]bool{}}
+	b := &loadBalancers{common: c, kind: k, knownIdle: map[string]bool{}}
 	b.compartments = &compartments[*loadBalancer]{
 		api: b.api, cluster: b.cluster, what: k.title + "s", path: k.path, name: k.name,
 		known: func() []*loadBalancer { return b.known.PeekAll() },
@@ -76,13 +75,13 @@ func newLoadBalancers(c *common, k kind) *loadBalancers {
 		Kind: k.title, ID: func(lb *loadBalancer) string { return lb.ID }, Get: b.get, List: b.list,
 		Indexes: map[string]func(*loadBalancer) []string{indexName: func(lb *loadBalancer) []string { return []string{lb.Name} }},
 	})
-	b.room = waiting.New(b.known.Look, pace())
-	b.works = waiting.New(waiting.Each(b.work), pace())
+	b.states = waiting.New(b.known.Look, pace())
+	b.works = waiting.New(waiting.Each(b.readWork), pace())
 	b.idle = waiting.New(waiting.Each(b.isIdle), pace())
 	return b
 }
 
-// list reads all load balancers in the compartments of the cluster. "Not found" is never an empty list.
+// list reads all load balancers in the cluster's compartments. "Not found" is never an empty list.
 func (r *loadBalancers) list(ctx context.Context) ([]*loadBalancer, int, error) {
 	all, pages, err := r.compartments.list(ctx)
 	if err != nil {
@@ -97,15 +96,14 @@ func (r *loadBalancers) list(ctx context.Context) ([]*loadBalancer, int, error) 
 	return slices.DeleteFunc(all, func(lb *loadBalancer) bool { return lb.State == stateDeleted }), pages, nil
 }
 
-// pathOf is the path of a load balancer.
 func (r *loadBalancers) pathOf(id string) string { return r.kind.path + "/" + url.PathEscape(id) }
 
-// get reads a load balancer. The cloud says "not found" also of what the user may not see: it is gone only where nothing casts doubt on it.
+// get reads a load balancer. The cloud also says "not found" of load balancers that the user may not see, so that absence must be proved.
 func (r *loadBalancers) get(ctx context.Context, id string) (*loadBalancer, error) {
 	lb, what := &loadBalancer{}, "reading "+r.kind.title+" "+id
-	header, err := r.api.call(ctx, what, http.MethodGet, r.pathOf(id), nil, lb, "")
+	header, err := r.api.call(ctx, what, http.MethodGet, r.pathOf(id), nil, lb, nil)
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		if doubt := r.proof(ctx, id); doubt != nil {
+		if doubt := r.proveAbsence(ctx, id); doubt != nil {
 			return nil, cloudapi.Unclear(what, "it is not found, which does not prove that it is gone: %s", doubt)
 		}
 	}
@@ -121,11 +119,10 @@ func (r *loadBalancers) get(ctx context.Context, id string) (*loadBalancer, erro
 	return lb, nil
 }
 
-// proof is an error where nobody knows whether the user may see a load balancer still: policies name their kind apart from that of
-// networks. A listing that is answered proves it, though it may be empty; but policies may let a user list what they do not let be read,
-// and a compartment may not be readable any more.
-func (r *loadBalancers) proof(ctx context.Context, id string) error {
-	if err := r.networks.checkSight(ctx, proofMaxAge); err != nil {
+// proveAbsence returns an error if the user may have lost the right to see a load balancer. Policies name load balancers apart from
+// networks, and may allow to list what may not be read.
+func (r *loadBalancers) proveAbsence(ctx context.Context, id string) error {
+	if err := r.networks.checkVisible(ctx, proofMaxAge); err != nil {
 		return err
 	}
 	all, _, err := r.compartments.list(ctx)
@@ -145,7 +142,7 @@ func (r *loadBalancers) proof(ctx context.Context, id string) error {
 	return nil
 }
 
-// checkProtection refuses a load balancer that is protected from deletion by now: it would outlast the rules for it.
+// checkProtection refuses a load balancer that is protected from deletion by now, because it would outlast its rules.
 func (r *loadBalancers) checkProtection(ctx context.Context, id string) error {
 	if !r.kind.protectable {
 		return nil
@@ -161,7 +158,7 @@ func (r *loadBalancers) checkProtection(ctx context.Context, id string) error {
 	return err
 }
 
-// find is the load balancer of a Service's name; nil where there is none. One that works counts before those that failed.
+// find returns the load balancer with the Service's name, or nil. A working one takes precedence over failed ones.
 func (r *loadBalancers) find(ctx context.Context, service *v1.Service, goes bool) (*loadBalancer, error) {
 	name := r.kind.name(service)
 	found, err := r.known.Find(ctx, indexName, name, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
@@ -175,5 +172,5 @@ func (r *loadBalancers) find(ctx context.Context, service *v1.Service, goes bool
 	if live = append(live, found...); len(live) > 0 {
 		return live[0], nil
 	}
-	return nil, r.compartments.doubt(service, goes)
+	return nil, r.compartments.checkReadable(service, goes)
 }

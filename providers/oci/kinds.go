@@ -23,64 +23,61 @@ import (
 // The titles of the kinds, in messages and of orphans.
 const (
 	titleBalancer = "load balancer"
-	titleNetwork  = "network load balancer"
+	titleNLB      = "network load balancer"
 )
 
-// kind holds the differences between load balancers and network load balancers, two services of the cloud. Everything else is shared.
+// kind holds the differences between load balancers and network load balancers, which are two services of the cloud.
 type kind struct {
-	// title is the kind in messages, word the value of the annotation that asks for it.
+	// title names the kind in messages, word is the annotation's value for it.
 	title, word string
 	// path is that of load balancers, workPath that of work requests.
 	path, workPath string
-	// statesWork is set where the state of a load balancer says that the cloud works on it; else its work requests do.
+	// statesWork is set if the state of a load balancer shows that the cloud works on it. Otherwise its work requests do.
 	statesWork bool
-	// showsCreated is set where the answer to a creation names the load balancer; else its work request does.
+	// showsCreated is set if the answer to a creation names the load balancer. Otherwise its work request does.
 	showsCreated bool
-	// errorsApart is set where the errors of a work request are read by a call of their own.
+	// errorsApart is set if the errors of a work request take a call of their own.
 	errorsApart bool
-	// name is that of a Service's load balancer, as Oracle's own controller gives it, and made matches such names.
+	// name is that of a Service's load balancer, as Oracle's own controller gives it; made matches such names.
 	name func(*v1.Service) string
 	made *regexp.Regexp
 
-	// parse reads the annotations of a Service.
 	parse func(*v1.Service) (s settings, warnings, err error)
-	// protectable is set where somebody may protect load balancers from deletion.
+	// protectable is set if load balancers can be protected from deletion.
 	protectable bool
 }
 
-// balancerKind are load balancers.
 func balancerKind(c Config) kind {
 	return kind{
-		title: titleBalancer, word: typeBalancer, path: balancerPaths, workPath: "/loadBalancerWorkRequests",
-		name:        func(s *v1.Service) string { return ownName(c.Prefix, s) },
-		made:        regexp.MustCompile(`^` + regexp.QuoteMeta(ownName(c.Prefix, &v1.Service{})) + `[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`),
+		title: titleBalancer, word: typeBalancer, path: balancerPath, workPath: "/loadBalancerWorkRequests",
+		name:        func(s *v1.Service) string { return balancerName(c.Prefix, s) },
+		made:        regexp.MustCompile(`^` + regexp.QuoteMeta(balancerName(c.Prefix, &v1.Service{})) + `[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`),
 		parse:       func(s *v1.Service) (_ settings, warnings, err error) { return parseSettings(s, c.SecurityListMode) },
 		protectable: true,
 	}
 }
 
-// networkKind are network load balancers.
-func networkKind() kind {
+func nlbKind() kind {
 	return kind{
-		title: titleNetwork, word: typeNetwork, path: networkPaths, workPath: "/workRequests",
+		title: titleNLB, word: typeNLB, path: nlbPath, workPath: "/workRequests",
 		statesWork: true, showsCreated: true, errorsApart: true,
-		name: networkName, made: regexp.MustCompile(`^[a-z0-9-]+/[a-z0-9.-]+/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`),
-		parse: parseNetwork,
+		name: nlbName, made: regexp.MustCompile(`^[a-z0-9-]+/[a-z0-9.-]+/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`),
+		parse: parseNLB,
 	}
 }
 
-// servedKind is one of the two kinds of load balancers as it serves Services.
+// servedKind serves Services by one kind of load balancers.
 type servedKind struct {
 	*services.LoadBalancer[observed, desired]
 	*reconciler
-	// listed is set once all of this kind was made known.
+	// listed is set when an earlier process's load balancers are known.
 	listed atomic.Bool
-	// seen is set once the user has been seen to see this kind.
+	// seen is set when the user has read this kind once.
 	seen atomic.Bool
 }
 
-// kinds implements cloudprovider.LoadBalancer: it picks the kind of load balancer that a Service asks for, and sees to it that the
-// Service has none of the other kind.
+// kinds implements cloudprovider.LoadBalancer. It selects the kind that a Service asks for, and makes sure that the Service has none of the
+// other kind.
 type kinds struct {
 	*common
 	lb, nlb *servedKind
@@ -92,14 +89,13 @@ var (
 	_ contract.Narrower          = (*kinds)(nil)
 )
 
-// newKinds returns both kinds.
 func newKinds(c *common) *kinds {
-	k := &kinds{common: c, lb: newServedKind(c, balancerKind(c.api.config)), nlb: newServedKind(c, networkKind())}
+	k := &kinds{common: c, lb: newServedKind(c, balancerKind(c.api.config)), nlb: newServedKind(c, nlbKind())}
 	c.lists.kinds = k
 	return k
 }
 
-// newServedKind returns a kind. Names are not unique in the cloud, so that creations without an answer are searched for.
+// newServedKind returns a kind. Names are not unique in the cloud, so creations without an answer are searched for.
 func newServedKind(c *common, k kind) *servedKind {
 	r := &reconciler{newLoadBalancers(c, k)}
 	return &servedKind{reconciler: r, LoadBalancer: &services.LoadBalancer[observed, desired]{
@@ -108,36 +104,36 @@ func newServedKind(c *common, k kind) *servedKind {
 	}}
 }
 
-// peek returns the load balancer of a Service, of whichever kind, as far as it is known; nil is none. hidden is set where one may be in a
-// compartment that could not be read.
+// peek returns the load balancer of a Service, of either kind, if it is known, or else nil. hidden is set if one may be in a compartment
+// that could not be read.
 func (k *kinds) peek(service *v1.Service) (lb *loadBalancer, hidden bool) {
 	own, other := k.kindsOf(service)
-	for _, of := range []*servedKind{own, other} {
-		for _, lb := range of.known.PeekIndex(indexName, of.kind.name(service)) {
+	for _, served := range []*servedKind{own, other} {
+		for _, lb := range served.known.PeekIndex(indexName, served.kind.name(service)) {
 			return lb, false
 		}
-		hidden = hidden || of.compartments.doubt(service, true) != nil
+		hidden = hidden || served.compartments.checkReadable(service, true) != nil
 	}
 	return nil, hidden
 }
 
-// listOnce makes the load balancers of Services known that a process before this one left. Those that are made later are known anyway. A
-// Service that was served, and has none of its kind, may have one of the other kind.
+// listOnce reads the load balancers that an earlier process made; later ones are known anyway. A Service that was served and has none of
+// its kind may have one of the other.
 func (k *kinds) listOnce(ctx context.Context, list []*v1.Service) error {
 	for _, changed := range []bool{false, true} {
-		for _, of := range []*servedKind{k.lb, k.nlb} {
-			if of.listed.Load() || !slices.ContainsFunc(list, func(s *v1.Service) bool {
+		for _, served := range []*servedKind{k.lb, k.nlb} {
+			if served.listed.Load() || !slices.ContainsFunc(list, func(s *v1.Service) bool {
 				if own, _ := k.kindsOf(s); !changed {
-					return own == of
+					return own == served
 				}
 				lb, _ := k.peek(s)
 				return lb == nil && isServed(s) && s.Spec.LoadBalancerClass == nil
 			}) {
 				continue
 			}
-			_, err := of.known.All(ctx, inventory.Query{MaxAge: attachedMaxAge})
-			of.listed.Store(err == nil)
-			if err := k.unlessUnserved(ctx, of, err); err != nil {
+			_, err := served.known.All(ctx, inventory.Query{MaxAge: attachedMaxAge})
+			served.listed.Store(err == nil)
+			if err := k.ignoreForbiddenKind(ctx, served, err); err != nil {
 				return err
 			}
 		}
@@ -145,15 +141,15 @@ func (k *kinds) listOnce(ctx context.Context, list []*v1.Service) error {
 	return nil
 }
 
-// listOthers returns the load balancers of both kinds that are none of some Services'.
+// listOthers returns the load balancers of both kinds that do not belong to some Services.
 func (k *kinds) listOthers(ctx context.Context, list []*v1.Service) (all []*loadBalancer, err error) {
-	for _, of := range []*servedKind{k.lb, k.nlb} {
-		found, err := of.known.All(ctx, inventory.Query{MaxAge: observedMaxAge})
-		if err := k.unlessUnserved(ctx, of, err); err != nil {
+	for _, served := range []*servedKind{k.lb, k.nlb} {
+		found, err := served.known.All(ctx, inventory.Query{MaxAge: observedMaxAge})
+		if err := k.ignoreForbiddenKind(ctx, served, err); err != nil {
 			return nil, err
 		}
 		all = append(all, slices.DeleteFunc(found, func(lb *loadBalancer) bool {
-			return slices.ContainsFunc(list, func(s *v1.Service) bool { return of.kind.name(s) == lb.Name })
+			return slices.ContainsFunc(list, func(s *v1.Service) bool { return served.kind.name(s) == lb.Name })
 		})...)
 	}
 	return all, nil
@@ -165,15 +161,14 @@ func (k *kinds) setEvents(events record.EventRecorder) {
 
 // kindsOf returns the kind that a Service asks for, and the other one.
 func (k *kinds) kindsOf(service *v1.Service) (own, other *servedKind) {
-	if isNetworkService(service) {
+	if isNLBService(service) {
 		return k.nlb, k.lb
 	}
 	return k.lb, k.nlb
 }
 
-// findOther returns the load balancer of the other kind that a Service has; nil is none. It is looked for where there is none of its own
-// kind. creates is set where one is made then: it is an error where the other one may show still, because the answer to its creation was
-// lost.
+// findOther returns a Service's load balancer of the other kind, or nil. It searches only if there is none of its own kind. With creates it
+// fails while the result of an unanswered creation may still appear.
 func (k *kinds) findOther(ctx context.Context, service *v1.Service, creates bool) (*loadBalancer, error) {
 	own, other := k.kindsOf(service)
 	found, err := own.find(ctx, service, false)
@@ -181,21 +176,21 @@ func (k *kinds) findOther(ctx context.Context, service *v1.Service, creates bool
 		return nil, err
 	}
 	found, err = other.find(ctx, service, false)
-	err = k.unlessUnserved(ctx, other, err)
+	err = k.ignoreForbiddenKind(ctx, other, err)
 	if err == nil && found == nil && creates {
 		err = other.Doubt(service, "the "+other.kind.title+" of the Service")
 	}
 	return found, err
 }
 
-// unlessUnserved passes over the failure of a look at the kind that a Service does not ask for, where the user's policies do not mention
-// that kind: policies name kinds apart, and who has never seen one has made none.
-func (k *kinds) unlessUnserved(ctx context.Context, of *servedKind, err error) error {
+// ignoreForbiddenKind drops the error of a read of the kind that a Service does not ask for, if the user's policies do not mention that
+// kind: whoever cannot see any has made none.
+func (k *kinds) ignoreForbiddenKind(ctx context.Context, served *servedKind, err error) error {
 	if err == nil {
-		of.seen.Store(true)
+		served.seen.Store(true)
 		return nil
 	}
-	if of.seen.Load() || ctx.Err() != nil {
+	if served.seen.Load() || ctx.Err() != nil {
 		return err
 	}
 	where, located := k.api.location(ctx)
@@ -203,23 +198,22 @@ func (k *kinds) unlessUnserved(ctx context.Context, of *servedKind, err error) e
 		return err
 	}
 	query := url.Values{"compartmentId": {where.compartment}, "limit": {"1"}}
-	_, refused := k.api.call(ctx, "listing "+of.kind.title+"s", http.MethodGet, of.kind.path+"?"+query.Encode(),
-		nil, nil, "")
+	_, refused := k.api.call(ctx, "listing "+served.kind.title+"s", http.MethodGet, served.kind.path+"?"+query.Encode(),
+		nil, nil, nil)
 	if errors.Is(refused, cloudapi.ErrNotFound) || errors.Is(refused, cloudapi.ErrUnauthorized) {
 		return nil
 	}
 	return err
 }
 
-// isInvalid reports whether something is wrong with a Service itself.
 func (s *servedKind) isInvalid(service *v1.Service) bool {
 	_, err := s.Validate(services.Request{Service: service})
 	return err != nil
 }
 
-// refuse returns an error where a Service has a load balancer of the other kind. To take that away would take the address away, too.
-// What is wrong with the Service itself is said before anything is read, by its own kind.
-func (k *kinds) refuse(ctx context.Context, service *v1.Service) (string, error) {
+// refuseOtherKind returns an error if a Service has a load balancer of the other kind, whose removal would lose the address. Faults of the
+// Service itself are reported first, by its own kind.
+func (k *kinds) refuseOtherKind(ctx context.Context, service *v1.Service) (string, error) {
 	own, other := k.kindsOf(service)
 	if own.isInvalid(service) {
 		return "", nil
@@ -240,7 +234,7 @@ func (k *kinds) GetLoadBalancerName(ctx context.Context, cluster string, service
 	return own.GetLoadBalancerName(ctx, cluster, service)
 }
 
-// GetLoadBalancer implements cloudprovider.LoadBalancer. A load balancer exists as long as there is one of either kind.
+// GetLoadBalancer implements cloudprovider.LoadBalancer. A Service's load balancer may be of either kind.
 func (k *kinds) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
 	own, other := k.kindsOf(service)
 	k.begin()
@@ -249,7 +243,7 @@ func (k *kinds) GetLoadBalancer(ctx context.Context, cluster string, service *v1
 		return status, exists, err
 	}
 	status, exists, err = other.GetLoadBalancer(ctx, cluster, service)
-	return status, exists, k.unlessUnserved(ctx, other, err)
+	return status, exists, k.ignoreForbiddenKind(ctx, other, err)
 }
 
 // EnsureLoadBalancer implements cloudprovider.LoadBalancer.
@@ -266,7 +260,7 @@ func (k *kinds) EnsureLoadBalancer(
 func (k *kinds) ensure(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
 	own, other := k.kindsOf(service)
 	k.begin()
-	if why, err := k.refuse(ctx, service); err != nil {
+	if why, err := k.refuseOtherKind(ctx, service); err != nil {
 		if why != "" && own.Events != nil {
 			own.Events.Event(service, v1.EventTypeWarning, eventOtherKind, why)
 		}
@@ -291,18 +285,18 @@ func (k *kinds) NarrowLoadBalancer(ctx context.Context, cluster string, service 
 	return k.narrow(ctx, cluster, service, own, other)
 }
 
-// narrow shuts out clients whom a Service no longer lets in, of some kinds. Where everybody may connect it makes no call.
-func (k *kinds) narrow(ctx context.Context, cluster string, service *v1.Service, of ...*servedKind) error {
+// narrow shuts out clients that a Service no longer allows. If everybody may connect it makes no call.
+func (k *kinds) narrow(ctx context.Context, cluster string, service *v1.Service, served ...*servedKind) error {
 	var failed []error
 	if _, some := clientsOf(services.Request{Service: service}); some {
-		for _, one := range of {
-			failed = append(failed, k.unlessUnserved(ctx, one, one.NarrowLoadBalancer(ctx, cluster, service)))
+		for _, one := range served {
+			failed = append(failed, k.ignoreForbiddenKind(ctx, one, one.NarrowLoadBalancer(ctx, cluster, service)))
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// begin notes that work has begun: what a process before this one may have had made is looked for by both kinds from now on.
+// begin starts the search for what an earlier process may have created, in both kinds.
 func (k *kinds) begin() {
 	k.lb.Begin()
 	k.nlb.Begin()
@@ -328,13 +322,13 @@ func (k *kinds) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, s
 	if err := own.EnsureLoadBalancerDeleted(ctx, cluster, service); err != nil {
 		return err
 	}
-	return k.unlessUnserved(ctx, other, other.EnsureLoadBalancerDeleted(ctx, cluster, service))
+	return k.ignoreForbiddenKind(ctx, other, other.EnsureLoadBalancerDeleted(ctx, cluster, service))
 }
 
 // PlanLoadBalancer implements contract.Planner.
 func (k *kinds) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (contract.Plan, error) {
 	own, _ := k.kindsOf(service)
-	why, err := k.refuse(ctx, service)
+	why, err := k.refuseOtherKind(ctx, service)
 	if why != "" {
 		return contract.Plan{Findings: []contract.Finding{{Reason: eventOtherKind, Message: why, Warning: true}}}, err
 	}

@@ -18,7 +18,7 @@ import (
 
 // TestTypeIsFixed: scenario 63, and fault 11: a Service never has two load balancers, and what it had is deleted with it, of either kind.
 func TestTypeIsFixed(t *testing.T) {
-	for _, types := range [][2]string{{typeBalancer, typeNetwork}, {typeNetwork, typeBalancer}} {
+	for _, types := range [][2]string{{typeBalancer, typeNLB}, {typeNLB, typeBalancer}} {
 		t.Run(types[0]+" to "+types[1], func(t *testing.T) {
 			balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 				s := conformance.Service("web", byHand(annotationType, types[0]), web())
@@ -97,7 +97,7 @@ func TestNetworkOrphans(t *testing.T) {
 func TestRulesOfNetworkOrphans(t *testing.T) {
 	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		before := w.allRules()
-		s := conformance.Service("web", ofNetwork(networkListMode, modeAll), web())
+		s := conformance.Service("web", ofNetwork(nlbListMode, modeAll), web())
 		w.serving(s)
 		w.requireServed(s, nodes)
 		require.NotEqual(w, before, w.allRules())
@@ -136,41 +136,41 @@ func TestNetworkRefused(t *testing.T) {
 		want   string
 	}{
 		"rule sets":      {set(annotationRuleSets, "{}"), "a network load balancer has no rule sets"},
-		"list mode":      {set(networkListMode, "Some"), networkListMode},
+		"list mode":      {set(nlbListMode, "Some"), nlbListMode},
 		"rule mode":      {set(annotationRuleMode, "Some"), `"Some" is not one of SL-All`},
-		"interval":       {set(networkInterval, "9999"), networkInterval},
-		"retries":        {set(networkRetries, "many"), networkRetries},
-		"policy":         {set(networkPolicy, "ROUND_ROBIN"), networkPolicy},
-		"subnet":         {set(networkSubnet, "here"), "is not an OCID"},
-		"tags":           {set(networkFreeform, "{"), "is not JSON of free-form tags"},
-		"defined tags":   {set(networkNewDefined, `{"a":"b"}`), "is not JSON of defined tags"},
-		"selector":       {set(networkSelector, "a in b"), networkSelector},
-		"private":        {set(networkPrivateIPv4, "fd00::1"), "is no such address"},
-		"internal":       {set(networkInternal, "oui"), networkInternal},
-		"preserve":       {set(networkPreserve, "true"), "needs spec.externalTrafficPolicy: Local"},
+		"interval":       {set(nlbInterval, "9999"), nlbInterval},
+		"retries":        {set(nlbRetries, "many"), nlbRetries},
+		"policy":         {set(nlbPolicy, "ROUND_ROBIN"), nlbPolicy},
+		"subnet":         {set(nlbSubnet, "here"), "is not an OCID"},
+		"tags":           {set(nlbFreeform, "{"), "is not JSON of free-form tags"},
+		"defined tags":   {set(nlbNewDefined, `{"a":"b"}`), "is not JSON of defined tags"},
+		"selector":       {set(nlbSelector, "a in b"), nlbSelector},
+		"private":        {set(nlbPrivateIPv4, "fd00::1"), "is no such address"},
+		"internal":       {set(nlbInternal, "oui"), nlbInternal},
+		"preserve":       {set(nlbPreserve, "true"), "needs spec.externalTrafficPolicy: Local"},
 		"identity":       {set(annotationAccount, "builder"), "is not served"},
 		"SCTP":           {func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }, "is a protocol that network load balancers do not have"},
 		"no node ports":  {func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = new(bool), 0 }, "node ports"},
 		"affinity":       {func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }, "has no equivalent on Oracle's load balancers"},
-		"six groups":     {set(networkGroups, sixGroups()), "holds 6 groups; a load balancer takes 5"},
-		"illegal groups": {set(networkGroups, "mine"), "is not an OCID"},
+		"six groups":     {set(nlbGroups, sixGroups()), "holds 6 groups; a load balancer takes 5"},
+		"illegal groups": {set(nlbGroups, "mine"), "is not an OCID"},
 		"UDP and lists": {func(s *v1.Service) {
 			s.Spec.Ports[0].Protocol = v1.ProtocolUDP
-			s.Annotations[networkListMode] = modeAll
+			s.Annotations[nlbListMode] = modeAll
 		}, "is not possible with managed security lists"},
 		"reserved": {func(s *v1.Service) {
 			s.Spec.LoadBalancerIP = "192.0.2.1"
-			s.Annotations[networkInternal] = "true"
+			s.Annotations[nlbInternal] = "true"
 		}, "is a reserved public address, which an internal load balancer cannot have"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := conformance.Service("web", ofNetwork(), web())
-			_, warnings, err := parseNetwork(s)
+			_, warnings, err := parseNLB(s)
 			require.NoError(t, err)
 			require.NoError(t, warnings)
 			c.change(s)
-			_, _, err = parseNetwork(s)
+			_, _, err = parseNLB(s)
 			require.ErrorContains(t, err, c.want)
 		})
 	}
@@ -184,24 +184,24 @@ func TestNoEffectOnNetwork(t *testing.T) {
 		annotationProtocol, annotationRetries,
 		annotationListMode, annotationGroups, annotationPolicy, annotationFreeform, annotationSelector, annotationPrefix + "tls-secret",
 	} {
-		_, warnings, err := parseNetwork(conformance.Service("web", ofNetwork(key, "x"), web()))
+		_, warnings, err := parseNLB(conformance.Service("web", ofNetwork(key, "x"), web()))
 		require.NoError(t, err)
 		require.ErrorContains(t, warnings, key)
 		require.ErrorContains(t, warnings, "has no effect")
 	}
 	s := conformance.Service("web", ofNetwork(), web())
 	s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"}
-	_, warnings, err := parseNetwork(s)
+	_, warnings, err := parseNLB(s)
 	require.NoError(t, err)
 	require.ErrorContains(t, warnings, "security rules keep clients out")
-	_, warnings, err = parseNetwork(conformance.Service("web", ofNetwork(networkIPv6, "fd00::1"), web()))
+	_, warnings, err = parseNLB(conformance.Service("web", ofNetwork(nlbIPv6, "fd00::1"), web()))
 	require.NoError(t, err)
 	require.ErrorContains(t, warnings, "has no addresses of IPv6")
 }
 
 // TestTypeAfterALostCreation: a load balancer whose creation was not answered is waited for before one of the other kind is made.
 func TestTypeAfterALostCreation(t *testing.T) {
-	for _, types := range [][2]string{{typeBalancer, typeNetwork}, {typeNetwork, typeBalancer}} {
+	for _, types := range [][2]string{{typeBalancer, typeNLB}, {typeNLB, typeBalancer}} {
 		t.Run(types[0]+" to "+types[1], func(t *testing.T) {
 			balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				w.requireServed(other(byHand(), conformance.Port("alt", 8080, 30081)), nodes)
@@ -237,7 +237,7 @@ func TestLoadBalancersOfAnotherClusterStay(t *testing.T) {
 		w.serving(s)
 		w.requireServed(s, nodes)
 		theirs := document{tagCluster: "anyccm:99999999-7a66-4b58-8b4b-0a61c1f9e0a1"}
-		if isNetworkService(s) {
+		if isNLBService(s) {
 			require.NoError(w, w.sim.EditNetworkLoadBalancer(testNetworkName, func(lb *ocisim.NetworkLoadBalancer) { lb.Doc["freeformTags"] = theirs }))
 		} else {
 			require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) { lb.Doc["freeformTags"] = theirs }))

@@ -15,7 +15,7 @@ func (r *reconciler) fit(sets map[string]document, lb *loadBalancer) []services.
 	if leftOut == 0 {
 		return nil
 	}
-	selector := map[bool]string{true: annotationSelector, false: networkSelector}[r.kind.path == balancerPaths]
+	selector := map[bool]string{true: annotationSelector, false: nlbSelector}[r.kind.path == balancerPath]
 	return []services.Finding{services.LeftOut(eventTooMany, ocilimits.SetBackends, leftOut,
 		"choose nodes by "+selector+", or label some with "+v1.LabelNodeExcludeBalancers)}
 }
@@ -23,16 +23,16 @@ func (r *reconciler) fit(sets map[string]document, lb *loadBalancer) []services.
 // fitSets leaves out of backend sets what they have no room for, and returns for how many nodes. Backends of before keep their places.
 func fitSets(sets map[string]document, lb *loadBalancer) (leftOut int) {
 	for name, set := range sets {
-		wanted := listOf(set["backends"])
+		wanted := fieldOf[[]any](set, "backends")
 		known := map[string]bool{}
 		if lb != nil {
-			for _, b := range listOf(lb.BackendSets[name]["backends"]) {
-				known[keyOf(b)] = true
+			for _, b := range fieldOf[[]any](lb.BackendSets[name], "backends") {
+				known[backendKey(b)] = true
 			}
 		}
 		fit := limits.Fit(ocilimits.SetBackends, wanted, func(b any) bool {
 			d, _ := b.(document)
-			return known[keyOf(b)] || known[keyOf(document{"targetId": d["targetId"], "port": d["port"]})]
+			return known[backendKey(b)] || known[backendKey(document{"targetId": d["targetId"], "port": d["port"]})]
 		})
 		leftOut = max(leftOut, len(wanted)-len(fit))
 		set["backends"] = fit
@@ -44,9 +44,9 @@ func fitSets(sets map[string]document, lb *loadBalancer) (leftOut int) {
 func (r *loadBalancers) explain(err error, sets map[string]document) error {
 	have := 0
 	for _, set := range sets {
-		have += len(listOf(set["backends"]))
+		have += len(fieldOf[[]any](set, "backends"))
 	}
-	if r.kind.path != balancerPaths {
+	if r.kind.path != balancerPath {
 		return err
 	}
 	return cloudapi.ExplainLimit(err, ocilimits.Backends, have)

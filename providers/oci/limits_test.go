@@ -52,7 +52,7 @@ func TestManyPorts(t *testing.T) {
 			s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: fmt.Sprint("p", n), Port: int32(8000 + n), NodePort: int32(30000 + n)})
 		}
 		parse := map[bool]func() (settings, error, error){
-			false: func() (settings, error, error) { return parseSettings(s, "") }, true: func() (settings, error, error) { return parseNetwork(s) },
+			false: func() (settings, error, error) { return parseSettings(s, "") }, true: func() (settings, error, error) { return parseNLB(s) },
 		}[annotations != nil]
 		_, warnings, err := parse()
 		require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestLimitsOfWhatIsThere(t *testing.T) {
 func TestMoreNodesThanASetTakes(t *testing.T) {
 	t.Parallel()
 	const most = 512
-	for selector, annotations := range map[string]map[string]string{annotationSelector: nil, networkSelector: ofNetwork()} {
+	for selector, annotations := range map[string]map[string]string{annotationSelector: nil, nlbSelector: ofNetwork()} {
 		t.Run(selector, func(t *testing.T) {
 			inWorld(t, func(w *testWorld) {
 				for n := range most + 2 {
@@ -176,7 +176,7 @@ func TestFullListHoldsUpNoOtherEdit(t *testing.T) {
 				l.doc = maps.Clone(l.doc)
 				for port := range n {
 					rule := opening{false, numberTCP, first + port, everybody}.rule("")
-					l.doc[ingressField] = append(slices.Clone(listOf(l.doc[ingressField])), rule)
+					l.doc[ingressField] = append(slices.Clone(fieldOf[[]any](l.doc, ingressField)), rule)
 				}
 				return l, nil
 			}

@@ -18,36 +18,33 @@ import (
 )
 
 const (
-	// lookAgain is when a load balancer that the cloud works on is looked at again.
+	// lookAgain is the time until a load balancer on which the cloud works is read again.
 	lookAgain = 10 * time.Second
-	// creationShows is how long a load balancer may take to show whose creation was not answered.
+	// creationShows is the time within which the result of an unanswered creation appears.
 	creationShows = 45 * time.Second
-	// observedMaxAge is how old what is known of a load balancer may be. Our own writes are in it at once.
+	// observedMaxAge is the maximum age of a load balancer's description. Our own writes are in it at once.
 	observedMaxAge = 10 * time.Second
-	// protectionMaxAge is how old the answer may be that nobody protects a load balancer from deletion: what the same call has read counts.
+	// protectionMaxAge is the maximum age of the answer that nobody protects a load balancer: a read of the same operation counts.
 	protectionMaxAge = time.Second
-	// unlistedMaxAge lets one listing serve many new Services: nobody else makes what they look for.
+	// unlistedMaxAge lets one listing serve many new Services: nobody else creates load balancers with their names.
 	unlistedMaxAge = 3 * time.Second
-	// proofMaxAge is how old the proof may be that the user sees the network.
+	// proofMaxAge is the maximum age of the proof that the user sees the network.
 	proofMaxAge = 5 * time.Second
-
-	tokenHeader = "Opc-Retry-Token" //nolint:gosec // the name of a header
 )
 
-// observed holds the cloud's objects of a Service.
+// observed holds the cloud's objects of a Service; those that do not exist are nil.
 type observed struct {
-	// settings are those of the Service, and fault is why they are refused.
+	// settings are those of the Service; fault says why they are refused.
 	settings settings
 	fault    error
-	// lb is nil where there is no load balancer.
-	lb *loadBalancer
-	// deletable is set where the load balancer was made for the Service.
+	lb       *loadBalancer
+	// deletable is set if the load balancer was created for the Service.
 	deletable bool
-	// group is the network security group that was made for the Service; nil where there is none, or nobody asks.
+	// group was created for the Service. It is nil if it was not read, too.
 	group *securityGroup
-	// left are rules of security lists that are left of a load balancer which is gone.
+	// left are rules in security lists whose load balancer is gone.
 	left []listPlan
-	// fresh is set where lb, a network load balancer, was read right after a write of ours.
+	// fresh is set if lb, a network load balancer, was read right after our own write.
 	fresh bool
 }
 
@@ -68,7 +65,7 @@ func (r *reconciler) Validate(req services.Request) (findings []services.Finding
 	return services.Judged(warnings, err), err
 }
 
-// Observe finds the load balancer by its name. That there is none is believed only of a user who still sees the network.
+// Observe finds the load balancer by its name. Absence is believed only of a user who still sees the network.
 func (r *reconciler) Observe(ctx context.Context, req services.Request) (o observed, err error) {
 	o.settings, _, o.fault = r.kind.parse(req.Service) // its warnings are told by Validate
 	goes := isLeaving(req)
@@ -79,9 +76,9 @@ func (r *reconciler) Observe(ctx context.Context, req services.Request) (o obser
 		return o, err
 	}
 	if !goes {
-		return o, r.networks.checkSight(ctx, observedMaxAge)
+		return o, r.networks.checkVisible(ctx, observedMaxAge)
 	}
-	if err := r.networks.checkSight(ctx, 0); err != nil {
+	if err := r.networks.checkVisible(ctx, 0); err != nil {
 		return o, err
 	}
 	o.left, err = r.leftRules(ctx, req.Service, o.settings)
@@ -93,8 +90,8 @@ func isLeaving(req services.Request) bool {
 	return req.Purpose == services.Delete || req.Purpose == services.Lookup
 }
 
-// observeGroup finds the network security group that was made for the Service, where it has one by its mode, may have one of before,
-// or goes.
+// observeGroup finds the network security group that was created for the Service, if its mode asks for one, its load balancer may have one,
+// or it is deleted.
 func (r *reconciler) observeGroup(ctx context.Context, req services.Request, o observed) (*securityGroup, error) {
 	var attached []string
 	if o.lb != nil {
@@ -108,11 +105,10 @@ func (r *reconciler) observeGroup(ctx context.Context, req services.Request, o o
 	case o.settings.mode != modeGroups && !foreign && !goes:
 		return nil, nil //nolint:nilnil // there was none
 	}
-	return r.groups.managed(ctx, req.Service, attached, goes, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
+	return r.groups.findManaged(ctx, req.Service, attached, goes, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
 }
 
-// rules decide whose a load balancer is: by the tag that we give it, and by its name, which has the UID of the Service. Oracle's own
-// controller marks nothing, and what it made stays without a mark.
+// rules decide whose a load balancer is: by our tag, and by its name, which has the Service's UID. Oracle's own controller does not tag.
 func (r *reconciler) rules() ownership.Rules {
 	return ownership.Rules{
 		Adopt: r.adopt, Names: func(s *v1.Service) []string { return []string{r.kind.name(s)} }, Made: r.kind.made.MatchString,
@@ -130,7 +126,7 @@ func (r *reconciler) objectOf(lb *loadBalancer) ownership.Object {
 	return o
 }
 
-// CheckOwner decides whose the load balancer is.
+// CheckOwner implements services.Reconciler.
 func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o observed) (observed, []services.Finding, error) {
 	if o.lb == nil {
 		return o, nil, nil
@@ -153,16 +149,15 @@ func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o obs
 	return o, nil, nil
 }
 
-// targets are the backends of a load balancer.
 func (r *reconciler) targets(ctx context.Context, lb *loadBalancer) (t ownership.Targets, err error) {
-	reached, _, err := r.instances.reached(ctx, r.instances.nodes.Nodes(), nil)
+	reached, _, err := r.instances.withAddresses(ctx, r.instances.nodes.Nodes(), nil)
 	if err != nil {
 		return t, err
 	}
 	ours := map[string]bool{}
 	for _, n := range reached {
 		id, _ := parseProviderID(n.Spec.ProviderID) // "" is none of ours
-		ours[addressOf(n)], ours[sixOf(n)], ours[id] = true, true, true
+		ours[ipv4Of(n)], ours[ipv6Of(n)], ours[id] = true, true, true
 	}
 	delete(ours, "")
 	for _, b := range lb.backends() {
@@ -183,8 +178,8 @@ func (*reconciler) Key(_ services.Request, o observed) string {
 	return o.lb.ID
 }
 
-// Settle implements services.Asynchronous: it waits for a load balancer that is being made, or deleted. Other work is waited for only
-// where there is something to change.
+// Settle implements services.Asynchronous. It waits for a load balancer that is being created or deleted; before other work it waits only
+// if there are changes.
 func (r *reconciler) Settle(ctx context.Context, req *services.Request, o observed) (observed, error) {
 	if o.lb == nil {
 		return o, nil
@@ -205,7 +200,7 @@ func (r *reconciler) Settle(ctx context.Context, req *services.Request, o observ
 	return o, nil
 }
 
-// Desire computes what should be there.
+// Desire implements services.Reconciler.
 func (r *reconciler) Desire(ctx context.Context, req services.Request, o observed) (d desired, findings []services.Finding, err error) {
 	s := o.settings
 	if o.fault != nil {
@@ -221,7 +216,7 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 	if s, err = r.chooseVersions(ctx, req.Service, s, o.lb); err != nil {
 		return refuse(err)
 	}
-	if req.Nodes, findings, err = r.instances.reached(ctx, req.Nodes, backendAddresses(o.lb)); err != nil {
+	if req.Nodes, findings, err = r.instances.withAddresses(ctx, req.Nodes, backendAddresses(o.lb)); err != nil {
 		return d, findings, err
 	}
 	d = desired{
@@ -229,23 +224,23 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 		sets: s.desiredSets(req.Service, req.Nodes), groups: s.groups(), ruleSets: s.ruleSets,
 	}
 	findings = append(findings, r.fit(d.sets, o.lb)...)
-	if d.noNodes = reachNobody(d.sets); d.noNodes {
+	if d.noNodes = haveNoBackends(d.sets); d.noNodes {
 		findings = append(findings, r.withoutNodes(d.name))
 	}
 	more, err := r.desireOfKind(ctx, req.Service, s, o.lb, &d)
 	if findings = append(findings, more...); err != nil {
 		return refuse(err)
 	}
-	place, err := r.placeFor(ctx, req.Service, s, o.lb)
+	place, err := r.findPlacement(ctx, req.Service, s, o.lb)
 	switch {
 	case errors.Is(err, errPlace):
 		return refuse(err)
 	case err != nil:
 		return d, findings, err
 	}
-	findings = append(findings, singleStack(req.Service, place.six || d.version == versionBoth)...)
+	findings = append(findings, warnOfSingleStack(req.Service, place.ipv6 || d.version == versionBoth)...)
 	if d.record = place.record(o.lb); o.lb == nil {
-		if err := place.lostSight(req.Service, r.compartments.saw(d.name)); err != nil {
+		if err := place.checkLoss(req.Service, r.compartments.hasSeen(d.name)); err != nil {
 			return refuse(err)
 		}
 	}
@@ -273,23 +268,22 @@ func (r *reconciler) desireCreation(s settings, lb *loadBalancer, place placemen
 	return findings, err
 }
 
-// desireOfKind adds what one kind alone has, and judges what a load balancer keeps from its creation.
+// desireOfKind adds what one kind alone has, and checks the reserved address.
 func (r *reconciler) desireOfKind(
 	ctx context.Context, service *v1.Service, s settings, lb *loadBalancer, d *desired,
 ) ([]services.Finding, error) {
-	if !s.network {
+	if !s.nlb {
 		if err := r.desireBalancer(ctx, service, s, lb, d); err != nil {
 			return nil, err
 		}
 	}
-	kept, err := judgeKept(lb, s)
+	kept, err := checkReserved(lb, s)
 	if err != nil || kept == "" {
 		return nil, err
 	}
 	return []services.Finding{services.Warning(eventIgnored, "%s", kept)}, nil
 }
 
-// withoutNodes is the finding about a load balancer to no node.
 func (r *reconciler) withoutNodes(name string) services.Finding {
 	return services.Warning(eventNoNodes, "no node can receive traffic; the backends of %s %s stay as they are", r.kind.title, name)
 }
@@ -313,7 +307,7 @@ func (*reconciler) Complete(_ context.Context, _ *services.Request, o observed, 
 	return o, nil
 }
 
-// Status is that of the Service.
+// Status implements services.Reconciler.
 func (*reconciler) Status(req services.Request, o observed, _ desired) (*v1.LoadBalancerStatus, error) {
 	status := o.settings.status(req.Service, o.lb)
 	if len(status.Ingress) == 0 {
@@ -322,17 +316,17 @@ func (*reconciler) Status(req services.Request, o observed, _ desired) (*v1.Load
 	return status, nil
 }
 
-// status is the status that a load balancer gives: public addresses alone where that is asked for.
+// status returns a load balancer's status, in the order that the Service already shows.
 func (s settings) status(service *v1.Service, lb *loadBalancer) *v1.LoadBalancerStatus {
 	shown := *lb
 	if s.ExternalOnly && !lb.Private {
 		shown.Addresses = slices.DeleteFunc(slices.Clone(shown.Addresses), func(a address) bool { return !a.Public })
 	}
-	return inOrderOf(service, statusOf(&shown, s.IPMode))
+	return keepOrder(service, statusOf(&shown, s.IPMode))
 }
 
-// inOrderOf is a status in the order that the Service shows already, where it is the same: an order is no news.
-func inOrderOf(service *v1.Service, status *v1.LoadBalancerStatus) *v1.LoadBalancerStatus {
+// keepOrder returns a status in the order of the present one if both have the same addresses, so that nothing is written.
+func keepOrder(service *v1.Service, status *v1.LoadBalancerStatus) *v1.LoadBalancerStatus {
 	is := service.Status.LoadBalancer.Ingress
 	text := func(list []v1.LoadBalancerIngress) (all []string) {
 		for _, in := range list {
@@ -350,7 +344,6 @@ func inOrderOf(service *v1.Service, status *v1.LoadBalancerStatus) *v1.LoadBalan
 	return status
 }
 
-// statusOf is the status that a load balancer gives.
 func statusOf(lb *loadBalancer, mode string) *v1.LoadBalancerStatus {
 	status := &v1.LoadBalancerStatus{}
 	for _, a := range lb.Addresses {
@@ -376,26 +369,25 @@ func (*reconciler) Exists(_ context.Context, req services.Request, o observed) (
 	return o.settings.status(req.Service, o.lb), true, nil
 }
 
-// NodeChanges are those that follow from the nodes alone: other backends of the backend sets that there are. A fault in an annotation keeps
-// no node from joining or leaving.
+// NodeChanges returns other backends for the backend sets that exist. Faults in annotations do not keep a node from joining or leaving.
 func (r *reconciler) NodeChanges(ctx context.Context, req services.Request, o observed) ([]change, []services.Finding, error) {
 	if o.lb == nil || o.lb.State != stateActive && o.lb.State != stateUpdating {
 		return nil, nil, nil
 	}
 	s := o.settings
-	reached, findings, err := r.instances.reached(ctx, req.Nodes, backendAddresses(o.lb))
+	reached, findings, err := r.instances.withAddresses(ctx, req.Nodes, backendAddresses(o.lb))
 	if err != nil {
 		return nil, nil, err
 	}
 	want := s.inVersions(true, true).desiredSets(req.Service, reached)
-	if reachNobody(want) {
+	if haveNoBackends(want) {
 		return nil, append(findings, r.withoutNodes(o.lb.Name)), nil
 	}
 	findings = append(findings, r.fit(want, o.lb)...)
 	var all []change
 	for _, name := range sortedKeys(want) {
 		have, there := o.lb.BackendSets[name]
-		if !there || len(listOf(want[name]["backends"])) == 0 {
+		if !there || len(fieldOf[[]any](want[name], "backends")) == 0 {
 			continue
 		}
 		after, what := mergeSet(have, document{"backends": want[name]["backends"]}, false)
@@ -403,12 +395,12 @@ func (r *reconciler) NodeChanges(ctx context.Context, req services.Request, o ob
 			all = append(all, r.planSetUpdate(name, have, after, what))
 		}
 	}
-	rules := r.nodeRules(ctx, req.Service, s.inVersion(o.lb.Version), o.lb, reached)
-	return between(rules, r.whenIdle(o.lb, all)), findings, nil
+	rules, failed := r.nodeRules(ctx, req.Service, s.inVersion(o.lb.Version), o.lb, reached)
+	return orderNodeChanges(rules, failed, r.whenIdle(o.lb, all)), findings, nil
 }
 
-// Deletions returns the changes that delete a Service's objects. Neither unreachable rules, such as those of a deleted subnet, nor faults
-// in annotations delay it.
+// Deletions returns the changes that delete a Service's objects. Neither unreadable rules, such as those of a deleted subnet, nor faults in
+// annotations delay it.
 func (r *reconciler) Deletions(
 	ctx context.Context, req services.Request, o observed,
 ) (all []change, findings []services.Finding, err error) {
@@ -420,7 +412,7 @@ func (r *reconciler) Deletions(
 		return nil, nil, err
 	}
 	if o.group != nil {
-		edits, unseen, err := r.groups.removals(ctx, req.Service, o.group, o.settings.BackGroups)
+		edits, unseen, err := r.groups.planRemovals(ctx, req.Service, o.group, o.settings.BackGroups)
 		if err != nil {
 			return nil, nil, err
 		}

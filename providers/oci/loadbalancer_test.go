@@ -83,7 +83,7 @@ func web() v1.ServicePort { return conformance.Port("http", 80, 30080) }
 // TestNodeWithoutAddresses: a node that has just joined receives traffic before anybody wrote its addresses: the framework does not come
 // back for them.
 func TestNodeWithoutAddresses(t *testing.T) {
-	for word, more := range map[string]map[string]string{typeBalancer: {}, typeNetwork: ofNetwork()} {
+	for word, more := range map[string]map[string]string{typeBalancer: {}, typeNLB: ofNetwork()} {
 		t.Run(word, func(t *testing.T) {
 			balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				s := conformance.Service("web", more, web())
@@ -335,10 +335,10 @@ func TestPrefix(t *testing.T) {
 	t.Parallel()
 	s := conformance.Service("web", nil, web())
 	for _, prefix := range []string{"p", "p-"} {
-		assert.Equal(t, "p-"+testUID, ownName(prefix, s))
+		assert.Equal(t, "p-"+testUID, balancerName(prefix, s))
 	}
-	assert.Equal(t, testUID, ownName("", s))
-	assert.Len(t, ownName(strings.Repeat("x", 2000), s), ocilimits.Title.Max)
+	assert.Equal(t, testUID, balancerName("", s))
+	assert.Len(t, balancerName(strings.Repeat("x", 2000), s), ocilimits.Title.Max)
 }
 
 // TestQuota: scenario 38: a creation that is refused is an error that says why, is not asked for again by itself, and the next one
@@ -358,14 +358,14 @@ func TestQuota(t *testing.T) {
 
 // TestChangedBetweenWrites: what somebody sets by hand between two writes of ours stays.
 func TestChangedBetweenWrites(t *testing.T) {
-	for name, annotations := range map[string]map[string]string{typeBalancer: byHand(), typeNetwork: ofNetwork()} {
+	for name, annotations := range map[string]map[string]string{typeBalancer: byHand(), typeNLB: ofNetwork()} {
 		t.Run(name, func(t *testing.T) {
 			balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				s := conformance.Service("web", annotations, web(), conformance.Port("alt", 8080, 30081))
 				w.requireServed(s, nodes[:1])
 				drain := func(d document) {
-					backend, _ := listOf(d["backendSets"].(document)["TCP-8080"].(document)["backends"])[0].(document)
-					backend[map[string]string{typeBalancer: "drain", typeNetwork: "isDrain"}[name]] = true
+					backend, _ := fieldOf[[]any](d["backendSets"].(document)["TCP-8080"].(document), "backends")[0].(document)
+					backend[map[string]string{typeBalancer: "drain", typeNLB: "isDrain"}[name]] = true
 				}
 				w.sim.SetWorkTime(3 * time.Second)
 				done := make(chan error, 1)
@@ -383,7 +383,7 @@ func TestChangedBetweenWrites(t *testing.T) {
 				} else {
 					doc = w.nlb().Doc
 				}
-				backends := listOf(doc["backendSets"].(document)["TCP-8080"].(document)["backends"])
+				backends := fieldOf[[]any](doc["backendSets"].(document)["TCP-8080"].(document), "backends")
 				require.Len(w, backends, 2)
 				drained := slices.ContainsFunc(backends, func(v any) bool { b := v.(document); return b["drain"] == true || b["isDrain"] == true })
 				assert.True(w, drained)
@@ -412,7 +412,7 @@ func TestLostPermissionForLoadBalancers(t *testing.T) {
 
 // TestDeletionWithAVanishedNode: a Node whose instance nobody can tell about holds up no deletion.
 func TestDeletionWithAVanishedNode(t *testing.T) {
-	for _, kind := range []string{typeBalancer, typeNetwork} {
+	for _, kind := range []string{typeBalancer, typeNLB} {
 		t.Run(kind, func(t *testing.T) {
 			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				s := conformance.Service("web", map[string]string{annotationType: kind, annotationRuleMode: "SL-All"}, web())
@@ -430,7 +430,7 @@ func TestDeletionWithAVanishedNode(t *testing.T) {
 
 // TestPortsThatWereAllocated: a Service that wants no node ports any more keeps those that it has, and is served.
 func TestPortsThatWereAllocated(t *testing.T) {
-	for _, kind := range []string{typeBalancer, typeNetwork} {
+	for _, kind := range []string{typeBalancer, typeNLB} {
 		t.Run(kind, func(t *testing.T) {
 			balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				s := conformance.Service("web", byHand(annotationType, kind), web())
@@ -502,8 +502,8 @@ func TestProtectedOrphan(t *testing.T) {
 
 // TestDeletionAfterALostCreation: what a lost creation makes goes with its Service, which the next process deletes at once.
 func TestDeletionAfterALostCreation(t *testing.T) {
-	for _, kind := range []string{typeBalancer, typeNetwork} {
-		for _, now := range []string{typeBalancer, typeNetwork} {
+	for _, kind := range []string{typeBalancer, typeNLB} {
+		for _, now := range []string{typeBalancer, typeNLB} {
 			t.Run(kind+" "+now, func(t *testing.T) {
 				balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 					s := conformance.Service("web", byHand(annotationType, kind), web())

@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// metadata asks the instance that the program runs on.
+// metadata reads the metadata of the instance on which the program runs.
 type metadata struct {
 	http *cloudapi.Client
 	url  string
@@ -31,32 +31,36 @@ func newMetadata(c Config, in registry.Inputs) *metadata {
 // text reads one value.
 func (m *metadata) text(ctx context.Context, path string) (string, error) {
 	what := "asking the instance for " + path
-	ctx, _ = cloudapi.WatchListing(ctx) // it is no page of the listing that it may be asked for
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url+path, http.NoBody)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", what, err)
 	}
 	r.Header.Set("Authorization", "Bearer Oracle")
-	answer, err := m.http.Do(r)
-	if err != nil {
-		return "", cloudapi.Describe(err, what)
+	status, _, text, err := sendAside(m.http, r, what)
+	if err == nil && status != http.StatusOK {
+		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Status: status, Message: "it is no instance of this cloud"}
 	}
-	defer answer.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(answer.Body, maxToken))
-	if err != nil {
-		return "", cloudapi.Describe(err, what)
-	}
-	if answer.StatusCode != http.StatusOK {
-		return "", &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Status: answer.StatusCode, Message: "it is no instance of this cloud"}
-	}
-	return string(data), nil
+	return string(text), err
 }
 
-// location is where the cluster is.
+// sendAside sends a request during a listing without counting as one of its pages.
+func sendAside(c *cloudapi.Client, r *http.Request, what string) (status int, header http.Header, text []byte, err error) {
+	ctx, _ := cloudapi.WatchListing(r.Context())
+	answer, err := c.Do(r.WithContext(ctx))
+	if err != nil {
+		return 0, nil, nil, cloudapi.Describe(err, what)
+	}
+	defer answer.Body.Close()
+	if text, err = io.ReadAll(answer.Body); err != nil {
+		err = cloudapi.Describe(err, what)
+	}
+	return answer.StatusCode, answer.Header, text, err
+}
+
+// location is the region and the compartment of the cluster.
 type location struct{ region, compartment string }
 
-// locator knows where the cluster is: from the configuration, and what that leaves out from the instance that the program runs on, which
-// is asked when it is first needed.
+// locator finds the cluster's location in the configuration, or else in the metadata of the instance on which the program runs.
 type locator struct {
 	config   Config
 	metadata *metadata
@@ -65,7 +69,6 @@ type locator struct {
 	asked *location
 }
 
-// locate returns where the cluster is.
 func (l *locator) locate(ctx context.Context) (location, error) {
 	where := location{l.config.Region, l.config.Compartment}
 	if where.region != "" && where.compartment != "" {
@@ -82,7 +85,7 @@ func (l *locator) locate(ctx context.Context) (location, error) {
 	return where, nil
 }
 
-// missingKey is the error about a setting that the instance did not tell.
+// missingKey returns the error about a setting that neither the configuration nor the instance has.
 func missingKey(at string, cause error) error {
 	e := &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "cloud config", Message: "the key " + at + " is missing, and the instance does not tell it; set it in the cloud config", Cause: cause}
 	if cause != nil {
@@ -91,7 +94,7 @@ func missingKey(at string, cause error) error {
 	return e
 }
 
-// ask asks the instance, until it has told.
+// ask reads the location from the metadata once.
 func (l *locator) ask(ctx context.Context) (location, error) {
 	l.mu.Lock()
 	known := l.asked

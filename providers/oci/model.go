@@ -1,7 +1,6 @@
 package oci
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -20,16 +19,16 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 )
 
-// This file computes and calls nobody: Service, nodes and settings make what is desired.
+// This file computes the desired state from Service, nodes and settings, without any call.
 
 const (
-	healthPath = "/healthz"
-	kubeProxy  = 10256
-	okay       = 200
+	healthPath   = "/healthz"
+	kubeProxy    = 10256
+	healthStatus = 200
 )
 
-// ownName is the name that Oracle's own controller gives.
-func ownName(prefix string, service *v1.Service) string {
+// balancerName returns the name that Oracle's own controller gives.
+func balancerName(prefix string, service *v1.Service) string {
 	if prefix != "" && !strings.HasSuffix(prefix, "-") {
 		prefix += "-"
 	}
@@ -42,63 +41,62 @@ type desired struct {
 	name      string
 	listeners map[string]document
 	sets      map[string]document
-	// noNodes is set where no node can receive traffic: the backends stay as they are.
+	// noNodes is set if no node can receive traffic. The backends stay as they are then.
 	noNodes bool
-	// version is that of IP, of a network load balancer.
+	// version is the API's word for the IP versions of a network load balancer.
 	version string
 	shape   string
 	details *shapeDetails
 	groups  []string
-	// certificates are the requests for those that are used, by name, and secrets the Secrets that they come from.
+	// certificates are the requests for the certificates in use, by name. secrets are the Secrets that the Service names, or has named.
 	certificates map[string]document
 	secrets      []string
-	// ruleSets are nil where they are left alone.
+	// ruleSets is nil if existing ones stay as they are.
 	ruleSets map[string]document
-	// lists are the security lists to be changed; former are the ports of nodes that it serves by and is to leave.
+	// lists are the changes of security lists. former are the node ports that the load balancer still uses, and will leave.
 	lists  []listPlan
 	former []int
 	group  groupPlan
-	// record is the compartment that the Service's record is to name.
+	// record is the compartment to record on the Service.
 	record string
-	// create is the request that creates a load balancer.
+	// create is the request for a load balancer that does not exist.
 	create document
 }
 
-// protocol is that of the listeners, in the words of the API.
+// protocol returns the listeners' protocol, in the API's words.
 func (s settings) protocol() string {
 	return strings.ToUpper(cmp.Or(s.Protocol, protocolTCP))
 }
 
-// listenerName is the name of a port's listener: it has the annotation's protocol as the user wrote it.
+// listenerName has the protocol as the user wrote it, like the names that Oracle's own controller gives.
 func (s settings) listenerName(p v1.ServicePort) string {
 	return cmp.Or(s.Protocol, protocolTCP) + "-" + strconv.Itoa(int(p.Port))
 }
 
 func setName(p v1.ServicePort) string { return protocolTCP + "-" + strconv.Itoa(int(p.Port)) }
 
-// version is the word for the versions of IP that there are.
+// version returns the API's word for the IP versions.
 func (s settings) version() string {
 	switch {
-	case s.sixAlone:
+	case s.ipv6Only:
 		return versionIPv6
-	case s.six:
+	case s.ipv6:
 		return versionBoth
 	}
 	return versionIPv4
 }
 
-// servedPort is a port of a Service with its listener and its backend set. The protocol is in the words of the API.
+// servedPort is a port of a Service with the names of its listener and its backend set. The protocol is in the API's words.
 type servedPort struct {
 	listener, set, protocol string
 	port, node              int32
-	// version is that of IP; network load balancers alone have a listener for each.
+	// version is the IP version. Only network load balancers have a listener for each.
 	version string
 }
 
-// servedPorts are the ports of a Service that have a listener.
 func (s settings) servedPorts(service *v1.Service) (all []servedPort) {
-	if s.network {
-		return s.networkPorts(service)
+	if s.nlb {
+		return s.nlbPorts(service)
 	}
 	for _, p := range service.Spec.Ports {
 		all = append(all, servedPort{listener: s.listenerName(p), set: setName(p), protocol: s.protocol(), port: p.Port, node: p.NodePort})
@@ -106,7 +104,6 @@ func (s settings) servedPorts(service *v1.Service) (all []servedPort) {
 	return all
 }
 
-// desiredListeners are the listeners by name.
 func (s settings) desiredListeners(service *v1.Service) map[string]document {
 	all := map[string]document{}
 	for _, p := range s.servedPorts(service) {
@@ -125,7 +122,7 @@ func (s settings) desiredListeners(service *v1.Service) map[string]document {
 		if s.ruleSets != nil {
 			l["ruleSetNames"] = sortedKeys(s.ruleSets)
 		}
-		if s.network {
+		if s.nlb {
 			l["name"], l["ipVersion"] = p.listener, p.version
 		}
 		if header := strings.ToLower(s.PPv2); header == "true" || header == "false" {
@@ -136,12 +133,11 @@ func (s settings) desiredListeners(service *v1.Service) map[string]document {
 	return all
 }
 
-// desiredSets are the backend sets by name.
 func (s settings) desiredSets(service *v1.Service, nodes []*v1.Node) map[string]document {
 	all, targets := map[string]document{}, s.targetsOf(nodes)
 	for _, p := range s.servedPorts(service) {
-		set := document{"policy": cmp.Or(s.Policy, roundRobin), "backends": p.backends(targets), "healthChecker": s.checker(service)}
-		if s.network {
+		set := document{"policy": cmp.Or(s.Policy, roundRobin), "backends": p.backends(targets), "healthChecker": s.healthChecker(service)}
+		if s.nlb {
 			set["policy"], set["isPreserveSource"], set["ipVersion"] = cmp.Or(s.Policy, fiveTuple), s.preserve, p.version
 		}
 		all[p.set] = jsondoc.Clone(set)
@@ -151,29 +147,28 @@ func (s settings) desiredSets(service *v1.Service, nodes []*v1.Node) map[string]
 
 // target is a node that receives traffic.
 type target struct {
-	instance, four, six string
+	instance, ipv4, ipv6 string
 }
 
-// targetsOf are the nodes that receive traffic.
 func (s settings) targetsOf(nodes []*v1.Node) (all []target) {
 	for _, n := range s.eligible(nodes) {
 		id, _ := parseProviderID(n.Spec.ProviderID) // which has one
-		all = append(all, target{instance: id, four: addressOf(n), six: sixOf(n)})
+		all = append(all, target{instance: id, ipv4: ipv4Of(n), ipv6: ipv6Of(n)})
 	}
 	slices.SortFunc(all, func(a, b target) int {
-		return cmp.Or(strings.Compare(a.four, b.four), strings.Compare(a.six, b.six), strings.Compare(a.instance, b.instance))
+		return cmp.Or(strings.Compare(a.ipv4, b.ipv4), strings.Compare(a.ipv6, b.ipv6), strings.Compare(a.instance, b.instance))
 	})
 	return all
 }
 
-// backends are those of a port. Of several nodes with one address the first counts, because the cloud refuses a second. Network load
-// balancers name them by their instances as well, but for IPv6, where that is not possible.
+// backends returns the backends of a port. Of several nodes with one address the first counts, because the cloud refuses a second. Network
+// load balancers name them by instance as well, except for IPv6, where that is impossible.
 func (p servedPort) backends(targets []target) []any {
 	all, seen := []any{}, map[string]bool{"": true}
 	for _, t := range targets {
-		ip, named := t.four, p.version == versionIPv4
+		ip, named := t.ipv4, p.version == versionIPv4
 		if p.version == versionIPv6 {
-			ip = t.six
+			ip = t.ipv6
 		}
 		if seen[ip] || named && seen[t.instance] {
 			continue
@@ -188,29 +183,28 @@ func (p servedPort) backends(targets []target) []any {
 	return all
 }
 
-// reachNobody reports whether no backend set has a backend.
-func reachNobody(sets map[string]document) bool {
+func haveNoBackends(sets map[string]document) bool {
 	for _, set := range sets {
-		if len(listOf(set["backends"])) > 0 {
+		if len(fieldOf[[]any](set, "backends")) > 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// checker is the health check of all ports: it asks kube-proxy.
-func (s settings) checker(service *v1.Service) document {
+// healthChecker returns the health check of all ports, which asks kube-proxy.
+func (s settings) healthChecker(service *v1.Service) document {
 	d := document{
-		"protocol": protocolHTTP, "urlPath": healthPath, "port": healthPort(service), "returnCode": okay, "retries": cmp.Or(s.Retries, usualRetries),
-		"timeoutInMillis": cmp.Or(s.Timeout, usualTimeout), "intervalInMillis": cmp.Or(s.Interval, usualInterval),
+		"protocol": protocolHTTP, "urlPath": healthPath, "port": healthPort(service), "returnCode": healthStatus,
+		"retries": cmp.Or(s.Retries, usualRetries), "timeoutInMillis": cmp.Or(s.Timeout, usualTimeout), "intervalInMillis": cmp.Or(s.Interval, usualInterval),
 	}
-	if !s.network {
+	if !s.nlb {
 		d["isForcePlainText"] = s.BackSecret != ""
 	}
 	return d
 }
 
-// eligible are the nodes that the selector chooses.
+// eligible returns the nodes that the selector chooses.
 func (s settings) eligible(nodes []*v1.Node) (all []*v1.Node) {
 	chosen, err := labels.Parse(s.Selector)
 	if err != nil {
@@ -224,8 +218,8 @@ func (s settings) eligible(nodes []*v1.Node) (all []*v1.Node) {
 	return all
 }
 
-// addressOf is the last internal address of IPv4, as Oracle's own controller has it; "" is none.
-func addressOf(n *v1.Node) (last string) {
+// ipv4Of returns the last internal IPv4 address, as Oracle's own controller does, or "".
+func ipv4Of(n *v1.Node) (last string) {
 	for _, a := range n.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); err == nil && ip.Is4() && a.Type == v1.NodeInternalIP {
 			last = a.Address
@@ -234,8 +228,8 @@ func addressOf(n *v1.Node) (last string) {
 	return last
 }
 
-// sixOf is the last internal address of IPv6, or else the last external one; "" is none.
-func sixOf(n *v1.Node) string {
+// ipv6Of returns the last internal IPv6 address, or else the last external one, or "".
+func ipv6Of(n *v1.Node) string {
 	last := map[v1.NodeAddressType]string{}
 	for _, a := range n.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); err == nil && ip.Is6() && !ip.Is4In6() {
@@ -245,7 +239,7 @@ func sixOf(n *v1.Node) string {
 	return cmp.Or(last[v1.NodeInternalIP], last[v1.NodeExternalIP])
 }
 
-// shapeFor is the shape that a load balancer is to have; lb is nil where there is none.
+// shapeFor returns the desired shape; lb is nil if there is none.
 func (s settings) shapeFor(lb *loadBalancer) (string, *shapeDetails, error) {
 	flexible := strings.EqualFold(s.Shape, shapeFlexible)
 	is := lb != nil && strings.EqualFold(lb.Shape, shapeFlexible)
@@ -275,11 +269,11 @@ func (s settings) shapeFor(lb *loadBalancer) (string, *shapeDetails, error) {
 	return shapeFlexible, &d, nil
 }
 
-// creation is the request for the whole load balancer, as Oracle's own controller makes it.
+// creation returns the request for a whole load balancer, as Oracle's own controller makes it.
 func (d desired) creation(s settings, p placement, t tags) document {
 	more := d.balancerCreation(p)
-	if s.network {
-		more = d.networkCreation(s, p)
+	if s.nlb {
+		more = d.nlbCreation(s, p)
 	}
 	reserved := []any{}
 	if p.reserved != "" {
@@ -299,7 +293,7 @@ func (d desired) creation(s settings, p placement, t tags) document {
 	return jsondoc.Clone(all)
 }
 
-// balancerCreation returns the further fields of the request that creates a load balancer.
+// balancerCreation returns the fields of a creation request that network load balancers do not have.
 func (d desired) balancerCreation(p placement) document {
 	all := document{"shapeName": d.shape, "subnetIds": p.subnets, "certificates": d.certificates, "ipMode": versionIPv4}
 	if d.details != nil {
@@ -308,30 +302,22 @@ func (d desired) balancerCreation(p placement) document {
 	if len(d.ruleSets) > 0 {
 		all["ruleSets"] = d.ruleSets
 	}
-	if p.six {
+	if p.ipv6 {
 		all["ipMode"] = versionIPv6
 	}
 	return all
 }
 
-// tags are those that a load balancer is made with.
+// tags are set when a load balancer is created.
 type tags struct {
 	Freeform map[string]string         `json:"freeform"`
 	Defined  map[string]map[string]any `json:"defined"`
 }
 
-// parseTags reads the tags of the cloud config.
-func parseTags(text string) (t tags, err error) {
-	if text != "" {
-		err = json.Unmarshal([]byte(text), &t)
-	}
-	return t, err
-}
-
-// tagCluster is the free-form tag that says of which cluster a load balancer is.
+// tagCluster is the free-form tag with the mark of the load balancer's cluster.
 const tagCluster = "anyccm-cluster"
 
-// withMark are the tags with the mark of the cluster, if that is known.
+// withMark adds the mark of the cluster, if that is known.
 func (t tags) withMark(mark string) tags {
 	if mark == "" {
 		return t
@@ -342,7 +328,7 @@ func (t tags) withMark(mark string) tags {
 	return tags{Freeform: free, Defined: t.Defined}
 }
 
-// ownTags are those of the annotations.
+// ownTags returns the tags of the annotations.
 func (s settings) ownTags() (t tags) {
 	if s.Freeform != "" {
 		_ = json.Unmarshal([]byte(s.Freeform), &t.Freeform) // the table has judged it
@@ -353,7 +339,7 @@ func (s settings) ownTags() (t tags) {
 	return t
 }
 
-// tagsOf are those of the annotations, or else all of those of the cloud config.
+// tagsOf returns the tags of the annotations, or else all tags of the cloud config.
 func (s settings) tagsOf(configured tags) tags {
 	if t := s.ownTags(); len(t.Freeform)+len(t.Defined) > 0 {
 		return t
@@ -361,7 +347,7 @@ func (s settings) tagsOf(configured tags) tags {
 	return configured
 }
 
-// creationTags are those of a new load balancer, with the mark of the cluster, if that is known and they leave room for it.
+// creationTags returns a new load balancer's tags, with the mark of the cluster if that is known and they leave room for it.
 func (s settings) creationTags(configured tags, mark string) (tags, []services.Finding, error) {
 	t := s.tagsOf(configured)
 	if err := checkFreeform(t.Freeform); err != nil {
@@ -377,7 +363,7 @@ func (s settings) creationTags(configured tags, mark string) (tags, []services.F
 
 var errNoSubnet = errors.New("a load balancer needs a subnet; set loadBalancer.subnet1, or the annotation " + annotationSubnet1)
 
-// chooseSubnets are the subnets of a new load balancer. One of an annotation that is regional is enough by itself.
+// chooseSubnets returns the subnets of a new load balancer. A regional one from an annotation suffices.
 func (s settings) chooseSubnets(first, second string, regional func(string) (bool, error)) ([]string, error) {
 	chosen := []string{first}
 	if second != "" {
@@ -413,9 +399,9 @@ func (s settings) chooseSubnets(first, second string, regional func(string) (boo
 	return chosen, nil
 }
 
-// normalized is a listener's name by which it is found again: its protocol can be changed in place, and what follows the port, but for
-// the version of IP, does not count.
-func normalized(name string) string {
+// normalizeName returns a listener's name for comparisons: without its protocol, which can be changed in place, and without anything after
+// the port except the IP version.
+func normalizeName(name string) string {
 	name, six := strings.CutSuffix(name, twinSuffix)
 	protocol, rest, _ := strings.Cut(name, "-")
 	port, _, _ := strings.Cut(rest, "-")
@@ -429,16 +415,16 @@ func normalized(name string) string {
 	return name
 }
 
-// matchListeners finds the listener of each that there should be, by their names, and those that belong to none. A name that is the same
-// counts before one that is the same when normalized.
+// matchListeners returns the existing name of each desired listener, and the existing listeners that are not wanted. The same name takes
+// precedence over one that is the same when normalized.
 func matchListeners(have, want map[string]document) (found map[string]string, extra []string) {
 	found = map[string]string{}
 	wanted := map[string]string{}
 	for name := range want {
-		wanted[normalized(name)] = name
+		wanted[normalizeName(name)] = name
 	}
 	for _, is := range sortedKeys(have) {
-		name := wanted[normalized(is)]
+		name := wanted[normalizeName(is)]
 		if _, exact := want[is]; exact {
 			name = is
 		}
@@ -456,53 +442,45 @@ func matchListeners(have, want map[string]document) (found map[string]string, ex
 	return found, extra
 }
 
-// equalField reports whether a field has a value; one that is absent has none.
+// equalField reports whether a field has a value. Absent fields are false or empty.
 func equalField(have, want any) bool {
-	switch w := want.(type) {
-	case bool:
-		h, _ := have.(bool)
-		return h == w
-	case string:
-		h, _ := have.(string)
-		return h == w
-	}
-	return have == want
+	return have == want || have == nil && (want == false || want == "")
 }
 
-func listOf(v any) []any {
-	l, _ := v.([]any)
-	return l
-}
-
-// withoutShown is a document as it may be written: what the API shows besides is left out.
-func withoutShown(d document) document {
+// writableCopy returns a document without the fields that the API shows and does not take.
+func writableCopy(d document) document {
 	d = jsondoc.Clone(d)
 	delete(d, "name")
 	return d
 }
 
-// keyOf identifies a backend: one that was named by its instance may show no address.
-func keyOf(backend any) string {
+// withName returns the request for a new part of a load balancer.
+func withName(d document, name string) document {
+	d = jsondoc.Clone(d)
+	d["name"] = name
+	return d
+}
+
+// backendKey identifies a backend. One that was named by its instance may show no address.
+func backendKey(backend any) string {
 	b, _ := backend.(document)
-	if ip, _ := b["ipAddress"].(string); ip == "" {
+	if fieldOf[string](b, "ipAddress") == "" {
 		return fmt.Sprintf("%v:%v", b["targetId"], b["port"])
 	}
 	return fmt.Sprintf("%v:%v", b["ipAddress"], b["port"])
 }
 
-// mergeBackends are the backends that there should be. Those that are there already keep all that somebody has set about them, but
-// for the instance, which is another one where a node was made again with the address of a former one.
+// mergeBackends returns the wanted backends. Existing ones keep all other settings, but get the new instance if a node was created again
+// with the address of a former one.
 func mergeBackends(have, want []any) (after []any, differs bool) {
 	known, used := map[string]document{}, map[string]bool{}
 	for _, b := range have {
-		if d, ok := b.(document); ok {
-			known[keyOf(b)] = d
-		}
+		known[backendKey(b)], _ = b.(document)
 	}
 	after = []any{}
 	for _, b := range want {
 		wanted, _ := b.(document)
-		key := keyOf(b)
+		key := backendKey(b)
 		is, ok := known[key]
 		if !ok && wanted["targetId"] != nil {
 			key = fmt.Sprintf("%v:%v", wanted["targetId"], wanted["port"])
@@ -513,7 +491,7 @@ func mergeBackends(have, want []any) (after []any, differs bool) {
 			continue
 		}
 		used[key] = true
-		is = withoutShown(is)
+		is = writableCopy(is)
 		if id, named := is["targetId"].(string); named && wanted["targetId"] != nil && wanted["targetId"] != id {
 			is["targetId"], differs = wanted["targetId"], true
 		}
@@ -522,14 +500,14 @@ func mergeBackends(have, want []any) (after []any, differs bool) {
 	return after, differs || len(used) != len(have)
 }
 
-// mergeSet is a backend set as it should be, with all that is in it besides; what says how it differs.
+// mergeSet returns a backend set with the wanted fields and all others that it has; what names the differences.
 func mergeSet(have, want document, keepBackends bool) (after document, what []string) {
-	after = withoutShown(have)
-	wanted := listOf(want["backends"])
+	after = writableCopy(have)
+	present, wanted := fieldOf[[]any](have, "backends"), fieldOf[[]any](want, "backends")
 	if keepBackends {
-		wanted = listOf(have["backends"])
+		wanted = present
 	}
-	backends, differs := mergeBackends(listOf(have["backends"]), wanted)
+	backends, differs := mergeBackends(present, wanted)
 	if after["backends"] = backends; differs && !keepBackends {
 		what = append(what, "backends")
 	}
@@ -539,76 +517,54 @@ func mergeSet(have, want document, keepBackends bool) (after document, what []st
 			what = append(what, field.name)
 		}
 	}
-	checker, _ := want["healthChecker"].(document)
-	now, _ := after["healthChecker"].(document)
-	if now == nil {
-		now = document{}
-		after["healthChecker"] = now
-	}
-	differs = false
-	for _, key := range sortedKeys(checker) {
-		if !equalField(now[key], checker[key]) {
-			now[key], differs = checker[key], true
-		}
-	}
-	if differs {
+	if mergeFields(after, want, "healthChecker") {
 		what = append(what, "health check")
 	}
 	return after, what
 }
 
-// mergeSetTLS is mergeSet with how TLS is spoken.
-func mergeSetTLS(have, want document, keepBackends bool) (after document, what []string) {
-	after, what = mergeSet(have, want, keepBackends)
-	if mergeTLS(after, want) {
-		what = append(what, "TLS")
-	}
-	return after, what
-}
-
-// mergeListener is a listener as it should be, with all that is in it besides. The case of protocols does not count. Without the annotation
-// the nodes get no header of the PROXY protocol, version 2.
-func mergeListener(have, want document) (after document, differs bool) {
-	after = withoutShown(have)
-	for _, key := range []string{"defaultBackendSetName", "port", "protocol"} {
-		text, _ := have[key].(string)
-		wanted, _ := want[key].(string)
-		if !equalField(have[key], want[key]) && (key != "protocol" || !strings.EqualFold(text, wanted)) {
-			after[key], differs = want[key], true
+// mergeFields sets the wanted fields of a part of a document.
+func mergeFields(after, want document, part string) (differs bool) {
+	now := fieldOf[document](after, part)
+	for key, v := range fieldOf[document](want, part) {
+		if now == nil {
+			now = document{}
+			after[part] = now
 		}
-	}
-	if header, _ := want["isPpv2Enabled"].(bool); !equalField(have["isPpv2Enabled"], header) {
-		after["isPpv2Enabled"], differs = header, true
-	}
-	differs = mergeTLS(after, want) || differs
-	if names, given := want["ruleSetNames"]; given && !sameTexts(listOf(have["ruleSetNames"]), listOf(names)) {
-		after["ruleSetNames"], differs = names, true
-	}
-	connection, _ := want["connectionConfiguration"].(document)
-	if len(connection) == 0 {
-		return after, differs
-	}
-	now, _ := after["connectionConfiguration"].(document)
-	if now == nil {
-		now = document{}
-		after["connectionConfiguration"] = now
-	}
-	for key, v := range connection {
 		if !equalField(now[key], v) {
 			now[key], differs = v, true
 		}
 	}
-	return after, differs
+	return differs
 }
 
-// sameItems reports whether rules of a rule set are there: each as it is asked for, with what the cloud fills in, and no others.
+// mergeListener returns a listener with the wanted fields and all others that it has. The case of protocols does not count. Without the
+// annotation nodes get no header of the PROXY protocol, version 2.
+func mergeListener(have, want document) (after document, differs bool) {
+	after = writableCopy(have)
+	for _, key := range []string{"defaultBackendSetName", "port", "protocol"} {
+		if !equalField(have[key], want[key]) && (key != "protocol" || !strings.EqualFold(fieldOf[string](have, key), fieldOf[string](want, key))) {
+			after[key], differs = want[key], true
+		}
+	}
+	if header := fieldOf[bool](want, "isPpv2Enabled"); !equalField(have["isPpv2Enabled"], header) {
+		after["isPpv2Enabled"], differs = header, true
+	}
+	differs = mergeTLS(after, want) || differs
+	if names, given := want["ruleSetNames"]; given && !sameTexts(have["ruleSetNames"], names) {
+		after["ruleSetNames"], differs = names, true
+	}
+	return after, mergeFields(after, want, "connectionConfiguration") || differs
+}
+
+// sameItems reports whether a rule set has the wanted rules and no others. The cloud may have completed them.
 func sameItems(have, want []any) bool {
 	if len(have) != len(want) {
 		return false
 	}
 	left := slices.Clone(have)
 	for _, w := range want {
-		at := slices.IndexFunc(left, func(h any) bool { return within(h, w) })
+		at := slices.IndexFunc(left, func(h any) bool { return containsAll(h, w) })
 		if at < 0 {
 			return false
 		}
@@ -617,13 +573,13 @@ func sameItems(have, want []any) bool {
 	return true
 }
 
-// within reports whether a document has all that another one has.
-func within(have, want any) bool {
+// containsAll reports whether a document has all fields of another one.
+func containsAll(have, want any) bool {
 	switch w := want.(type) {
 	case document:
 		h, ok := have.(document)
 		for key, v := range w {
-			ok = ok && within(h[key], v)
+			ok = ok && containsAll(h[key], v)
 		}
 		return ok
 	case []any:
@@ -633,36 +589,32 @@ func within(have, want any) bool {
 	return have == want
 }
 
-// sameAs reports whether a load balancer is as another look showed it.
+// sameAs reports whether two reads show the same load balancer.
 func (lb *loadBalancer) sameAs(other *loadBalancer) bool {
-	text := func(lb *loadBalancer) string {
-		d := *lb
-		d.etag = ""
-		d.Groups = slices.Sorted(slices.Values(lb.Groups))
-		d.Addresses = nil // which no change depends on
-		data, _ := json.Marshal(inOrder(jsondoc.CloneValue(&d)))
-		return string(data)
+	text := func(lb loadBalancer) string {
+		lb.Groups = append([]string(nil), lb.Groups...) // none may be shown as an empty list
+		lb.Addresses = nil                              // which no change depends on
+		return canonical(&lb)
 	}
-	return text(lb) == text(other)
+	return text(*lb) == text(*other)
 }
 
-// sameDocument compares documents but for the order of lists.
-func sameDocument(a, b document) bool {
-	left, _ := json.Marshal(inOrder(jsondoc.Clone(a)))
-	right, _ := json.Marshal(inOrder(jsondoc.Clone(b)))
-	return bytes.Equal(left, right)
+// canonical returns a document as text that does not depend on the order of lists.
+func canonical(v any) string {
+	text, _ := json.Marshal(sortLists(jsondoc.CloneValue(v)))
+	return string(text)
 }
 
-// inOrder is a document whose lists are in an order of their own: the cloud promises none.
-func inOrder(v any) any {
+// sortLists sorts the lists of a document, because the cloud promises no order.
+func sortLists(v any) any {
 	switch v := v.(type) {
 	case document:
 		for key, one := range v {
-			v[key] = inOrder(one)
+			v[key] = sortLists(one)
 		}
 	case []any:
 		for n, one := range v {
-			v[n] = inOrder(one)
+			v[n] = sortLists(one)
 		}
 		slices.SortFunc(v, func(a, b any) int {
 			left, _ := json.Marshal(a)
@@ -673,13 +625,12 @@ func inOrder(v any) any {
 	return v
 }
 
-// shownCreation is the request for the load balancer without secrets.
-func (d desired) shownCreation() document {
+// creationWithoutSecrets returns the creation request for display.
+func (d desired) creationWithoutSecrets() document {
 	all := jsondoc.Clone(d.create)
-	certificates, _ := all["certificates"].(document)
-	for name, c := range certificates {
-		one, _ := c.(document)
-		certificates[name] = secretDocument(one)
+	certificates := fieldOf[document](all, "certificates")
+	for name := range certificates {
+		certificates[name] = withoutSecrets(fieldOf[document](certificates, name))
 	}
 	return all
 }

@@ -16,16 +16,16 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 )
 
-// This file closes what a Service no longer asks for, before anything else of it is changed.
+// This file removes the access of clients that a Service no longer allows, before anything else of it is changed.
 
 // clients are the sources that may connect.
 type clients struct {
 	asked sources.Set
-	// whole is set where nothing else is wrong with the Service, so that all of them may connect from now on.
+	// whole is set if the Service is valid, so that all of them may connect from now on.
 	whole bool
 }
 
-// clientsOf are the clients of a Service; some is false where everybody may connect, or where nobody can tell who may.
+// clientsOf returns a Service's clients. some is false if everybody may connect, or if the clients are unknown.
 func clientsOf(req services.Request) (c clients, some bool) {
 	c.asked, _ = sources.ForService(req.Service, v1.AnnotationLoadBalancerSourceRangesKey)
 	c.whole = req.Purpose != services.Narrow
@@ -35,13 +35,13 @@ func clientsOf(req services.Request) (c clients, some bool) {
 	return c, !slices.Equal(c.asked.Texts(everybody), []string{everybody}) // which alone stands for everybody of all families
 }
 
-// narrow says which openings close, and which are to be made before that: each port and family by itself.
+// narrow returns the openings to add first, and those to remove then, by port and IP version.
 func (c clients) narrow(have openings) (add, remove openings) {
 	add, remove = openings{}, openings{}
 	kindOf := func(o opening, p netip.Prefix) opening {
 		o.network = everybody
 		if p.Addr().Is6() {
-			o.network = everybodySix
+			o.network = everybodyIPv6
 		}
 		return o
 	}
@@ -54,7 +54,7 @@ func (c clients) narrow(have openings) (add, remove openings) {
 	}
 	after := map[opening][]netip.Prefix{}
 	for kind, some := range networks {
-		six := kind.network == everybodySix
+		six := kind.network == everybodyIPv6
 		var narrower bool
 		after[kind], narrower = c.asked.Families(!six, six).Narrow(some, c.whole)
 		for _, p := range after[kind] {
@@ -72,15 +72,14 @@ func (c clients) narrow(have openings) (add, remove openings) {
 	return add, remove
 }
 
-// Narrowing implements services.Narrower: in the network security group of the Service, and in security lists. What else is wrong with the
-// Service does not matter here.
+// Narrowing implements services.Narrower, in the Service's network security group and in security lists.
 func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o observed) (all []change, err error) {
 	if o.lb == nil || len(o.lb.Addresses) == 0 {
 		return nil, nil
 	}
 	s := o.settings.inVersion(o.lb.Version)
 	attached := o.group != nil && slices.Contains(o.lb.Groups, o.group.ID)
-	byGroup := !s.managesLists() && !r.lists.holds(req.Service.UID) && (s.mode != modeGroups || attached)
+	byGroup := !s.managesLists() && !r.lists.hasRules(req.Service.UID) && (s.mode != modeGroups || attached)
 	if byGroup && attached && req.Purpose == services.Narrow && s.mode == modeGroups {
 		var left []listPlan // otherwise lists close once the group has its rules
 		left, err = r.lists.sweep(ctx, req.Service, o.lb)
@@ -101,11 +100,9 @@ func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o obse
 	if len(nodes) == 0 {
 		nodes = r.instances.nodes.Nodes()
 	}
-	request := ruleRequest{
-		service: req.Service, access: access{ports: portsOf(req.Service), health: healthPort(req.Service), preserve: s.preserve},
-		former: accessThere(o.lb, lets.asked.Texts(everybody)), frontend: s.mode == modeFrontend, balancers: o.lb.Subnets,
-		nodes: s.eligible(nodes), four: !s.sixAlone, six: s.six, unmarked: unmarked(o.lb), narrows: true,
-	}
+	asked := access{ports: portsOf(req.Service), health: healthPort(req.Service), preserve: s.preserve}
+	request := s.ruleRequest(req.Service, o.lb, asked, presentAccess(o.lb, lets.asked.Texts(everybody)), s.eligible(nodes))
+	request.narrows = true
 	plans, failed := r.lists.narrowings(ctx, request, lets)
 	if req.Purpose == services.Narrow { // nobody else tells of what stays
 		failed = errors.Join(failed, r.lists.unprovedError(ctx, request, plans))
@@ -113,7 +110,7 @@ func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o obse
 	return append(all, r.lists.narrowingChanges(req.Service, plans)...), errors.Join(err, failed)
 }
 
-// unprovedError tells as an error what stays open.
+// unprovedError returns the rules that stay open as an error.
 func (b *securityLists) unprovedError(ctx context.Context, request ruleRequest, plans []listPlan) error {
 	stays, err := b.findUnproved(ctx, request, plans)
 	for _, f := range stays {
@@ -122,7 +119,7 @@ func (b *securityLists) unprovedError(ctx context.Context, request ruleRequest, 
 	return err
 }
 
-// narrow narrows the group of a load balancer, and those of the nodes.
+// narrow removes access in the group of a load balancer, and in those of the nodes.
 func (g *securityGroups) narrow(ctx context.Context, service *v1.Service, group *securityGroup, lets clients) ([]change, error) {
 	front, err := g.rules.Get(ctx, group.ID, inventory.Query{MaxAge: observedMaxAge})
 	if err != nil {
@@ -147,7 +144,7 @@ func (g *securityGroups) narrow(ctx context.Context, service *v1.Service, group 
 	return append(opens, closes...), errors.Join(failed...)
 }
 
-// fillRoom has rules of a group that are refused for want of room added when closings have made some: as many as fit.
+// fillRoom retries additions that a full group refused, after closings have made room. As many as fit are added.
 func (g *securityGroups) fillRoom(e groupEdit, opens, closes []change) {
 	if len(closes) == 0 {
 		return
@@ -178,14 +175,13 @@ func (g *securityGroups) fillRoom(e groupEdit, opens, closes []change) {
 	}
 }
 
-// narrowGroup says which rules for clients a group is to get, and the IDs of those that go.
+// narrowGroup returns the rules to add to a group, and the IDs of those to remove.
 func (c clients) narrowGroup(rules []document, service *v1.Service) (add []document, remove []string) {
 	have, ids := openings{}, map[opening][]string{}
 	for _, d := range rules {
 		o, single := openingOf(d, false)
-		if single && d["description"] == "service-uid-"+string(service.UID) && d["direction"] == "INGRESS" && d["sourceType"] == sideNetwork {
-			id, _ := d["id"].(string)
-			have[o], ids[o] = true, append(ids[o], id)
+		if single && d["description"] == descriptionFor(service) && d["direction"] == "INGRESS" && d["sourceType"] == sideNetwork {
+			have[o], ids[o] = true, append(ids[o], fieldOf[string](d, "id"))
 		}
 	}
 	opens, closes := c.narrow(have)
@@ -198,7 +194,7 @@ func (c clients) narrowGroup(rules []document, service *v1.Service) (add []docum
 	return add, remove
 }
 
-// addPorts adds the ports of a request, and those of its nodes where they see the addresses of clients.
+// addPorts adds the ports of a request, and its node ports if nodes see the addresses of clients.
 func (c claim) addPorts(r ruleRequest, networks []string, seen bool) {
 	for _, a := range []access{r.access, r.former} {
 		a.preserve = false
@@ -214,7 +210,7 @@ func (c claim) addPorts(r ruleRequest, networks []string, seen bool) {
 
 // narrowings plans the removal of rules for clients that a Service no longer allows. The plans are valid even if an error is returned too.
 func (b *securityLists) narrowings(ctx context.Context, r ruleRequest, lets clients) (plans []listPlan, err error) {
-	all, at, err := b.beginClaims(ctx, r)
+	set, err := b.beginClaims(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -222,63 +218,55 @@ func (b *securityLists) narrowings(ctx context.Context, r ruleRequest, lets clie
 	if err != nil {
 		return nil, err
 	}
-	// Nodes that see the addresses of clients let them in, too. Where a subnet of the load balancer is not known, nor is its own way in.
+	// Nodes that see the addresses of clients admit them, too. The load balancer's own way to them is unknown if one of its subnets is.
 	seen := (r.access.preserve || r.former.preserve) && !r.frontend && len(missed) == 0
-	places, nodes := front, []subnetList{}
+	var back []subnetList
 	if seen {
-		ids, unseen, err := b.subnetsOf(ctx, r)
-		if err != nil {
+		if back, missed, err = b.nodeLists(ctx, r); err != nil {
 			return nil, err
 		}
-		back, more, err := b.listsOf(ctx, r, ids)
-		if err != nil {
-			return nil, err
-		}
-		places, nodes, missed = slices.Concat(places, back), back, slices.Concat(missed, unseen, more)
 	}
-	for _, p := range places {
-		at(p.list)
+	for _, p := range slices.Concat(front, back) {
+		set.at(p.list)
 	}
 	if r.unmarked {
-		r.serve(all, front, nodes)
+		r.noteServed(set.byList, front, back)
 	}
-	b.copyHeld(r.service.UID, at)
-	networks := networksOf(front, r.four, r.six)
-	for _, id := range sortedKeys(all) {
+	b.copyHeld(r.service.UID, set)
+	networks := cidrsOf(front, r.ipv4, r.ipv6)
+	for _, id := range sortedKeys(set.byList) {
 		l, err := b.known.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
 		if err != nil {
 			missed = append(missed, cloudapi.NotAbsence(err))
 			continue
 		}
-		c := all[id]
-		c.lets, c.ports = &lets, map[rulePort]bool{}
+		c := set.byList[id]
+		c.narrowTo, c.ports = &lets, map[rulePort]bool{}
 		c.addPorts(r, networks, seen)
 		if c.others, err = b.needsIn(ctx, c.neighbours, id); err != nil {
 			missed = append(missed, err)
 			continue
 		}
-		if _, err := b.seeStrangers(ctx, c, l); err != nil {
+		if _, err := b.findStrangers(ctx, c, l); err != nil {
 			missed, c.unmarked = append(missed, err), false
 		}
-		if p, due := c.plan(l); due {
+		if p := (listPlan{id: id, claim: *c, before: l.rules()}); p.apply() {
 			plans = append(plans, p)
 		}
 	}
 	return plans, errors.Join(missed...)
 }
 
-// narrowed is the claim of one that lets clients in where it is about one security list: their openings that close, and what is opened for
-// the others.
+// narrowed returns the claim with the openings of one list that it closes, and those that it adds for the clients that stay.
 func (c claim) narrowed(list document) claim {
 	have := openings{}
-	for _, v := range listOf(list[ingressField]) {
-		rule, _ := v.(document)
+	for _, rule := range documentsIn(list, ingressField) {
 		o, single := openingOf(rule, false)
 		if single && c.ports[rulePort{protocol: o.protocol, port: o.port}] && c.drops(rule, o) {
 			have[o] = true
 		}
 	}
-	if c.wanted, c.closes = c.lets.narrow(have); c.closesOnly {
+	if c.wanted, c.closes = c.narrowTo.narrow(have); c.closesOnly {
 		c.wanted = openings{}
 	}
 	return c
@@ -286,15 +274,15 @@ func (c claim) narrowed(list document) claim {
 
 // addOnly returns a claim that adds openings, and nothing else.
 func (c claim) addOnly(some []opening) claim {
-	c.lets, c.closes, c.closesNothing, c.wanted = nil, nil, true, openings{}
+	c.narrowTo, c.closes, c.closesNothing, c.wanted = nil, nil, true, openings{}
 	for _, o := range some {
 		c.wanted[o] = true
 	}
 	return c
 }
 
-// narrowingChanges are the changes that narrowings ask for. Where what is to be opened has no room, the rest closes all the same, and as
-// much is opened as fits.
+// narrowingChanges returns the changes of narrowings. If the additions have no room, the rest closes all the same, and as many as fit are
+// added.
 func (b *securityLists) narrowingChanges(service *v1.Service, plans []listPlan) []change {
 	all := b.changes(service, plans)
 	for i, p := range plans {
@@ -314,7 +302,7 @@ func (b *securityLists) narrowingChanges(service *v1.Service, plans []listPlan) 
 				for _, a := range p.added {
 					now[a] = true
 				}
-				b.hold(service.UID, p.id, heldRules{now, p.claim.unmarked, p.claim.known})
+				b.noteHeld(service.UID, p.id, heldRules{now, p.claim.unmarked, p.claim.known})
 			}
 			return o, err
 		}
@@ -322,13 +310,13 @@ func (b *securityLists) narrowingChanges(service *v1.Service, plans []listPlan) 
 	return all
 }
 
-// findUnproved tells of rules that let others in than a Service asks for, that nothing shows to be anybody's, and that no plan removes.
+// findUnproved reports rules that admit others than the Service's clients, have no known owner, and are removed by no plan.
 func (b *securityLists) findUnproved(ctx context.Context, r ruleRequest, plans []listPlan) (findings []services.Finding, err error) {
 	asked, some := clientsOf(services.Request{Service: r.service})
 	if !some {
 		return nil, nil
 	}
-	all, at, err := b.beginClaims(ctx, r)
+	set, err := b.beginClaims(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -336,26 +324,25 @@ func (b *securityLists) findUnproved(ctx context.Context, r ruleRequest, plans [
 	if err != nil {
 		return nil, err
 	}
-	// Nodes that see the addresses of clients let them in, too. Where it is not known which nodes there are, nothing is told of them.
+	// Nodes that see the addresses of clients admit them, too. If the nodes are unknown, nothing is reported for them.
 	var back []subnetList
 	if r.access.preserve && !r.frontend {
-		ids, _, _ := b.subnetsOf(ctx, r)
-		back, _, _ = b.listsOf(ctx, r, ids)
+		back, _, _ = b.nodeLists(ctx, r)
 	}
 	for _, p := range slices.Concat(front, back) {
-		if at(p.list).others, err = b.needsIn(ctx, at(p.list).neighbours, p.list); err != nil {
+		if set.at(p.list).others, err = b.needsIn(ctx, set.first.neighbours, p.list); err != nil {
 			return nil, err
 		}
 	}
-	has := func(o opening) bool { return r.access.serves(o) || r.former.serves(o) }
-	findings = b.findUnprovedIn(front, asked, all, plans, has)
-	inside := r.access.backOpenings(networksOf(front, r.four, r.six))
-	has = func(o opening) bool { return (r.access.servesBy(o) || r.former.servesBy(o)) && !inside[o] }
-	return append(findings, b.findUnprovedIn(back, asked, all, plans, has)...), nil
+	has := func(o opening) bool { return r.access.hasPort(o) || r.former.hasPort(o) }
+	findings = b.findUnprovedIn(front, asked, set.byList, plans, has)
+	inside := r.access.backOpenings(cidrsOf(front, r.ipv4, r.ipv6))
+	has = func(o opening) bool { return (r.access.hasNodePort(o) || r.former.hasNodePort(o)) && !inside[o] }
+	return append(findings, b.findUnprovedIn(back, asked, set.byList, plans, has)...), nil
 }
 
-// findUnprovedIn tells of rules in some lists that has is true of, and that let in more than is asked for: those without a description,
-// and ours of which nobody can tell whether another Service needs them.
+// findUnprovedIn reports rules in some lists that has accepts and that admit too many: those without a description, and ours that another
+// Service may need.
 func (b *securityLists) findUnprovedIn(
 	places []subnetList, asked clients, claims map[string]*claim, plans []listPlan, has func(opening) bool,
 ) (findings []services.Finding) {
@@ -365,8 +352,7 @@ func (b *securityLists) findUnprovedIn(
 		goes := func(o opening) bool {
 			return slices.ContainsFunc(plans, func(plan listPlan) bool { return plan.id == p.list && slices.Contains(plan.removed, o) })
 		}
-		for _, v := range listOf(l.doc[ingressField]) {
-			rule, _ := v.(document)
+		for _, rule := range documentsIn(l.doc, ingressField) {
 			o, single := openingOf(rule, false)
 			if !single || !has(o) || goes(o) {
 				continue
@@ -374,13 +360,12 @@ func (b *securityLists) findUnprovedIn(
 			if _, more := asked.asked.NarrowTexts([]string{o.network}, false); !more {
 				continue
 			}
-			said, _ := rule["description"].(string)
 			switch {
-			case said == "" && !c.others.need(o):
+			case fieldOf[string](rule, "description") == "" && !c.others.needs(o):
 				findings = append(findings, services.Warning(services.EventRangesIgnored, "security list %s lets in %s by a rule without a description, "+
 					"which nothing shows to be the Service's, so that it stays: remove it, or describe it if it is to stay", p.list, o.text()))
-			case c.mark != "" && slices.Contains(c.marksIn(rule), c.mark) && c.others.doubt(o):
-				findings = append(findings, services.Warning(services.EventRangesIgnored, "%v", c.doubtAbout(p.list, o)))
+			case c.mark != "" && slices.Contains(c.marksIn(rule), c.mark) && c.others.mayNeed(o):
+				findings = append(findings, services.Warning(services.EventRangesIgnored, "%v", c.explainOpen(p.list, o)))
 			}
 		}
 	}

@@ -62,7 +62,7 @@ func TestFormerClientsAreShutOut(t *testing.T) {
 		"a session affinity": func(_ *testWorld, s *v1.Service, _ *[]*v1.Node) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP },
 		"an address":         func(_ *testWorld, s *v1.Service, _ *[]*v1.Node) { s.Spec.LoadBalancerIP = "192.0.2.99" },
 		"a type":             annotation(annotationType, "nonsense"), "another type": func(_ *testWorld, s *v1.Service, _ *[]*v1.Node) {
-			s.Annotations[annotationType] = map[bool]string{true: typeBalancer, false: typeNetwork}[isNetworkService(s)]
+			s.Annotations[annotationType] = map[bool]string{true: typeBalancer, false: typeNLB}[isNLBService(s)]
 			s.Annotations[annotationRuleMode] = modeOfBoth(s)
 		},
 		"no node": func(_ *testWorld, _ *v1.Service, nodes *[]*v1.Node) { *nodes = nil },

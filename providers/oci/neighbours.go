@@ -20,7 +20,7 @@ import (
 
 // This file is about the other Services of a cluster, which share openings of security lists: what one of them needs stays.
 
-// findNeighbours returns the other Services that need, or may need, something in security lists.
+// findNeighbours returns the other Services that need, or may need, openings in security lists.
 func (b *securityLists) findNeighbours(ctx context.Context, service *v1.Service) (all []neighbour, err error) {
 	list, err := b.cluster.Services(ctx)
 	if err != nil {
@@ -38,8 +38,8 @@ func (b *securityLists) findNeighbours(ctx context.Context, service *v1.Service)
 	return all, nil
 }
 
-// neighbour returns a Service as one that shares openings. One without a load balancer needs some only where we are about to make it
-// one, or where it has an address: that a listing lacks its load balancer proves nothing then.
+// neighbour returns a Service as one that shares openings. One without a known load balancer needs some only if we will create one, or if
+// it has an address: a load balancer that a listing lacks may exist then.
 func (b *securityLists) neighbour(service *v1.Service) (n neighbour, needs bool) {
 	lb, hidden := b.kinds.peek(service)
 	s, _, fault := parseByType(service, b.api.config.SecurityListMode)
@@ -62,10 +62,10 @@ func (b *securityLists) neighbour(service *v1.Service) (n neighbour, needs bool)
 	return n, fault == nil && s.managesLists() && !contract.IsDisowned(service)
 }
 
-// needsNone reports whether nothing in security lists is there for a Service: its rules are in its network security group, which its load
-// balancer has. One that had some in lists a moment ago is asked once more when they are closed.
+// needsNone reports whether a Service has nothing in security lists, because its load balancer has the network security group with its
+// rules. A Service that had rules in lists is checked again when they are closed.
 func (b *securityLists) needsNone(service *v1.Service, s settings, lb *loadBalancer) bool {
-	if s.mode != modeGroups || b.holds(service.UID) {
+	if s.mode != modeGroups || b.hasRules(service.UID) {
 		return false
 	}
 	if lb == nil {
@@ -74,27 +74,26 @@ func (b *securityLists) needsNone(service *v1.Service, s settings, lb *loadBalan
 	return slices.ContainsFunc(lb.Groups, func(id string) bool { return !slices.Contains(s.Groups, id) })
 }
 
-// isServed reports whether a Service has an address.
 func isServed(service *v1.Service) bool { return len(service.Status.LoadBalancer.Ingress) > 0 }
 
-// needsIn returns what neighbours need in a security list.
-func (b *securityLists) needsIn(ctx context.Context, all []neighbour, list string) (others, error) {
-	o := others{openings{}, map[int]string{}, map[int]bool{}}
+// needsIn returns the neighbours' needs in a security list.
+func (b *securityLists) needsIn(ctx context.Context, all []neighbour, list string) (neighbourNeeds, error) {
+	o := neighbourNeeds{openings{}, map[int]string{}, map[int]bool{}}
 	for _, n := range all {
-		in, err := b.comesIn(ctx, n, list)
+		in, err := b.usesList(ctx, n, list)
 		if err != nil {
 			return o, err
 		}
-		o.add(n, in, b.allHeld(n.service.UID, list))
+		o.addNeighbour(n, in, b.knownOpenings(n.service.UID, list))
 	}
 	return o, nil
 }
 
-// comesIn reports whether a neighbour's clients come in by a list. They may come in by all of a subnet that cannot be read; where its load
-// balancer is to be counts as far as it can be read.
-func (b *securityLists) comesIn(ctx context.Context, n neighbour, list string) (bool, error) {
+// usesList reports whether a neighbour's clients pass a list. A subnet that cannot be read may have every list. For a load balancer that
+// does not exist yet, only readable subnets count.
+func (b *securityLists) usesList(ctx context.Context, n neighbour, list string) (bool, error) {
 	if n.anywhere || n.lb != nil {
-		here, err := b.haveList(ctx, n.subnets, list)
+		here, err := b.anyHasList(ctx, n.subnets, list)
 		if err != nil && ctx.Err() == nil {
 			here, err = true, nil
 		}
@@ -109,7 +108,7 @@ func (b *securityLists) comesIn(ctx context.Context, n neighbour, list string) (
 	}), nil
 }
 
-// subnetOf reads a subnet of others. That it may not be read is remembered, as it is of one that is missing.
+// subnetOf reads a subnet of another Service. A refusal is remembered, like a missing subnet.
 func (b *securityLists) subnetOf(ctx context.Context, id string) (subnet, error) {
 	b.mu.Lock()
 	known := b.refused[id]
@@ -122,19 +121,19 @@ func (b *securityLists) subnetOf(ctx context.Context, id string) (subnet, error)
 	return s, err
 }
 
-// noteRefusal notes that a subnet may not be read, or could be.
+// noteRefusal stores whether a subnet may be read.
 func (b *securityLists) noteRefusal(id string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err == nil {
 		delete(b.refused, id)
-	} else if errors.Is(err, cloudapi.ErrUnauthorized) && isLasting(err) {
+	} else if errors.Is(err, cloudapi.ErrUnauthorized) && isLastingRefusal(err) {
 		b.refused[id] = refusal{time.Now(), err}
 	}
 }
 
-// allHeld are all openings that a Service has in a list; nil where this process does not know them.
-func (b *securityLists) allHeld(uid types.UID, list string) openings {
+// knownOpenings returns all openings of a Service in a list, or nil if this process does not know them.
+func (b *securityLists) knownOpenings(uid types.UID, list string) openings {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if held := b.held[uid][list]; held.known {
@@ -143,13 +142,13 @@ func (b *securityLists) allHeld(uid types.UID, list string) openings {
 	return nil
 }
 
-// doubtAbout says why an opening of a list stays.
-func (c claim) doubtAbout(list string, o opening) error {
+// explainOpen says why an opening of a list stays.
+func (c claim) explainOpen(list string, o opening) error {
 	return fmt.Errorf("security list %s lets in %s as long as nobody can tell who the clients of Service %s are, which has that port: "+
 		"correct its source ranges, or what keeps its load balancer from being changed", list, o.text(), c.others.fronts[o.port])
 }
 
-// findDoubts says which openings at the ports of a Service a claim leaves because nobody can tell who the clients of another Service are.
+// findDoubts returns the openings at a Service's ports that a claim leaves only because another Service's clients are unknown.
 func (c claim) findDoubts(l securityList) (all []error) {
 	_, _, closed := c.apply(l.doc)
 	sure := c
@@ -157,23 +156,23 @@ func (c claim) findDoubts(l securityList) (all []error) {
 	_, _, more := sure.apply(l.doc)
 	for _, o := range subtractOpenings(more, closed) {
 		if c.listeners[rulePort{protocol: o.protocol, port: o.port}] {
-			all = append(all, c.doubtAbout(l.ID, o))
+			all = append(all, c.explainOpen(l.ID, o))
 		}
 	}
 	return all
 }
 
-// seeStrangers has a claim leave the rules without a description whose port others are seen to have, which it returns. Where nobody may
-// look, all of them stay.
-func (b *securityLists) seeStrangers(ctx context.Context, c *claim, l securityList) (left []opening, err error) {
+// findStrangers makes a claim leave the rules without a description at ports that others have, and returns these rules. If nobody may look,
+// all rules without a description stay.
+func (b *securityLists) findStrangers(ctx context.Context, c *claim, l securityList) (left []opening, err error) {
 	if c.mark == "" || c.strangers != nil {
 		return nil, nil
 	}
 	if left = c.findUndescribed(l.doc); len(left) == 0 {
 		return nil, nil
 	}
-	switch c.strangers, err = b.strangersIn(ctx, *c, l.ID); {
-	case unreachable(err):
+	switch c.strangers, err = b.readStrangers(ctx, *c, l.ID); {
+	case isUnreachable(err):
 		c.unmarked = false
 		return left, nil
 	case err != nil:
@@ -182,9 +181,9 @@ func (b *securityLists) seeStrangers(ctx context.Context, c *claim, l securityLi
 	return slices.DeleteFunc(left, func(o opening) bool { return !c.strangers[rulePort{protocol: o.protocol, port: o.port}] }), nil
 }
 
-// strangersIn are the ports that others than the cluster's Services have where a security list counts: load balancers whose rules this
-// cluster does not manage, and instances that are no nodes, which may have any port at which clients come in.
-func (b *securityLists) strangersIn(ctx context.Context, c claim, list string) (map[rulePort]bool, error) {
+// readStrangers returns the ports that others have where a security list applies. They belong to load balancers whose rules this cluster
+// does not manage, and to instances that are no nodes, which may have any port of this Service.
+func (b *securityLists) readStrangers(ctx context.Context, c claim, list string) (map[rulePort]bool, error) {
 	ours, err := b.cluster.Services(ctx)
 	if err != nil {
 		return nil, err
@@ -199,31 +198,31 @@ func (b *securityLists) strangersIn(ctx context.Context, c claim, list string) (
 	}
 	all := map[rulePort]bool{}
 	for _, lb := range beside {
-		here, err := b.haveList(ctx, lb.Subnets, list)
+		here, err := b.anyHasList(ctx, lb.Subnets, list)
 		if err != nil {
 			return nil, err
 		}
-		for _, p := range accessThere(lb, nil).ports {
+		for _, p := range presentAccess(lb, nil).ports {
 			all[rulePort{protocol: p.protocol, port: p.node}] = true
 			if here {
 				all[rulePort{protocol: p.protocol, port: p.port}] = true
 			}
 		}
 	}
-	hosts, err := b.hostSubnets(ctx)
+	hosts, err := b.otherSubnets(ctx)
 	if err != nil {
 		return nil, err
 	}
-	here, err := b.haveList(ctx, hosts, list)
+	here, err := b.anyHasList(ctx, hosts, list)
 	if here {
 		maps.Copy(all, c.listeners)
 	}
 	return all, err
 }
 
-// hostSubnets are the subnets of instances that are no nodes.
-func (b *securityLists) hostSubnets(ctx context.Context) (subnets []string, err error) {
-	all, _, err := inCompartments[attachment](ctx, b.api, "attached network interfaces", "/vnicAttachments")
+// otherSubnets returns the subnets of instances that are no nodes.
+func (b *securityLists) otherSubnets(ctx context.Context) (subnets []string, err error) {
+	all, _, err := listInCompartments[attachment](ctx, b.api, "attached network interfaces", "/vnicAttachments")
 	nodes := map[string]bool{}
 	for _, n := range b.instances.nodes.Nodes() {
 		nodes[instanceKey(n.Spec.ProviderID)] = true
@@ -236,11 +235,11 @@ func (b *securityLists) hostSubnets(ctx context.Context) (subnets []string, err 
 	return subnets, err
 }
 
-// haveList reports whether one of some subnets has a security list. One that may not be read may have it.
-func (b *securityLists) haveList(ctx context.Context, subnets []string, list string) (bool, error) {
+// anyHasList reports whether one of some subnets has a security list. One that may not be read may have it.
+func (b *securityLists) anyHasList(ctx context.Context, subnets []string, list string) (bool, error) {
 	for _, id := range subnets {
 		s, err := b.subnetOf(ctx, id)
-		if unreachable(err) || slices.Contains(s.Lists, list) {
+		if isUnreachable(err) || slices.Contains(s.Lists, list) {
 			return true, nil
 		}
 		if err != nil {

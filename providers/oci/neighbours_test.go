@@ -54,7 +54,7 @@ func narrowBeside(
 // editBalancer changes the load balancer of a Service, as somebody does by hand.
 func (w *testWorld) editBalancer(s *v1.Service, change func(*ocisim.LoadBalancer)) {
 	w.Helper()
-	require.NoError(w, w.sim.EditLoadBalancer(ownName("", s), change))
+	require.NoError(w, w.sim.EditLoadBalancer(balancerName("", s), change))
 }
 
 // moveTo has the cloud show the load balancer of a Service in another subnet.
@@ -114,7 +114,7 @@ func TestOpeningsThatNeighboursNeed(t *testing.T) {
 	}
 	for name, hinder := range map[string]func(*testWorld, *v1.Service){
 		"served": nil, "disowned": annotate(contract.AnnotationDisown, "true"), "refused": annotate(annotationPolicy, "no policy"),
-		"elsewhere from now on": annotate(annotationSubnet1, ocisim.SubnetID(1)), "of the other kind": annotate(annotationType, typeNetwork),
+		"elsewhere from now on": annotate(annotationSubnet1, ocisim.SubnetID(1)), "of the other kind": annotate(annotationType, typeNLB),
 		"of another class":           func(_ *testWorld, s *v1.Service) { s.Spec.LoadBalancerClass = new("example.com/other") },
 		"in a subnet that is hidden": func(w *testWorld, s *v1.Service) { w.moveTo(s, "hidden") },
 		"in a subnet whose reading fails": func(w *testWorld, s *v1.Service) {
@@ -128,7 +128,7 @@ func TestOpeningsThatNeighboursNeed(t *testing.T) {
 			notListed(annotationSubnet1, ocisim.SubnetID(1))(w, s)
 			s.Status = v1.ServiceStatus{}
 			places := w.cloud.loadBalancers.lb.compartments
-			places.held, places.seen = map[string]string{ownName("", s): "ocid1.compartment.oc1..hidden"}, map[string]bool{}
+			places.placeOf, places.seen = map[string]string{balancerName("", s): "ocid1.compartment.oc1..hidden"}, map[string]bool{}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -231,11 +231,11 @@ func TestFailedEditLeavesADoubt(t *testing.T) {
 	marking(t, []string{"a"}, func(w *testWorld, _ []*v1.Node, _ *record.FakeRecorder) {
 		book, service, list := w.cloud.loadBalancers.lists, neighbourOf(map[string]string{}, nil), "unknown"
 		have := openings{{port: 80}: true}
-		book.hold(service.UID, list, heldRules{openings: have, known: true})
-		require.Equal(w, have, book.allHeld(service.UID, list))
+		book.noteHeld(service.UID, list, heldRules{openings: have, known: true})
+		require.Equal(w, have, book.knownOpenings(service.UID, list))
 		_, err := book.changes(service, []listPlan{{id: list}})[0].Make(w.Context(), nil, observed{})
 		require.Error(w, err)
-		assert.Nil(w, book.allHeld(service.UID, list))
-		assert.True(w, book.holds(service.UID), "it is looked for all the same")
+		assert.Nil(w, book.knownOpenings(service.UID, list))
+		assert.True(w, book.hasRules(service.UID), "it is looked for all the same")
 	})
 }

@@ -20,7 +20,7 @@ import (
 
 const stateAttached = "ATTACHED"
 
-// attachment is a network interface of an instance; the API shows no address with it.
+// attachment says which network interface an instance has; the API shows no address with it.
 type attachment struct {
 	Instance    string `json:"instanceId"`
 	Compartment string `json:"compartmentId"`
@@ -30,7 +30,7 @@ type attachment struct {
 	State       string `json:"lifecycleState"`
 }
 
-// vnic holds the fields of a network interface as the API shows them.
+// vnic is a network interface.
 type vnic struct {
 	ID        string   `json:"id"`
 	Subnet    string   `json:"subnetId"`
@@ -45,62 +45,66 @@ type vnic struct {
 type subnet struct {
 	ID  string `json:"id"`
 	VCN string `json:"vcnId"`
-	// Domain is empty for one of the whole region.
+	// Domain is empty for a regional subnet.
 	Domain string `json:"availabilityDomain"`
-	// Four is absent, or holds "null", where the subnet has addresses of IPv6 alone.
-	Four  string   `json:"cidrBlock"`
-	Six   string   `json:"ipv6CidrBlock"`
-	Sixes []string `json:"ipv6CidrBlocks"`
-	Lists []string `json:"securityListIds"`
+	// CIDR is absent, or contains "null", if the subnet has IPv6 alone.
+	CIDR      string   `json:"cidrBlock"`
+	IPv6CIDR  string   `json:"ipv6CidrBlock"`
+	IPv6CIDRs []string `json:"ipv6CidrBlocks"`
+	Lists     []string `json:"securityListIds"`
 }
 
-// networks are those of a subnet, by family.
-func (s subnet) networks(four, six bool) (all []string) {
-	if four && s.Four != "" && !strings.Contains(s.Four, "null") {
-		all = append(all, s.Four)
+func (s subnet) id() string { return s.ID }
+
+// cidrs returns the subnet's address ranges of the IP versions.
+func (s subnet) cidrs(four, six bool) (all []string) {
+	if four && s.CIDR != "" && !strings.Contains(s.CIDR, "null") {
+		all = append(all, s.CIDR)
 	}
 	if six {
-		all = append(all, s.Sixes...)
-		if s.Six != "" && !slices.Contains(all, s.Six) {
-			all = append(all, s.Six)
+		all = append(all, s.IPv6CIDRs...)
+		if s.IPv6CIDR != "" && !slices.Contains(all, s.IPv6CIDR) {
+			all = append(all, s.IPv6CIDR)
 		}
 	}
 	return all
 }
 
-// holds reports whether an address is one of the subnet.
+// holds reports whether an address is in the subnet.
 func (s subnet) holds(address string) bool {
 	ip, err := netip.ParseAddr(address)
-	return err == nil && slices.ContainsFunc(s.networks(true, true), func(text string) bool {
+	return err == nil && slices.ContainsFunc(s.cidrs(true, true), func(text string) bool {
 		network, err := netip.ParsePrefix(text)
 		return err == nil && network.Contains(ip)
 	})
 }
 
-// network lists an instance's network interfaces.
-type network struct {
+// instanceVNICs are the network interfaces of an instance.
+type instanceVNICs struct {
 	instance string
 	vnics    []vnic
-	// withoutIPv6 is set where nobody has looked for addresses of IPv6.
+	// withoutIPv6 is set if IPv6 addresses were not read.
 	withoutIPv6 bool
 }
 
-// vcn is the cloud network of the cluster.
+// vcn is the cluster's virtual cloud network.
 type vcn struct {
 	ID string `json:"id"`
 }
 
-// networks are the network interfaces of the instances. In bulk they cost a listing of attachments, one of private addresses for each
-// subnet, and those of public addresses, so that the price is in subnets and pages, not in nodes.
+func (v vcn) id() string { return v.ID }
+
+// networks reads network interfaces, subnets and virtual cloud networks. A listing of all interfaces takes one of attachments, one of
+// private addresses for each subnet, and some of public addresses, so that its cost does not depend on the number of nodes.
 type networks struct {
 	api       *api
 	instances *inventory.Inventory[string, instance]
-	all       *inventory.Inventory[string, network]
+	vnics     *inventory.Inventory[string, instanceVNICs]
 	subnets   *inventory.Inventory[string, subnet]
 	vcns      *inventory.Inventory[string, vcn]
 
-	// primaries remembers which network interfaces are the primary ones of their instances, which never changes. hidden are the subnets of
-	// which the latest listing could not read the addresses.
+	// primaries says which network interfaces are their instances' primary ones, which never changes. hidden are the subnets whose addresses
+	// the last listing could not read.
 	mu        sync.Mutex
 	primaries map[string]bool
 	hidden    []string
@@ -108,32 +112,26 @@ type networks struct {
 
 func newNetworks(a *api, known *inventory.Inventory[string, instance]) *networks {
 	n := &networks{api: a, instances: known, primaries: map[string]bool{}}
-	n.all = inventory.New(inventory.Source[string, network]{
-		Kind: "instance's network interfaces", ID: func(n network) string { return n.instance }, List: n.list, Get: n.get, GetCalls: 2, Narrowed: true,
+	n.vnics = inventory.New(inventory.Source[string, instanceVNICs]{
+		Kind: "instance's network interfaces", ID: func(n instanceVNICs) string { return n.instance }, List: n.list, Get: n.get, GetCalls: 2, Narrowed: true,
 	})
 	n.subnets = inventory.New(inventory.Source[string, subnet]{
-		Kind: "subnet", ID: func(s subnet) string { return s.ID },
-		Get: func(ctx context.Context, id string) (s subnet, err error) {
-			if err := a.get(ctx, "subnet "+id, "/subnets/"+url.PathEscape(id), &s); err != nil {
-				return s, err
-			}
-			if s.ID != id {
-				return s, cloudapi.Unclear("reading subnet "+id, "the answer is about another one")
-			}
-			return s, nil
+		Kind: "subnet", ID: subnet.id,
+		Get: func(ctx context.Context, id string) (subnet, error) {
+			return getByID(ctx, a, "subnet", "/subnets", id, subnet.id)
 		},
 	})
 	n.vcns = inventory.New(inventory.Source[string, vcn]{
-		Kind: "virtual cloud network", ID: func(v vcn) string { return v.ID },
-		Get: func(ctx context.Context, id string) (v vcn, err error) {
-			return v, a.get(ctx, "virtual cloud network "+id, "/vcns/"+url.PathEscape(id), &v)
+		Kind: "virtual cloud network", ID: vcn.id,
+		Get: func(ctx context.Context, id string) (vcn, error) {
+			return getByID(ctx, a, "virtual cloud network", "/vcns", id, vcn.id)
 		},
 	})
 	return n
 }
 
-// checkSight returns an error where the user does not see the cluster's network any more: what is not found may exist then.
-func (n *networks) checkSight(ctx context.Context, maxAge time.Duration) (err error) {
+// checkVisible returns an error if the user no longer sees the cluster's network. Whatever is not found may exist then.
+func (n *networks) checkVisible(ctx context.Context, maxAge time.Duration) (err error) {
 	q := inventory.Query{MaxAge: maxAge}
 	switch {
 	case n.api.config.VCN != "":
@@ -146,24 +144,24 @@ func (n *networks) checkSight(ctx context.Context, maxAge time.Duration) (err er
 	return cloudapi.NotAbsence(err)
 }
 
-// networkOf are the network interfaces of an instance, with its addresses of IPv6 where these matter.
-func (n *networks) networkOf(ctx context.Context, in instance, ipv6 bool, q inventory.Query) (network, error) {
-	got, err := n.all.Get(ctx, in.ID, q)
+// vnicsOf returns an instance's network interfaces, with their IPv6 addresses if these matter.
+func (n *networks) vnicsOf(ctx context.Context, in instance, ipv6 bool, q inventory.Query) (instanceVNICs, error) {
+	got, err := n.vnics.Get(ctx, in.ID, q)
 	if err == nil && ipv6 && got.withoutIPv6 {
 		return n.get(ctx, in.ID) // the Node has got its label since
 	}
 	return got, err
 }
 
-// errNoInterface says that the cloud shows no address of an instance, which has one as long as it exists.
+// errNoInterface says that the cloud shows no address of an instance, although every instance has one.
 var errNoInterface = errors.New("the cloud shows no primary network interface of the instance that has an address")
 
-// shown is the same of an instance that has addresses, as each has that is a node: what was seen without any is looked at again.
-func (n *networks) shown(ctx context.Context, in instance, ipv6 bool, q inventory.Query) (network, error) {
-	got, err := n.networkOf(ctx, in, ipv6, q)
+// vnicsWithAddress is vnicsOf for an instance that must have an address. If none is known the interfaces are read again.
+func (n *networks) vnicsWithAddress(ctx context.Context, in instance, ipv6 bool, q inventory.Query) (instanceVNICs, error) {
+	got, err := n.vnicsOf(ctx, in, ipv6, q)
 	if err == nil && !got.hasAddress() {
 		q.MaxAge, q.Expected = min(q.MaxAge, observedMaxAge), 0
-		got, err = n.networkOf(ctx, in, ipv6, q)
+		got, err = n.vnicsOf(ctx, in, ipv6, q)
 	}
 	if err == nil && !got.hasAddress() {
 		err = errNoInterface
@@ -171,14 +169,13 @@ func (n *networks) shown(ctx context.Context, in instance, ipv6 bool, q inventor
 	return got, err
 }
 
-// hasAddress reports whether the primary network interface is shown with an address.
-func (n network) hasAddress() bool {
+func (n instanceVNICs) hasAddress() bool {
 	return slices.ContainsFunc(n.vnics, func(v vnic) bool { return v.Primary && (v.PrivateIP != "" || len(v.IPv6) > 0) })
 }
 
-// primary is the primary network interface of an instance; nil where there is none yet.
+// primary returns the primary network interface of an instance, or nil.
 func (n *networks) primary(ctx context.Context, in instance, ipv6 bool, q inventory.Query) (*vnic, error) {
-	got, err := n.networkOf(ctx, in, ipv6, q)
+	got, err := n.vnicsOf(ctx, in, ipv6, q)
 	if err != nil {
 		return nil, err
 	}
@@ -191,43 +188,34 @@ func (n *networks) primary(ctx context.Context, in instance, ipv6 bool, q invent
 }
 
 // get reads the network interfaces of one instance.
-func (n *networks) get(ctx context.Context, id string) (network, error) {
+func (n *networks) get(ctx context.Context, id string) (instanceVNICs, error) {
 	in, known := n.instances.Peek(id)
 	if !known {
-		return network{}, cloudapi.Unclear("reading the network interfaces of instance "+id, "its compartment is not known")
+		return instanceVNICs{}, cloudapi.Unclear("reading the network interfaces of instance "+id, "its compartment is not known")
 	}
 	query := url.Values{"compartmentId": {in.Compartment}, "instanceId": {id}}
 	attached, _, err := list[attachment](ctx, n.api, "network interfaces of instance "+id, "/vnicAttachments", query)
 	if err != nil {
-		return network{}, err
+		return instanceVNICs{}, err
 	}
-	got := network{instance: id}
+	got := instanceVNICs{instance: id}
 	for _, a := range attached {
 		if a.Instance != id || a.State != stateAttached || a.VNIC == "" {
 			continue
 		}
-		v, err := n.read(ctx, a.VNIC)
+		v, err := n.readVNIC(ctx, a.VNIC)
 		if err != nil {
-			return network{}, err
+			return instanceVNICs{}, cloudapi.NotAbsence(err)
 		}
 		got.vnics = append(got.vnics, v)
 	}
-	return got.sorted(), nil
+	return got.sort(), nil
 }
 
-// read reads one network interface of an instance that is asked about.
-func (n *networks) read(ctx context.Context, id string) (vnic, error) {
-	v, err := n.card(ctx, id)
-	return v, cloudapi.NotAbsence(err)
-}
-
-// card reads one network interface.
-func (n *networks) card(ctx context.Context, id string) (v vnic, err error) {
-	if err := n.api.get(ctx, "network interface "+id, "/vnics/"+url.PathEscape(id), &v); err != nil {
+// readVNIC reads one network interface.
+func (n *networks) readVNIC(ctx context.Context, id string) (v vnic, err error) {
+	if v, err = getByID(ctx, n.api, "network interface", "/vnics", id, func(v vnic) string { return v.ID }); err != nil {
 		return v, err
-	}
-	if v.ID != id {
-		return v, cloudapi.Unclear("reading network interface "+id, "the answer is about another one")
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -235,8 +223,8 @@ func (n *networks) card(ctx context.Context, id string) (v vnic, err error) {
 	return v, nil
 }
 
-// sorted is a network in an order that does not depend on how it was read.
-func (n network) sorted() network {
+// sort orders the interfaces and their addresses in the same way after every kind of read.
+func (n instanceVNICs) sort() instanceVNICs {
 	slices.SortFunc(n.vnics, func(a, b vnic) int { return cmp.Compare(a.ID, b.ID) })
 	for _, v := range n.vnics {
 		slices.SortFunc(v.IPv6, compareAddresses)
@@ -253,7 +241,7 @@ func compareAddresses(a, b string) int {
 	return left.Compare(right)
 }
 
-// privateIP is a private address, or one of IPv6, of a network interface.
+// privateIP is a private IPv4 address, or an IPv6 address, of a network interface.
 type privateIP struct {
 	ID       string `json:"id"`
 	Address  string `json:"ipAddress"`
@@ -262,18 +250,17 @@ type privateIP struct {
 	Hostname string `json:"hostnameLabel"`
 }
 
-// publicIP is a public address, and the private one that it stands for.
+// publicIP is a public address, and the ID of its private one.
 type publicIP struct {
 	Address  string `json:"ipAddress"`
 	Assigned string `json:"assignedEntityId"`
 }
 
 // list reads the network interfaces of all instances.
-func (n *networks) list(ctx context.Context) (all []network, calls int, err error) {
-	attached, calls, err := inCompartments[attachment](ctx, n.api, "attached network interfaces", "/vnicAttachments")
-	partial, isPartial := errors.AsType[*inventory.Partial[string]](err)
-	if err != nil && !isPartial {
-		return nil, calls, err
+func (n *networks) list(ctx context.Context) (all []instanceVNICs, calls int, err error) {
+	attached, calls, incomplete := listInCompartments[attachment](ctx, n.api, "attached network interfaces", "/vnicAttachments")
+	if _, isPartial := errors.AsType[*inventory.Partial[string]](incomplete); incomplete != nil && !isPartial {
+		return nil, calls, incomplete
 	}
 	attached = slices.DeleteFunc(attached, func(a attachment) bool { return a.State != stateAttached || a.VNIC == "" })
 	cards, hidden, more, err := n.addresses(ctx, attached)
@@ -288,10 +275,7 @@ func (n *networks) list(ctx context.Context) (all []network, calls int, err erro
 	unread := map[string]bool{} // who asks for them reads them one by one
 	for _, a := range attached {
 		unread[a.Instance] = unread[a.Instance] || hidden[a.Subnet]
-		v := vnic{ID: a.VNIC, Subnet: a.Subnet}
-		if known := cards[a.VNIC]; known != nil {
-			v = *known
-		}
+		v := *cards[a.VNIC]
 		v.ID, v.Subnet = a.VNIC, a.Subnet
 		byInstance[a.Instance] = append(byInstance[a.Instance], v)
 	}
@@ -304,19 +288,16 @@ func (n *networks) list(ctx context.Context) (all []network, calls int, err erro
 		if err != nil {
 			return nil, calls, err
 		}
-		one := network{instance: id, vnics: vnics, withoutIPv6: !n.api.wantsIPv6()}.sorted()
+		one := instanceVNICs{instance: id, vnics: vnics, withoutIPv6: !n.api.wantsIPv6()}.sort()
 		if shown && one.hasAddress() { // listings of addresses may lag
 			all = append(all, one)
 		}
 	}
-	if isPartial {
-		return all, calls, partial
-	}
-	return all, calls, nil
+	return all, calls, incomplete
 }
 
-// choosePrimary says which of an instance's network interfaces is the primary one. One alone is; of several the cloud shows it only one by
-// one, and it is remembered. shown is false where one of them is not shown, as one that is just detached, or of somebody else.
+// choosePrimary marks the primary network interface of an instance. Of several, each must be read once to know. shown is false if the cloud
+// does not show one of them, for example because it was just detached.
 func (n *networks) choosePrimary(ctx context.Context, vnics []vnic) (calls int, shown bool, err error) {
 	for i := range vnics {
 		if len(vnics) == 1 {
@@ -328,9 +309,9 @@ func (n *networks) choosePrimary(ctx context.Context, vnics []vnic) (calls int, 
 		n.mu.Unlock()
 		if !known {
 			calls++
-			v, err := n.card(ctx, vnics[i].ID)
+			v, err := n.readVNIC(ctx, vnics[i].ID)
 			switch {
-			case unreachable(err):
+			case isUnreachable(err):
 				return calls, false, nil
 			case err != nil:
 				return calls, false, err
@@ -342,15 +323,15 @@ func (n *networks) choosePrimary(ctx context.Context, vnics []vnic) (calls int, 
 	return calls, true, nil
 }
 
-// hiddenSubnets are those of which the latest listing could not read the addresses.
+// hiddenSubnets returns the subnets whose addresses the last listing could not read.
 func (n *networks) hiddenSubnets() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.hidden
 }
 
-// addresses are those of the network interfaces in the subnets that hold any of them. A compartment may hold instances of others, in
-// networks that the user may not read: hidden are those subnets.
+// addresses lists the addresses in all subnets with an attached network interface. A compartment may have other instances, in subnets that
+// the user may not read: hidden are these.
 func (n *networks) addresses(
 	ctx context.Context, attached []attachment,
 ) (cards map[string]*vnic, hidden map[string]bool, calls int, err error) {
@@ -371,7 +352,7 @@ func (n *networks) addresses(
 			calls += pages
 		}
 		switch {
-		case hides(err):
+		case isHidden(err):
 			hidden[id] = true
 			continue
 		case err != nil:
@@ -399,15 +380,14 @@ func (n *networks) addresses(
 	return cards, hidden, calls, err
 }
 
-// hides reports whether the cloud shows nothing of what was to be listed.
-func hides(err error) bool {
+// isHidden reports whether an error says that the cloud does not show a listing.
+func isHidden(err error) bool {
 	e, ok := errors.AsType[*cloudapi.Error](err)
 	notFound := ok && e.Refused && errors.Is(err, cloudapi.ErrTransient) // as NotAbsence has it
 	return ok && (e.Status == http.StatusForbidden || notFound)
 }
 
-// publicAddresses are the ephemeral ones of each availability domain, and the reserved ones, of the compartments that have network
-// interfaces.
+// publicAddresses lists ephemeral addresses by availability domain, and reserved ones, in the compartments of the network interfaces.
 func (n *networks) publicAddresses(ctx context.Context, attached []attachment) (all []publicIP, calls int, err error) {
 	queries := map[string]url.Values{}
 	for _, a := range attached {
@@ -427,17 +407,17 @@ func (n *networks) publicAddresses(ctx context.Context, attached []attachment) (
 	return all, calls, nil
 }
 
-// called finds the instances of which a network interface in the network of the cluster has a host name or an address that is the name of
-// a node. The host name must be the whole name, or its first label.
-func (n *networks) called(ctx context.Context, name string) ([]string, error) {
-	all, err := n.all.All(ctx, inventory.Query{MaxAge: nodes.MissMaxAge})
+// findByName finds instances by a network interface in the cluster's network whose host name or address is the node's name. The host name
+// must be the whole name, or its first label.
+func (n *networks) findByName(ctx context.Context, name string) ([]string, error) {
+	all, err := n.vnics.All(ctx, inventory.Query{MaxAge: nodes.MissMaxAge})
 	if err != nil {
 		return nil, err
 	}
 	var ids []string
 	for _, net := range all {
 		for _, v := range net.vnics {
-			if !v.called(name) {
+			if !v.hasName(name) {
 				continue
 			}
 			here, err := n.isInCluster(ctx, v)
@@ -453,14 +433,14 @@ func (n *networks) called(ctx context.Context, name string) ([]string, error) {
 	return ids, nil
 }
 
-func (v vnic) called(name string) bool {
+func (v vnic) hasName(name string) bool {
 	first, _, _ := strings.Cut(name, ".")
 	six := strings.ReplaceAll(name, "-", ":")
 	return name == v.PrivateIP || name == v.PublicIP || (v.Hostname != "" && (v.Hostname == name || v.Hostname == first)) ||
 		slices.Contains(v.IPv6, six)
 }
 
-// isInCluster reports whether a network interface is in the network of the cluster; where none is configured, each is.
+// isInCluster reports whether a network interface is in the cluster's network. If none is configured, every interface is.
 func (n *networks) isInCluster(ctx context.Context, v vnic) (bool, error) {
 	if n.api.config.VCN == "" {
 		return true, nil

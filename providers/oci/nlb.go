@@ -23,22 +23,22 @@ const (
 	twinSuffix   = "-IPv6"
 )
 
-// networkName is the name that Oracle's own controller gives.
-func networkName(service *v1.Service) string {
+// nlbName returns the name that Oracle's own controller gives.
+func nlbName(service *v1.Service) string {
 	name := service.Namespace + "/" + service.Name + "/" + string(service.UID)
 	return ocilimits.Title.Cut(name)
 }
 
-// families are the versions of IP that a Service asks for.
+// families returns the IP versions that a Service asks for.
 func families(service *v1.Service) (four, six bool) {
 	list := service.Spec.IPFamilies
 	six = slices.Contains(list, v1.IPv6Protocol)
 	return !six || slices.Contains(list, v1.IPv4Protocol), six
 }
 
-// networkPorts are the ports of a network load balancer: TCP and UDP of one number have one listener, and each version of IP has its own.
-// Two node ports of one number are refused beforehand, and the first counts.
-func (s settings) networkPorts(service *v1.Service) (all []servedPort) {
+// nlbPorts returns the ports of a network load balancer. TCP and UDP of one number share a listener, and each IP version has its own. Two
+// node ports for one number were refused before; the first counts.
+func (s settings) nlbPorts(service *v1.Service) (all []servedPort) {
 	var numbers []servedPort
 	for _, p := range service.Spec.Ports {
 		protocol := cmp.Or(string(p.Protocol), protocolTCP)
@@ -52,18 +52,18 @@ func (s settings) networkPorts(service *v1.Service) (all []servedPort) {
 	}
 	for _, p := range numbers {
 		name := p.protocol + "-" + strconv.Itoa(int(p.port))
-		if p.listener, p.set, p.version = name, name, versionIPv4; !s.sixAlone {
+		if p.listener, p.set, p.version = name, name, versionIPv4; !s.ipv6Only {
 			all = append(all, p)
 		}
-		if p.listener, p.set, p.version = name+twinSuffix, name+twinSuffix, versionIPv6; s.six {
+		if p.listener, p.set, p.version = name+twinSuffix, name+twinSuffix, versionIPv6; s.ipv6 {
 			all = append(all, p)
 		}
 	}
 	return all
 }
 
-// networkCreation returns the further fields of the request that creates a network load balancer.
-func (d desired) networkCreation(s settings, p placement) document {
+// nlbCreation returns the fields of a creation request that only network load balancers have.
+func (d desired) nlbCreation(s settings, p placement) document {
 	all := document{"subnetId": p.subnets[0], "nlbIpVersion": d.version}
 	if s.PrivateIPv4 != "" && d.version != versionIPv6 {
 		all["assignedPrivateIpv4"] = s.PrivateIPv4
@@ -74,12 +74,12 @@ func (d desired) networkCreation(s settings, p placement) document {
 	return all
 }
 
-var errNoNetworkSubnet = errors.New("a network load balancer needs a subnet; set loadBalancer.subnet1, or the annotation " + networkSubnet)
+var errNoNLBSubnet = errors.New("a network load balancer needs a subnet; set loadBalancer.subnet1, or the annotation " + nlbSubnet)
 
-// chooseVersions settles the versions of IP that a network load balancer is to have: those of the Service that its subnet has. A subnet is
-// read only where the Service asks for more than IPv4.
+// chooseVersions selects the IP versions of a network load balancer: those of the Service that its subnet has. The subnet is read only if
+// the Service asks for IPv6.
 func (r *reconciler) chooseVersions(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer) (settings, error) {
-	if !s.network {
+	if !s.nlb {
 		return s, nil
 	}
 	four, six := families(service)
@@ -88,7 +88,7 @@ func (r *reconciler) chooseVersions(ctx context.Context, service *v1.Service, s 
 		id = lb.subnet()
 	}
 	if id == "" {
-		return s, errNoNetworkSubnet
+		return s, errNoNLBSubnet
 	}
 	if !six {
 		return s, nil
@@ -100,9 +100,9 @@ func (r *reconciler) chooseVersions(ctx context.Context, service *v1.Service, s 
 	return s.withVersionsOf(found, four, service.Spec.IPFamilyPolicy)
 }
 
-// withVersionsOf takes IPv6, and IPv4 where the Service asks for it, as far as the subnet has networks and the policy allows it.
+// withVersionsOf selects the IP versions that the Service asks for, the subnet has and the policy allows.
 func (s settings) withVersionsOf(found subnet, four bool, policy *v1.IPFamilyPolicy) (settings, error) {
-	id, hasFour, hasSix := found.ID, len(found.networks(true, false)) > 0, len(found.networks(false, true)) > 0
+	id, hasFour, hasSix := found.ID, len(found.cidrs(true, false)) > 0, len(found.cidrs(false, true)) > 0
 	prefers := policy != nil && *policy == v1.IPFamilyPolicyPreferDualStack
 	switch {
 	case !hasFour && !hasSix:

@@ -19,7 +19,7 @@ const testNetworkName = "default/web/" + testUID
 
 // ofNetwork are the annotations of a Service with a network load balancer.
 func ofNetwork(more ...string) map[string]string {
-	a := map[string]string{annotationType: typeNetwork}
+	a := map[string]string{annotationType: typeNLB}
 	for n := 0; n < len(more); n += 2 {
 		a[more[n]] = more[n+1]
 	}
@@ -125,7 +125,7 @@ func TestSourceAddresses(t *testing.T) {
 		set := follow(w.nlb().Doc, "backendSets", "TCP-80")
 		assert.Equal(w, true, set["isPreserveSource"])
 		assert.InDelta(w, 32000, follow(set, "healthChecker")["port"], 0)
-		s.Annotations[networkPreserve] = "false"
+		s.Annotations[nlbPreserve] = "false"
 		w.requireServed(s, nodes)
 		assert.Equal(w, false, follow(w.nlb().Doc, "backendSets", "TCP-80")["isPreserveSource"])
 		s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyCluster
@@ -160,7 +160,7 @@ func TestDualStack(t *testing.T) {
 	balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		w.giveIPv6(nodes[0], v1.NodeInternalIP, "fd00::1")
 		w.giveIPv6(nodes[1], v1.NodeExternalIP, "2603:c020::2")
-		s := conformance.Service("web", ofNetwork(networkSubnet, ocisim.DualSubnet()), conformance.Port("dns", 53, 30053), udp(53, 30053))
+		s := conformance.Service("web", ofNetwork(nlbSubnet, ocisim.DualSubnet()), conformance.Port("dns", 53, 30053), udp(53, 30053))
 		s.Spec.IPFamilies = []v1.IPFamily{v1.IPv4Protocol}
 		w.requireServed(s, nodes)
 		assert.Equal(w, versionIPv4, w.nlb().Doc["nlbIpVersion"])
@@ -199,7 +199,7 @@ func TestDualStackOfSubnets(t *testing.T) {
 		assert.Equal(w, versionIPv4, w.nlb().Doc["nlbIpVersion"])
 		assert.Len(w, w.nlb().Doc["listeners"], 1)
 		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
-		s = conformance.Service("web", ofNetwork(networkSubnet, ocisim.DualSubnet(), networkIPv6, "2603:c020:0:5::9"), web())
+		s = conformance.Service("web", ofNetwork(nlbSubnet, ocisim.DualSubnet(), nlbIPv6, "2603:c020:0:5::9"), web())
 		s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol}
 		status := w.requireServed(s, nodes)
 		assert.Equal(w, []string{"2603:c020:0:5::9"}, ips(status))
@@ -210,7 +210,7 @@ func TestDualStackOfSubnets(t *testing.T) {
 // TestStatusOfNetwork: scenario 44: what the status shows, and the header of the PROXY protocol.
 func TestStatusOfNetwork(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
-		s := conformance.Service("web", ofNetwork(networkExternal, "true", networkPPv2, "TRUE", annotationIPMode, "Proxy"), web())
+		s := conformance.Service("web", ofNetwork(nlbExternal, "true", nlbPPv2, "TRUE", annotationIPMode, "Proxy"), web())
 		status := w.requireServed(s, nodes)
 		assert.Equal(w, []string{w.nlb().Public}, ips(status))
 		assert.Equal(w, v1.LoadBalancerIPModeProxy, *status.Ingress[0].IPMode)
@@ -220,20 +220,20 @@ func TestStatusOfNetwork(t *testing.T) {
 		assert.Equal(w, status, looked)
 		listener := func() any { return follow(w.nlb().Doc, "listeners", "TCP-80")["isPpv2Enabled"] }
 		assert.Equal(w, true, listener())
-		s.Annotations[networkPPv2] = "false"
+		s.Annotations[nlbPPv2] = "false"
 		w.requireServed(s, nodes)
 		assert.Equal(w, false, listener())
 		w.quiet(events)
-		s.Annotations[networkPPv2] = "v2"
+		s.Annotations[nlbPPv2] = "v2"
 		w.Server.ResetCalls()
 		w.requireServed(s, nodes)
 		assert.Empty(w, w.writes())
-		assert.Contains(w, <-events.Events, networkPPv2, "what is no value has no effect, which is told")
-		s.Annotations[networkExternal] = "perhaps"
+		assert.Contains(w, <-events.Events, nlbPPv2, "what is no value has no effect, which is told")
+		s.Annotations[nlbExternal] = "perhaps"
 		_, err = w.ensure(s, nodes)
-		require.ErrorContains(w, err, networkExternal)
+		require.ErrorContains(w, err, nlbExternal)
 		assert.Empty(w, w.writes(), "it is refused before anything is written")
-		s.Annotations = ofNetwork(networkInternal, "true", networkExternal, "true", networkPrivateIPv4, "10.0.3.77")
+		s.Annotations = ofNetwork(nlbInternal, "true", nlbExternal, "true", nlbPrivateIPv4, "10.0.3.77")
 		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
 		assert.Equal(w, []string{"10.0.3.77"}, ips(w.requireServed(s, nodes)), "an internal one shows its private address")
 	})
@@ -279,7 +279,7 @@ func TestNetworkKeepsWhatOthersSet(t *testing.T) {
 		require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, nodes))
 		put := "PUT /networkLoadBalancers/{id}/backendSets/{name}"
 		assert.Equal(w, []string{put, put}, w.writes(), "one write for each backend set")
-		s.Annotations[networkPolicy], s.Annotations[networkPPv2] = twoTuple, "true"
+		s.Annotations[nlbPolicy], s.Annotations[nlbPPv2] = twoTuple, "true"
 		s.Spec.Ports = append(s.Spec.Ports[:1], conformance.Port("alt", 8080, 30081))
 		w.requireServed(s, nodes)
 		set := follow(w.nlb().Doc, "backendSets", "TCP-80")
@@ -381,13 +381,13 @@ func TestNetworkLostPermission(t *testing.T) {
 // TestNetworkGroups: scenario 52 of network load balancers.
 func TestNetworkGroups(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-		s := conformance.Service("web", ofNetwork(networkGroups, ocisim.GroupID(2)+", "+ocisim.GroupID(1)), web())
+		s := conformance.Service("web", ofNetwork(nlbGroups, ocisim.GroupID(2)+", "+ocisim.GroupID(1)), web())
 		w.requireServed(s, nodes)
 		assert.ElementsMatch(w, []any{ocisim.GroupID(1), ocisim.GroupID(2)}, w.nlb().Doc["networkSecurityGroupIds"])
-		s.Annotations[networkGroups] = ocisim.GroupID(3)
+		s.Annotations[nlbGroups] = ocisim.GroupID(3)
 		w.requireServed(s, nodes)
 		assert.Equal(w, []any{ocisim.GroupID(3)}, w.nlb().Doc["networkSecurityGroupIds"])
-		delete(s.Annotations, networkGroups)
+		delete(s.Annotations, nlbGroups)
 		w.requireServed(s, nodes)
 		assert.Empty(w, w.nlb().Doc["networkSecurityGroupIds"])
 	})
@@ -408,7 +408,7 @@ func TestNetworkNoNodes(t *testing.T) {
 // TestDeletionAfterARestart: a Service that this process has served is deleted at once, though it shows no status yet, and the kind of load
 // balancer that it never had is asked about for the first time.
 func TestDeletionAfterARestart(t *testing.T) {
-	for word, more := range map[string]map[string]string{typeBalancer: {}, typeNetwork: ofNetwork()} {
+	for word, more := range map[string]map[string]string{typeBalancer: {}, typeNLB: ofNetwork()} {
 		t.Run(word, func(t *testing.T) {
 			balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				s := conformance.Service("web", more, web())

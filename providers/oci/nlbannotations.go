@@ -17,35 +17,35 @@ import (
 )
 
 const (
-	typeNetwork = "nlb"
+	typeNLB = "nlb"
 
-	networkInternal    = networkPrefix + "internal"
-	networkSubnet      = networkPrefix + "subnet"
-	networkGroups      = networkPrefix + "oci-network-security-groups"
-	networkRetries     = networkPrefix + "health-check-retries"
-	networkInterval    = networkPrefix + "health-check-interval"
-	networkTimeout     = networkPrefix + "health-check-timeout"
-	networkPolicy      = networkPrefix + "backend-policy"
-	networkListMode    = networkPrefix + "security-list-management-mode"
-	networkFreeform    = networkPrefix + "freeform-tags"
-	networkDefined     = networkPrefix + "defined-tags"
-	networkNewFreeform = networkPrefix + "initial-freeform-tags-override"
-	networkNewDefined  = networkPrefix + "initial-defined-tags-override"
-	networkSelector    = networkPrefix + "node-label-selector"
-	networkPreserve    = networkPrefix + "is-preserve-source"
-	networkPPv2        = networkPrefix + "is-ppv2-enabled"
-	networkExternal    = networkPrefix + "external-ip-only"
-	networkPrivateIPv4 = networkPrefix + "assigned-private-ipv4"
-	networkIPv6        = networkPrefix + "assigned-ipv6"
+	nlbInternal    = nlbPrefix + "internal"
+	nlbSubnet      = nlbPrefix + "subnet"
+	nlbGroups      = nlbPrefix + "oci-network-security-groups"
+	nlbRetries     = nlbPrefix + "health-check-retries"
+	nlbInterval    = nlbPrefix + "health-check-interval"
+	nlbTimeout     = nlbPrefix + "health-check-timeout"
+	nlbPolicy      = nlbPrefix + "backend-policy"
+	nlbListMode    = nlbPrefix + "security-list-management-mode"
+	nlbFreeform    = nlbPrefix + "freeform-tags"
+	nlbDefined     = nlbPrefix + "defined-tags"
+	nlbNewFreeform = nlbPrefix + "initial-freeform-tags-override"
+	nlbNewDefined  = nlbPrefix + "initial-defined-tags-override"
+	nlbSelector    = nlbPrefix + "node-label-selector"
+	nlbPreserve    = nlbPrefix + "is-preserve-source"
+	nlbPPv2        = nlbPrefix + "is-ppv2-enabled"
+	nlbExternal    = nlbPrefix + "external-ip-only"
+	nlbPrivateIPv4 = nlbPrefix + "assigned-private-ipv4"
+	nlbIPv6        = nlbPrefix + "assigned-ipv6"
 
 	twoTuple, threeTuple, fiveTuple = "TWO_TUPLE", "THREE_TUPLE", "FIVE_TUPLE"
-	leastNetworkInterval            = 10000
+	leastNLBInterval                = 10000
 )
 
-// networkTypes are the values of the annotation that ask for a network load balancer, which counts in any case.
-func networkTypes() (all []string) {
-	for n := range 1 << len(typeNetwork) {
-		word := []byte(typeNetwork)
+// nlbTypes returns the values that ask for a network load balancer, in every combination of cases.
+func nlbTypes() (all []string) {
+	for n := range 1 << len(typeNLB) {
+		word := []byte(typeNLB)
 		for i := range word {
 			if n>>i&1 == 1 {
 				word[i] -= 'a' - 'A'
@@ -56,86 +56,82 @@ func networkTypes() (all []string) {
 	return all
 }
 
-// isNetworkService reports whether a Service asks for a network load balancer.
-func isNetworkService(service *v1.Service) bool {
-	return strings.EqualFold(service.Annotations[annotationType], typeNetwork)
+func isNLBService(service *v1.Service) bool {
+	return strings.EqualFold(service.Annotations[annotationType], typeNLB)
 }
 
-func withDefault(r schema.AnnotationRow, value string) schema.AnnotationRow {
-	r.Default = value
-	return r
-}
-
-// NetworkAnnotations is the table of the annotations that network load balancers alone have, with the names of Oracle's own controller.
-var NetworkAnnotations = schema.Annotations[settings]{
-	schema.BoolAnnotation(func(s *settings) *bool { return &s.Internal }, atCreation(networkInternal, "The network load balancer has a private address alone.")).
+// NLBAnnotations is the table of the annotations for network load balancers alone, with the names of Oracle's own controller.
+var NLBAnnotations = schema.Annotations[settings]{
+	schema.BoolAnnotation(func(s *settings) *bool { return &s.Internal }, atCreation(nlbInternal, "The network load balancer has a private address alone.")).
 		Serving(schema.Serves{Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: "false", portable.SchemeInternal: "true"}}),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet1 }, byOCID(atCreation(networkSubnet,
+	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet1 }, asOCID(atCreation(nlbSubnet,
 		"OCID of the subnet, in the place of loadBalancer.subnet1."))),
-	schema.ListAnnotation(func(s *settings) *[]string { return &s.Groups }, byOCID(inPlace(networkGroups,
+	schema.ListAnnotation(func(s *settings) *[]string { return &s.Groups }, asOCID(inPlace(nlbGroups,
 		"OCIDs of up to five network security groups of the network load balancer; without any, those that somebody attached are taken off."))).
 		Serving(schema.Serves{Portable: portable.SecurityGroups}),
-	schema.IntAnnotation(func(s *settings) *int { return &s.Retries }, numbered(networkRetries,
+	schema.IntAnnotation(func(s *settings) *int { return &s.Retries }, intRow(nlbRetries,
 		"Health checks in a row that must fail before a node is left out.", 1, 100, "3")).Serving(schema.Serves{Portable: portable.UnhealthyThreshold}),
-	schema.IntAnnotation(func(s *settings) *int { return &s.Interval }, numbered(networkInterval,
-		"Milliseconds between two health checks.", leastNetworkInterval, mostInterval, "10000")).
+	schema.IntAnnotation(func(s *settings) *int { return &s.Interval }, intRow(nlbInterval,
+		"Milliseconds between two health checks.", leastNLBInterval, mostInterval, "10000")).
 		Serving(schema.Serves{Portable: portable.CheckInterval, Unit: time.Millisecond}),
-	schema.IntAnnotation(func(s *settings) *int { return &s.Timeout }, numbered(networkTimeout,
+	schema.IntAnnotation(func(s *settings) *int { return &s.Timeout }, intRow(nlbTimeout,
 		"Milliseconds after which a health check has failed.", 1, 600000, "3000")).
 		Serving(schema.Serves{Portable: portable.CheckTimeout, Unit: time.Millisecond}),
-	schema.EnumAnnotation(func(s *settings) *string { return &s.Policy }, choice(inPlace(networkPolicy,
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Policy }, withChoices(inPlace(nlbPolicy,
 		"By how much of an address pair and its ports connections are spread over nodes."), false, fiveTuple, twoTuple, threeTuple, fiveTuple)).
 		Serving(schema.Serves{Portable: portable.Algorithm, Values: map[string]string{portable.SourceIP: twoTuple}}),
-	schema.EnumAnnotation(func(s *settings) *string { return &s.ListMode }, choice(inPlace(networkListMode,
+	schema.EnumAnnotation(func(s *settings) *string { return &s.ListMode }, withChoices(inPlace(nlbListMode,
 		"Which rules of security lists are managed: All, Frontend or None."), false, modeNone, modeAll, modeFrontend, modeNone)),
-	schema.StringAnnotation(func(s *settings) *string { return &s.OldFreeform }, checked(atCreation(networkFreeform,
-		"Free-form tags as JSON; the former name of "+networkNewFreeform+", which wins."), freeformTags)),
-	schema.StringAnnotation(func(s *settings) *string { return &s.OldDefined }, checked(atCreation(networkDefined,
-		"Defined tags as JSON; the former name of "+networkNewDefined+", which wins."), jsonForm[map[string]map[string]any]("is not JSON of defined tags"))),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Freeform }, checked(atCreation(networkNewFreeform,
+	schema.StringAnnotation(func(s *settings) *string { return &s.OldFreeform }, withCheck(atCreation(nlbFreeform,
+		"Free-form tags as JSON; the former name of "+nlbNewFreeform+", which wins."), freeformTags)),
+	schema.StringAnnotation(func(s *settings) *string { return &s.OldDefined }, withCheck(atCreation(nlbDefined,
+		"Defined tags as JSON; the former name of "+nlbNewDefined+", which wins."), jsonForm[map[string]map[string]any]("is not JSON of defined tags"))),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Freeform }, withCheck(atCreation(nlbNewFreeform,
 		"Free-form tags as JSON, in the place of all tags of the cloud config."), freeformTags)),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Defined }, checked(atCreation(networkNewDefined,
+	schema.StringAnnotation(func(s *settings) *string { return &s.Defined }, withCheck(atCreation(nlbNewDefined,
 		"Defined tags as JSON, in the place of all tags of the cloud config."), jsonForm[map[string]map[string]any]("is not JSON of defined tags"))),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Selector }, checked(inPlace(networkSelector,
+	schema.StringAnnotation(func(s *settings) *string { return &s.Selector }, withCheck(inPlace(nlbSelector,
 		"Label selector of the nodes that receive traffic."), selectorForm)),
-	schema.BoolAnnotation(func(s *settings) *bool { return &s.Preserve }, withDefault(inPlace(networkPreserve,
-		"Nodes see the addresses of clients. Only with externalTrafficPolicy Local."), "true")),
-	schema.EnumAnnotation(func(s *settings) *string { return &s.PPv2 }, lenient(choice(inPlace(networkPPv2,
+	schema.BoolAnnotation(func(s *settings) *bool { return &s.Preserve }, schema.AnnotationRow{
+		Key: nlbPreserve, Changes: schema.InPlace,
+		Spec: schema.Spec{Default: "true", Help: "Nodes see the addresses of clients. Only with externalTrafficPolicy Local."},
+	}),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.PPv2 }, asLenient(withChoices(inPlace(nlbPPv2,
 		"A header of the PROXY protocol, version 2, is sent to the nodes."), true, "false", "true", "false"))).
 		Serving(schema.Serves{Portable: portable.ProxyProtocol, Values: map[string]string{portable.ProxyNone: "", portable.ProxyV2: "true"}}),
-	schema.BoolAnnotation(func(s *settings) *bool { return &s.ExternalOnly }, inPlace(networkExternal,
+	schema.BoolAnnotation(func(s *settings) *bool { return &s.ExternalOnly }, inPlace(nlbExternal,
 		"The status shows public addresses alone.")),
-	schema.StringAnnotation(func(s *settings) *string { return &s.PrivateIPv4 }, checked(atCreation(networkPrivateIPv4,
+	schema.StringAnnotation(func(s *settings) *string { return &s.PrivateIPv4 }, withCheck(atCreation(nlbPrivateIPv4,
 		"Private address of IPv4."), familyForm(netip.Addr.Is4))),
-	schema.StringAnnotation(func(s *settings) *string { return &s.IPv6 }, checked(atCreation(networkIPv6,
+	schema.StringAnnotation(func(s *settings) *string { return &s.IPv6 }, withCheck(atCreation(nlbIPv6,
 		"Address of IPv6."), familyForm(netip.Addr.Is6))),
 }
 
-// sharedAnnotations are those of the other table that network load balancers have as well.
+// sharedAnnotations returns the rows of the other table that apply to network load balancers.
 func sharedAnnotations() schema.Annotations[settings] {
 	return slices.DeleteFunc(slices.Clone(Annotations), func(a schema.Annotation[settings]) bool {
-		return !slices.Contains(bothKinds(), a.Key) || a.Key == annotationRuleSets // which is refused, whatever it says
+		return !slices.Contains(sharedKeys(), a.Key) || a.Key == annotationRuleSets // which is refused, whatever it says
 	})
 }
 
-// bothKinds are the annotations that both kinds of load balancers have.
-func bothKinds() []string {
+// sharedKeys returns the annotations of both kinds of load balancers.
+func sharedKeys() []string {
 	return []string{
 		annotationRuleMode, annotationBackGroups, annotationIPMode, annotationType, annotationCompartment, annotationPlaced,
 		annotationAccount, annotationRuleSets, annotationAddress,
 	}
 }
 
-// annotationRows are the annotations of both kinds, each with the Services that it is for.
+// annotationRows returns all rows, each with the Services that it applies to.
 func annotationRows() []schema.AnnotationRow {
 	rows := Annotations.Rows()
 	for n := range rows {
-		if !slices.Contains(bothKinds(), rows[n].Key) {
-			rows[n].Where = &schema.Where{Key: annotationType, NoneOf: networkTypes()}
+		if !slices.Contains(sharedKeys(), rows[n].Key) {
+			rows[n].Where = &schema.Where{Key: annotationType, NoneOf: nlbTypes()}
 		}
 	}
-	for _, row := range NetworkAnnotations.Rows() {
-		row.Where = &schema.Where{Key: annotationType, OneOf: networkTypes()}
+	for _, row := range NLBAnnotations.Rows() {
+		row.Where = &schema.Where{Key: annotationType, OneOf: nlbTypes()}
 		rows = append(rows, row)
 	}
 	return rows
@@ -150,12 +146,11 @@ func familyForm(fits func(netip.Addr) bool) func(string) error {
 	}
 }
 
-// parseNetwork reads the annotations of a Service with a network load balancer, and judges what needs no look at the cloud. Annotations of
-// load balancers of the other kind have no effect, and are told of.
-func parseNetwork(service *v1.Service) (s settings, warnings, err error) {
-	s, warnings, err = append(slices.Clone(NetworkAnnotations), sharedAnnotations()...).Parse(service.Annotations)
-	s.completeNetwork(service)
-	problems := append(tooLong(service, Annotations.Rows()), err)
+// parseNLB is parseSettings for network load balancers. It warns of annotations for load balancers, which have no effect.
+func parseNLB(service *v1.Service) (s settings, warnings, err error) {
+	s, warnings, err = append(slices.Clone(NLBAnnotations), sharedAnnotations()...).Parse(service.Annotations)
+	s.completeNLB(service)
+	problems := append(checkLengths(service, Annotations.Rows()), err)
 	for _, key := range sortedKeys(service.Annotations) {
 		value := service.Annotations[key]
 		if strings.HasPrefix(key, annotationPrefix) || isOfBalancers(key) {
@@ -173,21 +168,21 @@ func parseNetwork(service *v1.Service) (s settings, warnings, err error) {
 	for _, of := range []struct {
 		key, value string
 		family     v1.IPFamily
-	}{{networkPrivateIPv4, s.PrivateIPv4, v1.IPv4Protocol}, {networkIPv6, s.IPv6, v1.IPv6Protocol}} {
+	}{{nlbPrivateIPv4, s.PrivateIPv4, v1.IPv4Protocol}, {nlbIPv6, s.IPv6, v1.IPv6Protocol}} {
 		if four, six := families(service); of.value != "" && (of.family == v1.IPv4Protocol && !four || of.family == v1.IPv6Protocol && !six) {
 			warnings = errors.Join(warnings, &schema.Problem{
 				Place: "annotation " + of.key, Value: of.value, Reason: "has no effect: the Service has no addresses of " + string(of.family), Warning: true,
 			})
 		}
 	}
-	problems = append(problems, s.judgeNetwork(service)...)
+	problems = append(problems, s.judgeNLB(service)...)
 	warnings = errors.Join(warnings, s.warnOfSources(service), services.WarnOfPorts(service, ocilimits.NetworkListeners))
 	return s, warnings, errors.Join(problems...)
 }
 
-// completeNetwork fills in what follows from the annotations.
-func (s *settings) completeNetwork(service *v1.Service) {
-	s.network = true
+// completeNLB sets the fields that follow from the annotations.
+func (s *settings) completeNLB(service *v1.Service) {
+	s.nlb = true
 	s.Address, s.addressPlace = requestedAddress(s.Address, service)
 	s.Freeform, s.Defined = cmp.Or(s.Freeform, s.OldFreeform), cmp.Or(s.Defined, s.OldDefined)
 	s.mode = s.modeOf(modeNone)
@@ -196,38 +191,38 @@ func (s *settings) completeNetwork(service *v1.Service) {
 	*s = s.inVersions(four, six)
 }
 
-// inVersions are the settings for a load balancer with some versions of IP.
+// inVersions returns the settings for some IP versions.
 func (s settings) inVersions(four, six bool) settings {
-	s.six, s.sixAlone = six, !four
+	s.ipv6, s.ipv6Only = six, !four
 	return s
 }
 
-// inVersion is the same by the word for them.
+// inVersion returns the settings for the API's word for them.
 func (s settings) inVersion(version string) settings {
 	return s.inVersions(version != versionIPv6, version == versionIPv6 || version == versionBoth)
 }
 
-// isOfBalancers reports whether load balancers alone have an annotation, and network load balancers do not.
+// isOfBalancers reports whether an annotation does not apply to network load balancers.
 func isOfBalancers(key string) bool {
 	has := func(a schema.Annotation[settings]) bool { return a.Key == key }
-	return slices.ContainsFunc(Annotations, has) && !slices.Contains(bothKinds(), key)
+	return slices.ContainsFunc(Annotations, has) && !slices.Contains(sharedKeys(), key)
 }
 
-// judgeNetwork is about what annotations and fields mean together.
-func (s settings) judgeNetwork(service *v1.Service) (problems []error) {
+// judgeNLB checks combinations of annotations and fields.
+func (s settings) judgeNLB(service *v1.Service) (problems []error) {
 	local := service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
-	if v, has := service.Annotations[networkPreserve]; has && !local {
-		problems = append(problems, refuseFor(networkPreserve, v,
+	if v, has := service.Annotations[nlbPreserve]; has && !local {
+		problems = append(problems, refuseFor(nlbPreserve, v,
 			"needs spec.externalTrafficPolicy: Local"))
 	}
-	problems = append(problems, s.judgeGroups(networkGroups)...)
+	problems = append(problems, s.judgeGroups(nlbGroups)...)
 	for _, p := range service.Spec.Ports {
 		if p.Protocol == v1.ProtocolUDP && s.RuleMode == "" && s.ListMode != "" && s.ListMode != modeNone {
 			problems = append(problems, &schema.Problem{
 				Place: "spec.ports", Value: "UDP",
-				Reason: "is not possible with managed security lists, which know TCP alone; set " + networkListMode + " to None",
+				Reason: "is not possible with managed security lists, which know TCP alone; set " + nlbListMode + " to None",
 			})
 		}
 	}
-	return append(problems, s.judgeFields(service, typeNetwork)...)
+	return append(problems, s.judgeFields(service, typeNLB)...)
 }

@@ -22,37 +22,37 @@ func networkChecklist() map[string]conformance.Checked {
 	const checker, set, listener = "backendSets.TCP-80.healthChecker.", "backendSets.TCP-80.", "listeners.TCP-80."
 	both := ocisim.GroupID(1) + "," + ocisim.GroupID(2)
 	return map[string]conformance.Checked{
-		networkInternal: {Legal: []conformance.Legal{
+		nlbInternal: {Legal: []conformance.Legal{
 			conformance.Arrives("true", nil, "isPrivate", true), conformance.Arrives("F", nil, "isPrivate", false),
 		}, Illegal: []string{"yes", "internal"}},
-		networkSubnet:   {Legal: arrives(ocisim.DualSubnet(), "subnetId", ocisim.DualSubnet()), Illegal: []string{"mine"}},
-		networkGroups:   {Legal: arrives(both, "networkSecurityGroupIds.1", ocisim.GroupID(2)), Illegal: []string{"mine", sixGroups()}},
-		networkRetries:  {Legal: arrives("7", checker+"retries", 7.0), Illegal: []string{"0", "101", "x"}},
-		networkInterval: {Legal: arrives("10001", checker+"intervalInMillis", 10001.0), Illegal: []string{"9999", "1800001", "10s"}},
-		networkTimeout:  {Legal: arrives("1", checker+"timeoutInMillis", 1.0), Illegal: []string{"0", "x"}},
-		networkPolicy: {Legal: []conformance.Legal{
+		nlbSubnet:   {Legal: arrives(ocisim.DualSubnet(), "subnetId", ocisim.DualSubnet()), Illegal: []string{"mine"}},
+		nlbGroups:   {Legal: arrives(both, "networkSecurityGroupIds.1", ocisim.GroupID(2)), Illegal: []string{"mine", sixGroups()}},
+		nlbRetries:  {Legal: arrives("7", checker+"retries", 7.0), Illegal: []string{"0", "101", "x"}},
+		nlbInterval: {Legal: arrives("10001", checker+"intervalInMillis", 10001.0), Illegal: []string{"9999", "1800001", "10s"}},
+		nlbTimeout:  {Legal: arrives("1", checker+"timeoutInMillis", 1.0), Illegal: []string{"0", "x"}},
+		nlbPolicy: {Legal: []conformance.Legal{
 			conformance.Arrives(twoTuple, nil, set+"policy", twoTuple), conformance.Arrives(threeTuple, nil, set+"policy", threeTuple),
 			conformance.Arrives("", nil, set+"policy", fiveTuple),
 		}, Illegal: []string{"two_tuple", "ROUND_ROBIN"}},
-		networkListMode: {Elsewhere: "TestNetworkRulesOfLists", Illegal: []string{"all", "NSG"}},
-		networkFreeform: {Legal: arrives(`{"a":"b"}`, "freeformTags.a", "b"), Illegal: []string{"{", `{"a":1}`}},
-		networkDefined:  {Legal: arrives(`{"n":{"a":"b"}}`, "definedTags.n.a", "b"), Illegal: []string{"{", `{"a":1}`}},
-		networkNewFreeform: {Legal: []conformance.Legal{
-			conformance.Arrives(`{"a":"b"}`, map[string]string{networkFreeform: `{"a":"c"}`}, "freeformTags.a", "b"),
+		nlbListMode: {Elsewhere: "TestNetworkRulesOfLists", Illegal: []string{"all", "NSG"}},
+		nlbFreeform: {Legal: arrives(`{"a":"b"}`, "freeformTags.a", "b"), Illegal: []string{"{", `{"a":1}`}},
+		nlbDefined:  {Legal: arrives(`{"n":{"a":"b"}}`, "definedTags.n.a", "b"), Illegal: []string{"{", `{"a":1}`}},
+		nlbNewFreeform: {Legal: []conformance.Legal{
+			conformance.Arrives(`{"a":"b"}`, map[string]string{nlbFreeform: `{"a":"c"}`}, "freeformTags.a", "b"),
 		}, Illegal: []string{"{", `{"a":1}`}},
-		networkNewDefined: {Legal: []conformance.Legal{
-			conformance.Arrives(`{"n":{"a":"b"}}`, map[string]string{networkDefined: `{"n":{"a":"c"}}`}, "definedTags.n.a", "b"),
+		nlbNewDefined: {Legal: []conformance.Legal{
+			conformance.Arrives(`{"n":{"a":"b"}}`, map[string]string{nlbDefined: `{"n":{"a":"c"}}`}, "definedTags.n.a", "b"),
 		}, Illegal: []string{"{", `{"a":1}`}},
-		networkSelector: {Legal: []conformance.Legal{
+		nlbSelector: {Legal: []conformance.Legal{
 			conformance.Arrives("role=none", nil, set+"backends.0", nil), conformance.Arrives("role!=none", nil, set+"backends.0.port", 30080.0),
 		}, Illegal: []string{"a in b"}},
-		networkPreserve: {Elsewhere: "TestSourceAddresses", Illegal: []string{"true", "perhaps"}},
-		networkPPv2: {Legal: []conformance.Legal{
+		nlbPreserve: {Elsewhere: "TestSourceAddresses", Illegal: []string{"true", "perhaps"}},
+		nlbPPv2: {Legal: []conformance.Legal{
 			conformance.Arrives("True", nil, listener+"isPpv2Enabled", true), conformance.Arrives("false", nil, listener+"isPpv2Enabled", false),
 		}, Illegal: []string{"v2", "1"}, Lenient: true},
-		networkExternal:    {Elsewhere: "TestStatusOfNetwork", Illegal: []string{"perhaps"}},
-		networkPrivateIPv4: {Legal: arrives("10.0.193.5", "assignedPrivateIpv4", "10.0.193.5"), Illegal: []string{"fd00::1", "10.0.0.0/8"}},
-		networkIPv6:        {Elsewhere: "TestDualStackOfSubnets", Illegal: []string{"10.0.0.1", "fd00::/8"}},
+		nlbExternal:    {Elsewhere: "TestStatusOfNetwork", Illegal: []string{"perhaps"}},
+		nlbPrivateIPv4: {Legal: arrives("10.0.193.5", "assignedPrivateIpv4", "10.0.193.5"), Illegal: []string{"fd00::1", "10.0.0.0/8"}},
+		nlbIPv6:        {Elsewhere: "TestDualStackOfSubnets", Illegal: []string{"10.0.0.1", "fd00::/8"}},
 	}
 }
 
@@ -60,10 +60,10 @@ func networkChecklist() map[string]conformance.Checked {
 func TestNetworkChecklist(t *testing.T) {
 	t.Parallel()
 	conformance.Checklist{
-		Rows: NetworkAnnotations.Rows(), Items: networkChecklist(), Prefix: networkPrefix, Creation: "POST /networkLoadBalancers",
+		Rows: NLBAnnotations.Rows(), Items: networkChecklist(), Prefix: nlbPrefix, Creation: "POST /networkLoadBalancers",
 		Refused: eventConfigError, Ignored: eventIgnored,
 		Service: func(annotations map[string]string) *v1.Service {
-			annotations[annotationType] = typeNetwork
+			annotations[annotationType] = typeNLB
 			return conformance.Service("web", annotations, web())
 		},
 		Check: func(s *v1.Service) (warnings, err error) { return checkService(registry.Inputs{}, s) },
@@ -75,7 +75,7 @@ func TestNetworkChecklist(t *testing.T) {
 			c, err := maker().New(inputs(sim.CloudConfig(server.Start(t))))
 			require.NoError(t, err)
 			c.begin(cloudbase.Begun{Kube: bench.Kube, Events: bench.Recorder})
-			c.loadBalancers.nlb.works = waiting.New(waiting.Each(c.loadBalancers.nlb.work), waiting.Pace{Least: time.Millisecond})
+			c.loadBalancers.nlb.works = waiting.New(waiting.Each(c.loadBalancers.nlb.readWork), waiting.Pace{Least: time.Millisecond})
 			c.instances.nodes.SetLister(bench.Nodes())
 			c.loadBalancers.cluster.SetServices(bench.Services())
 			node := conformance.InitializedNode("a", providerIDPrefix+sim.AddInstance("a"))

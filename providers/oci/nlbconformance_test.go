@@ -20,16 +20,16 @@ func tryNetworkLoadBalancers(sim *ocisim.Sim, f *conformance.Fixture) {
 		Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, udp(53, 30053)) },
 	}
 	rich := dual(local(conformance.Service("richnetwork", ofNetwork(
-		networkSubnet, ocisim.DualSubnet(), networkGroups, ocisim.GroupID(1),
+		nlbSubnet, ocisim.DualSubnet(), nlbGroups, ocisim.GroupID(1),
 		annotationRuleMode, modeGroups, annotationBackGroups, ocisim.GroupID(3),
-		networkRetries, "4", networkInterval, "20000", networkTimeout, "2000",
-		networkPolicy, threeTuple, networkPPv2, "true", networkNewFreeform, `{"team":"a"}`, networkPrivateIPv4, "10.0.194.9", networkIPv6, "2603:c020:0:5::9",
+		nlbRetries, "4", nlbInterval, "20000", nlbTimeout, "2000",
+		nlbPolicy, threeTuple, nlbPPv2, "true", nlbNewFreeform, `{"team":"a"}`, nlbPrivateIPv4, "10.0.194.9", nlbIPv6, "2603:c020:0:5::9",
 	), web(), conformance.Port("https", 443, 30443), conformance.Port("dns", 53, 30053))), v1.IPFamilyPolicyPreferDualStack)
-	f.UDP = conformance.FeatureCase{Prepare: sim.OpenByHand, With: map[string]string{annotationType: typeNetwork}, Shows: `"protocol":"UDP"`}
+	f.UDP = conformance.FeatureCase{Prepare: sim.OpenByHand, With: map[string]string{annotationType: typeNLB}, Shows: `"protocol":"UDP"`}
 	f.Services["richnetwork"] = conformance.Case{
 		Service: rich,
 		Change: func(s *v1.Service) {
-			s.Annotations[networkPPv2], s.Annotations[networkPolicy], s.Annotations[networkGroups] = "false", twoTuple, ocisim.GroupID(2)
+			s.Annotations[nlbPPv2], s.Annotations[nlbPolicy], s.Annotations[nlbGroups] = "false", twoTuple, ocisim.GroupID(2)
 			s.Spec.Ports = []v1.ServicePort{s.Spec.Ports[0], s.Spec.Ports[2], udp(53, 30053)}
 		},
 	}
@@ -56,7 +56,7 @@ func networkSnapshot(t testing.TB, sim *ocisim.Sim) (all []string) {
 				}
 				b.(document)["targetId"] = b.(document)["targetId"] != nil // which differs from run to run
 			}
-			slices.SortFunc(set.(document)["backends"].([]any), func(a, b any) int { return strings.Compare(keyOf(a), keyOf(b)) })
+			slices.SortFunc(set.(document)["backends"].([]any), func(a, b any) int { return strings.Compare(backendKey(a), backendKey(b)) })
 		}
 		text, err := json.Marshal(lb.Doc)
 		require.NoError(t, err)

@@ -52,7 +52,7 @@ func TestNetworkRulesOfLists(t *testing.T) {
 		w.Server.ResetCalls()
 		w.requireServed(s, nodes)
 		assert.Empty(w, w.writes())
-		s.Annotations[networkPreserve] = "false"
+		s.Annotations[nlbPreserve] = "false"
 		w.requireServed(s, nodes)
 		assert.NotContains(w, w.allRules(), "ingress 6 30080 203.0.113.0/24")
 		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
@@ -94,7 +94,7 @@ func TestNetworkRulesOfGroups(t *testing.T) {
 func TestNetworkReserved(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 		w.sim.AddReserved("192.0.2.7")
-		s := conformance.Service("web", ofNetwork(networkExternal, "true"), web())
+		s := conformance.Service("web", ofNetwork(nlbExternal, "true"), web())
 		s.Spec.LoadBalancerIP = "192.0.2.8"
 		_, err := w.ensure(s, nodes)
 		require.ErrorContains(w, err, `spec.loadBalancerIP: "192.0.2.8" there is no such reserved public address`)
@@ -104,7 +104,7 @@ func TestNetworkReserved(t *testing.T) {
 		w.Server.ResetCalls()
 		w.requireServed(s, nodes)
 		assert.Empty(w, w.writes())
-		s.Spec.LoadBalancerIP, s.Annotations[networkPPv2] = "192.0.2.9", "true"
+		s.Spec.LoadBalancerIP, s.Annotations[nlbPPv2] = "192.0.2.9", "true"
 		_, err = w.ensure(s, nodes)
 		require.ErrorContains(w, err, "reserved IP cannot be updated after the Load Balancer is created")
 		assert.Empty(w, w.writes(), "fault 22: that is said first")
@@ -178,10 +178,10 @@ func TestNetworkInAnotherCompartment(t *testing.T) {
 func TestNetworkHost(t *testing.T) {
 	t.Parallel()
 	c := Config{Domain: "oraclecloud.com"}
-	assert.Equal(t, "https://network-load-balancer-api.eu-frankfurt-1.oci.oraclecloud.com/20200501", c.base("eu-frankfurt-1", "/networkLoadBalancers/x"))
-	assert.Equal(t, "https://network-load-balancer-api.eu-frankfurt-1.oci.oraclecloud.com/20200501", c.base("eu-frankfurt-1", "/workRequests/x"))
-	assert.Equal(t, "https://iaas.eu-frankfurt-1.oraclecloud.com/20170115", c.base("eu-frankfurt-1", "/loadBalancers"))
-	assert.Equal(t, "https://network-load-balancer-api.sim.local/20200501", c.base("sim.local", "/networkLoadBalancers"))
+	assert.Equal(t, "https://network-load-balancer-api.eu-frankfurt-1.oci.oraclecloud.com/20200501", c.apiURL("eu-frankfurt-1", "/networkLoadBalancers/x"))
+	assert.Equal(t, "https://network-load-balancer-api.eu-frankfurt-1.oci.oraclecloud.com/20200501", c.apiURL("eu-frankfurt-1", "/workRequests/x"))
+	assert.Equal(t, "https://iaas.eu-frankfurt-1.oraclecloud.com/20170115", c.apiURL("eu-frankfurt-1", "/loadBalancers"))
+	assert.Equal(t, "https://network-load-balancer-api.sim.local/20200501", c.apiURL("sim.local", "/networkLoadBalancers"))
 	c.Endpoint = "http://127.0.0.1:1"
-	assert.Equal(t, "http://127.0.0.1:1/20200501", c.base("eu-frankfurt-1", "/networkLoadBalancers"))
+	assert.Equal(t, "http://127.0.0.1:1/20200501", c.apiURL("eu-frankfurt-1", "/networkLoadBalancers"))
 }

@@ -17,19 +17,18 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// subnetMaxAge is how old what is known of a subnet may be: what it belongs to never changes.
+// subnetMaxAge is long because a subnet's network never changes.
 const subnetMaxAge = 24 * time.Hour
 
-// annotating writes on Nodes in which compartment their instances are, which the driver of volumes reads.
-func (c *cloud) annotating() loop.Job {
+// annotationJob writes the compartment of its instance on each Node. The volume driver reads it.
+func (c *cloud) annotationJob() loop.Job {
 	return loop.Job{
 		Name: "oci-node-annotations", Period: 10 * time.Minute, Spacing: 100 * time.Millisecond, Timeout: time.Minute, Run: c.annotate,
 	}
 }
 
-// unannotated reports whether a Node lacks the annotation. One that waits to be initialised is left until then: by that it gets the
-// provider ID by which its instance is known.
-func (*cloud) unannotated(object any) bool {
+// lacksAnnotation reports whether a Node lacks the annotation. Uninitialized Nodes, which may have no provider ID yet, come later.
+func (*cloud) lacksAnnotation(object any) bool {
 	node, ok := object.(*v1.Node)
 	if !ok || contract.Uninitialized(node) || node.Annotations[annotationCompartment] != "" {
 		return false
@@ -41,7 +40,7 @@ func (*cloud) unannotated(object any) bool {
 func (c *cloud) annotate(ctx context.Context) error {
 	var problems []error
 	for _, node := range c.instances.nodes.Nodes() {
-		if !c.unannotated(node) {
+		if !c.lacksAnnotation(node) {
 			continue
 		}
 		if err := c.annotateNode(ctx, node); err != nil {

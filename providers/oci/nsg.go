@@ -28,7 +28,7 @@ import (
 const (
 	tagCreatedBy, createdBy = "CreatedBy", "CCM"
 	tagService              = "ServiceUid"
-	// namedGroupMaxAge is how old what is known of a group that a Service names may be: whose it is never changes.
+	// namedGroupMaxAge is long because a group's owner never changes.
 	namedGroupMaxAge = time.Hour
 	tagManagedBy     = "ManagedBy"
 
@@ -45,13 +45,12 @@ type securityGroup struct {
 	Tags        map[string]string `json:"freeformTags"`
 }
 
-// groupRules are the rules of a group.
 type groupRules struct {
 	ID    string
 	Rules []document
 }
 
-// securityGroups are the network security groups of the compartment, and their rules.
+// securityGroups reads and changes network security groups and their rules.
 type securityGroups struct {
 	api      *api
 	networks *networks
@@ -60,7 +59,7 @@ type securityGroups struct {
 
 	known *inventory.Inventory[string, *securityGroup]
 	rules *inventory.Inventory[string, groupRules]
-	// mu is held while what was written is noted.
+	// mu is held while written rules are stored.
 	mu sync.Mutex
 
 	compartments *compartments[*securityGroup]
@@ -69,7 +68,7 @@ type securityGroups struct {
 func newSecurityGroups(a *api, n *networks, c *ownership.Cluster, t *retryTokens) *securityGroups {
 	g := &securityGroups{api: a, networks: n, cluster: c, tokens: t}
 	g.compartments = &compartments[*securityGroup]{
-		api: a, cluster: c, what: "network security groups", path: "/networkSecurityGroups", known: func() []*securityGroup { return g.known.PeekAll() },
+		api: a, cluster: c, what: "network security groups", path: groupsPath, known: func() []*securityGroup { return g.known.PeekAll() },
 		name: groupName,
 	}
 	g.known = inventory.New(inventory.Source[string, *securityGroup]{
@@ -87,43 +86,45 @@ func newSecurityGroups(a *api, n *networks, c *ownership.Cluster, t *retryTokens
 	return g
 }
 
-func groupPath(id string) string { return "/networkSecurityGroups/" + url.PathEscape(id) }
+const groupsPath = "/networkSecurityGroups"
 
-func (g *securityGroup) ended() bool { return g.State == "TERMINATED" || g.State == "TERMINATING" }
+func groupPath(id string) string { return groupsPath + "/" + url.PathEscape(id) }
 
-// at implements placed.
-func (g *securityGroup) at() (name, compartment string) { return g.Name, g.Compartment }
+func (g *securityGroup) isTerminated() bool {
+	return g.State == "TERMINATED" || g.State == "TERMINATING"
+}
+
+// place implements placedObject.
+func (g *securityGroup) place() (name, compartment string) { return g.Name, g.Compartment }
 
 func (g *securityGroups) list(ctx context.Context) ([]*securityGroup, int, error) {
 	all, pages, err := g.compartments.list(ctx)
-	return slices.DeleteFunc(all, (*securityGroup).ended), pages, err
+	return slices.DeleteFunc(all, (*securityGroup).isTerminated), pages, err
 }
 
 func (g *securityGroups) get(ctx context.Context, id string) (*securityGroup, error) {
-	found, what := &securityGroup{}, "network security group "+id
-	switch err := g.api.get(ctx, what, groupPath(id), found); {
+	found, err := getByID(ctx, g.api, "network security group", groupsPath, id, func(o securityGroup) string { return o.ID })
+	switch {
 	case err != nil:
 		return nil, err
-	case found.ID != id:
-		return nil, cloudapi.Unclear("reading "+what, "the answer is about another one")
-	case found.ended():
-		return nil, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "reading " + what, Message: "it is deleted"}
+	case found.isTerminated():
+		return nil, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "reading network security group " + id, Message: "it is deleted"}
 	}
-	return found, nil
+	return &found, nil
 }
 
-// groupName is the name that Oracle's own controller gives.
+// groupName returns the name that Oracle's own controller gives.
 func groupName(service *v1.Service) string {
 	name := service.Namespace + "/" + service.Name + "/" + string(service.UID) + "/nsg"
 	return ocilimits.GroupName.Cut(name)
 }
 
-// checkNamed refuses a group that was made for another Service, which could not be deleted with that one then. What a load balancer has
-// stays, and Oracle judges what the credential may not see. One whose Service is gone hinders nobody.
+// checkNamed refuses a group that was created for another Service, because it could not be deleted with that one. Groups that the load
+// balancer has stay, and Oracle judges those that the user may not see.
 func (g *securityGroups) checkNamed(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer) error {
 	key := annotationGroups
-	if isNetworkService(service) {
-		key = networkGroups
+	if isNLBService(service) {
+		key = nlbGroups
 	}
 	for _, id := range s.groups() {
 		if lb != nil && slices.Contains(lb.Groups, id) {
@@ -131,7 +132,7 @@ func (g *securityGroups) checkNamed(ctx context.Context, service *v1.Service, s 
 		}
 		named, err := g.known.Get(ctx, id, inventory.Query{MaxAge: namedGroupMaxAge})
 		switch {
-		case unreachable(err):
+		case isUnreachable(err):
 		case err != nil:
 			return err
 		case named.Tags[tagCreatedBy] == createdBy && named.Tags[tagService] != string(service.UID):
@@ -147,7 +148,7 @@ func (g *securityGroups) checkNamed(ctx context.Context, service *v1.Service, s 
 	return nil
 }
 
-// isOrphaned reports whether a group was made for a Service of this cluster that is gone.
+// isOrphaned reports whether a group was created for a Service of this cluster that no longer exists.
 func (g *securityGroups) isOrphaned(ctx context.Context, group *securityGroup) (bool, error) {
 	mark, err := g.cluster.Mark(ctx)
 	if err != nil || mark == "" || group.Tags[tagCluster] != mark {
@@ -158,9 +159,8 @@ func (g *securityGroups) isOrphaned(ctx context.Context, group *securityGroup) (
 	return len(list) > 0 && !slices.ContainsFunc(list, has), err
 }
 
-// managed finds the group that was made for a Service: by its name and its tags, of which there may be more; nil is none. Of several,
-// which a faulty controller may have made, one that is attached counts, or else the newest.
-func (g *securityGroups) managed(
+// findManaged returns the group that was created for the Service, or nil. Of several, an attached one takes precedence, then the newest.
+func (g *securityGroups) findManaged(
 	ctx context.Context, service *v1.Service, attached []string, goes bool, q inventory.Query,
 ) (*securityGroup, error) {
 	found, err := g.known.Find(ctx, indexName, groupName(service), q)
@@ -180,15 +180,18 @@ func (g *securityGroups) managed(
 		return strings.Compare(at(b)+b.ID, at(a)+a.ID)
 	})
 	if len(found) == 0 {
-		return nil, g.compartments.doubt(service, goes)
+		return nil, g.compartments.checkReadable(service, goes)
 	}
 	return found[0], nil
 }
 
-// groupRule is a rule of a network security group.
+// descriptionFor marks the rules of a Service.
+func descriptionFor(service *v1.Service) string { return "service-uid-" + string(service.UID) }
+
+// groupRule returns a rule of a network security group.
 func groupRule(service *v1.Service, egress bool, kind, other, protocol string, port int) document {
 	o := opening{egress: egress, protocol: protocol, port: port, network: other}
-	d := o.rule("service-uid-" + string(service.UID))
+	d := o.rule(descriptionFor(service))
 	d["direction"], d["sourceType"] = "INGRESS", kind
 	if egress {
 		d["direction"], d["destinationType"] = "EGRESS", kind
@@ -201,8 +204,7 @@ func groupRule(service *v1.Service, egress bool, kind, other, protocol string, p
 func ruleKey(d document) string {
 	var parts []string
 	for _, key := range []string{"description", "direction", "protocol", "source", "sourceType", "destination", "destinationType"} {
-		text, _ := d[key].(string)
-		parts = append(parts, text)
+		parts = append(parts, fieldOf[string](d, key))
 	}
 	o, _ := openingOf(d, d["direction"] == "EGRESS")
 	return strings.Join(append(parts, fmt.Sprint(o.protocol, " ", o.port)), "|")
@@ -213,21 +215,21 @@ type groupEdit struct {
 	id     string
 	add    []document
 	remove []string
-	// tag is set where the group is to be tagged as managed, and tags are those that it has.
+	// tag is set if the group needs the tag that its rules are managed; tags are those that it has.
 	tag  bool
 	tags map[string]string
 }
 
-// groupPlan lists the changes of network security groups for a Service.
+// groupPlan holds the changes of network security groups for a Service.
 type groupPlan struct {
-	// create is the request for the group of the load balancer; nil where no group is wanted.
+	// create is the request for the load balancer's group. It is nil if none is wanted.
 	create document
 	edits  []groupEdit
-	// obsolete is a group that was made for the Service and is not wanted any more.
+	// obsolete is a group that was created for the Service, which no longer needs it.
 	obsolete *securityGroup
 }
 
-// desiredGroupRules are the rules of the load balancer's group and of those of the nodes.
+// desiredGroupRules returns the rules of the load balancer's group, and of the groups of the nodes (backs).
 func desiredGroupRules(service *v1.Service, a access, group string, backs []string) map[string][]document {
 	all := map[string][]document{}
 	add := func(id string, d document) {
@@ -254,7 +256,7 @@ func desiredGroupRules(service *v1.Service, a access, group string, backs []stri
 	return all
 }
 
-// plan computes what is to become of network security groups. group is that of the load balancer; nil where there is none yet.
+// plan computes the changes of groups. group is that of the load balancer, or nil.
 func (g *securityGroups) plan(
 	ctx context.Context, service *v1.Service, a access, create document, group *securityGroup, backs []string,
 ) (groupPlan, error) {
@@ -299,11 +301,11 @@ func (g *securityGroups) plan(
 	return p, nil
 }
 
-// backsOf are the groups of nodes that the rules of a load balancer's group lead to.
+// backsOf returns the groups of nodes to which the rules of a load balancer's group lead.
 func backsOf(rules []document, service *v1.Service) (all []string) {
 	for _, d := range rules {
-		to, _ := d["destination"].(string)
-		if d["description"] == "service-uid-"+string(service.UID) && d["destinationType"] == sideGroup && !slices.Contains(all, to) {
+		to := fieldOf[string](d, "destination")
+		if d["description"] == descriptionFor(service) && d["destinationType"] == sideGroup && !slices.Contains(all, to) {
 			all = append(all, to)
 		}
 	}
@@ -311,18 +313,17 @@ func backsOf(rules []document, service *v1.Service) (all []string) {
 	return all
 }
 
-// ruleDifference is which rules of a Service are missing, and the IDs of those that it has besides. Rules with another description are
+// ruleDifference returns the rules that a Service lacks, and the IDs of those that it has in addition. Rules with another description are
 // somebody else's.
 func ruleDifference(have, want []document, service *v1.Service) (add []document, remove []string) {
 	there := map[string]bool{}
 	for _, d := range have {
-		if d["description"] != "service-uid-"+string(service.UID) {
+		if d["description"] != descriptionFor(service) {
 			continue
 		}
 		key := ruleKey(d)
-		id, _ := d["id"].(string)
 		if there[key] || !slices.ContainsFunc(want, func(o document) bool { return ruleKey(o) == key }) {
-			remove = append(remove, id)
+			remove = append(remove, fieldOf[string](d, "id"))
 			continue
 		}
 		there[key] = true
@@ -335,10 +336,9 @@ func ruleDifference(have, want []document, service *v1.Service) (add []document,
 	return add, remove
 }
 
-// planCreation makes the group of a load balancer. A token makes it safe to ask again.
+// planCreation creates the group of a load balancer. A token makes it safe to repeat.
 func (g *securityGroups) planCreation(service *v1.Service, d desired) change {
-	name, _ := d.group.create["displayName"].(string)
-	what := "network security group " + name
+	what := "network security group " + groupName(service)
 	return change{
 		Planned: contract.Planned{Action: contract.PlanCreate, Object: what}, Creates: true, Replan: true,
 		Compare: func() (before, after any) { return nil, d.group.create },
@@ -349,7 +349,7 @@ func (g *securityGroups) planCreation(service *v1.Service, d desired) change {
 				return o, err
 			}
 			made := &securityGroup{}
-			_, err = g.api.call(ctx, "creating "+what, http.MethodPost, "/networkSecurityGroups", d.group.create, made, token)
+			_, err = g.api.call(ctx, "creating "+what, http.MethodPost, groupsPath, d.group.create, made, http.Header{tokenHeader: {token}})
 			if err == nil && made.ID == "" {
 				err = cloudapi.Unclear("creating "+what, "the answer names no group")
 			}
@@ -367,7 +367,7 @@ func (g *securityGroups) planCreation(service *v1.Service, d desired) change {
 	}
 }
 
-// openings returns the changes that let traffic in: before the load balancer is changed.
+// openings returns the changes that let traffic in, and come before those of the load balancer.
 func (g *securityGroups) openings(edits []groupEdit) (all []change) {
 	for _, e := range edits {
 		for some := range slices.Chunk(e.add, ocilimits.RulesAtOnce.Max) {
@@ -386,7 +386,7 @@ func (g *securityGroups) planAddition(id string, rules []document) change {
 	return c
 }
 
-// closings returns the changes that end what is not wanted any more.
+// closings returns the changes that remove rules.
 func (g *securityGroups) closings(edits []groupEdit) (all []change) {
 	for _, e := range edits {
 		for some := range slices.Chunk(e.remove, ocilimits.RulesAtOnce.Max) {
@@ -408,13 +408,13 @@ func (g *securityGroups) planEdit(id, detail, action string, body document) chan
 			if errors.Is(err, cloudapi.ErrNotFound) || errors.Is(err, cloudapi.ErrConflict) {
 				err = services.ErrGone // it was changed meanwhile, or an answer was lost: all is looked at again
 			}
-			g.note(id, body, made, err)
+			g.noteRules(id, body, made, err)
 			return o, err
 		},
 	}
 }
 
-// write adds rules to a group, or removes some, and returns those that were made. The answer to a removal has no document.
+// write adds or removes rules, and returns those that were created. A removal has no response document.
 func (g *securityGroups) write(ctx context.Context, what, path string, body document) ([]document, error) {
 	var made struct {
 		Rules []document `json:"securityRules"`
@@ -423,12 +423,12 @@ func (g *securityGroups) write(ctx context.Context, what, path string, body docu
 	if body["securityRules"] != nil {
 		out = &made
 	}
-	_, err := g.api.call(ctx, what, http.MethodPost, path, body, out, "")
+	_, err := g.api.call(ctx, what, http.MethodPost, path, body, out, nil)
 	return made.Rules, err
 }
 
-// note notes what a group has by a write of ours: listings may show it later.
-func (g *securityGroups) note(id string, body document, made []document, err error) {
+// noteRules stores the rules of a group after our own write, because listings may be behind.
+func (g *securityGroups) noteRules(id string, body document, made []document, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	known, ok := g.rules.Peek(id)
@@ -438,14 +438,11 @@ func (g *securityGroups) note(id string, body document, made []document, err err
 		return
 	}
 	removed, _ := body["securityRuleIds"].([]string)
-	left := slices.DeleteFunc(slices.Clone(known.Rules), func(d document) bool {
-		id, _ := d["id"].(string)
-		return slices.Contains(removed, id)
-	})
+	left := slices.DeleteFunc(slices.Clone(known.Rules), func(d document) bool { return slices.Contains(removed, fieldOf[string](d, "id")) })
 	g.rules.Put(groupRules{id, append(left, made...)})
 }
 
-// planTag says of a group of nodes that rules in it are managed. Under its ETag: other tags stay as they are.
+// planTag tags a group of nodes whose rules are managed. It writes under the ETag, so that other tags stay.
 func (g *securityGroups) planTag(e groupEdit) change {
 	what := "network security group " + e.id
 	return change{
@@ -453,16 +450,15 @@ func (g *securityGroups) planTag(e groupEdit) change {
 		Compare: func() (before, after any) { return e.tags, document{tagManagedBy: createdBy} },
 		Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
 			var doc document
-			header, err := g.api.call(ctx, "reading "+what, http.MethodGet, groupPath(e.id), nil, &doc, "")
+			header, err := g.api.call(ctx, "reading "+what, http.MethodGet, groupPath(e.id), nil, &doc, nil)
 			if err != nil {
 				return o, cloudapi.NotAbsence(err)
 			}
-			has, _ := doc["freeformTags"].(document)
 			tags := document{}
-			maps.Copy(tags, has)
+			maps.Copy(tags, fieldOf[document](doc, "freeformTags"))
 			tags[tagManagedBy] = createdBy
 			body, under := document{"freeformTags": jsondoc.Clone(tags)}, http.Header{ifMatch: {header.Get("Etag")}}
-			_, err = g.api.send(ctx, "tagging "+what, http.MethodPut, groupPath(e.id), body, nil, under)
+			_, err = g.api.call(ctx, "tagging "+what, http.MethodPut, groupPath(e.id), body, nil, under)
 			g.known.Invalidate(e.id)
 			if errors.Is(err, cloudapi.ErrConflict) {
 				return o, services.ErrGone
@@ -472,7 +468,7 @@ func (g *securityGroups) planTag(e groupEdit) change {
 	}
 }
 
-// planDeletion removes the group of a load balancer, which must be attached no more.
+// planDeletion deletes the group of a load balancer, which must not be attached.
 func (g *securityGroups) planDeletion(group *securityGroup) change {
 	what := "network security group " + group.Name
 	return change{
@@ -488,17 +484,17 @@ func (g *securityGroups) planDeletion(group *securityGroup) change {
 	}
 }
 
-// remove deletes a group under the ETag that it has now.
+// remove deletes a group under its present ETag.
 func (g *securityGroups) remove(ctx context.Context, group *securityGroup) error {
 	what := "network security group " + group.Name
-	header, err := g.api.call(ctx, "reading "+what, http.MethodGet, groupPath(group.ID), nil, &document{}, "")
+	header, err := g.api.call(ctx, "reading "+what, http.MethodGet, groupPath(group.ID), nil, &document{}, nil)
 	if err == nil {
-		_, err = g.api.send(ctx, "deleting "+what, http.MethodDelete, groupPath(group.ID), nil, nil, http.Header{ifMatch: {header.Get("Etag")}})
+		_, err = g.api.call(ctx, "deleting "+what, http.MethodDelete, groupPath(group.ID), nil, nil, http.Header{ifMatch: {header.Get("Etag")}})
 	}
 	g.known.Invalidate(group.ID)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		err = nil
-		if doubt := g.networks.checkSight(ctx, proofMaxAge); doubt != nil {
+		if doubt := g.networks.checkVisible(ctx, proofMaxAge); doubt != nil {
 			return cloudapi.Unclear("deleting "+what, "it is not found, which does not prove that it is gone: %s", doubt)
 		}
 	}
@@ -508,9 +504,9 @@ func (g *securityGroups) remove(ctx context.Context, group *securityGroup) error
 	return err
 }
 
-// removals takes a Service's rules out of the groups of nodes, also of those that it names now. missed are errors of groups that are not
-// shown.
-func (g *securityGroups) removals(
+// planRemovals removes a Service's rules from the groups of nodes, including those in the annotation. missed are errors of groups that the
+// cloud does not show.
+func (g *securityGroups) planRemovals(
 	ctx context.Context, service *v1.Service, group *securityGroup, named []string,
 ) (all []groupEdit, missed []error, err error) {
 	front, err := g.rules.Get(ctx, group.ID, inventory.Query{MaxAge: observedMaxAge})
@@ -523,7 +519,7 @@ func (g *securityGroups) removals(
 		}
 		there, err := g.rules.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
 		switch {
-		case unreachable(err):
+		case isUnreachable(err):
 			missed = append(missed, err)
 			continue
 		case err != nil:
@@ -536,7 +532,7 @@ func (g *securityGroups) removals(
 	return all, missed, nil
 }
 
-// creationOfGroup is the request for the group of a load balancer.
+// creationOfGroup returns the request for the group of a load balancer.
 func creationOfGroup(service *v1.Service, compartment, vcn, mark string) document {
 	tags := document{tagCreatedBy: createdBy, tagService: string(service.UID)}
 	if mark != "" {

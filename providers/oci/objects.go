@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// This file has the objects of the cloud's services for load balancers.
+// This file has the objects of the load balancer APIs.
 
 const (
 	stateCreating = "CREATING"
@@ -24,13 +24,28 @@ const (
 	versionIPv6 = "IPV6"
 	versionBoth = "IPV4_AND_IPV6"
 
-	// workPage is how many of a load balancer's work requests are read, the newest first: one of them runs at most.
+	// workPage is how many of a load balancer's work requests are read, newest first. At most one of them runs.
 	workPage = "10"
 )
 
-// document is part of a load balancer as the API has it. It is written back with all that is in it, what this program does not know
-// included.
+// document is a part of a load balancer. It is written back with all its fields, including those that this program does not know.
 type document = map[string]any
+
+// fieldOf returns a field of a document, or the zero value.
+func fieldOf[T any](d document, name string) T {
+	v, _ := d[name].(T)
+	return v
+}
+
+// documentsIn returns the documents of a list in a field.
+func documentsIn(d document, name string) []document {
+	list := fieldOf[[]any](d, name)
+	all := make([]document, len(list))
+	for n, v := range list {
+		all[n], _ = v.(document)
+	}
+	return all
+}
 
 // shapeDetails are the bandwidths of a flexible shape.
 type shapeDetails struct {
@@ -59,13 +74,13 @@ type loadBalancer struct {
 	Subnets      []string            `json:"subnetIds"`
 	IPMode       string              `json:"ipMode"`
 
-	// Version is the version of IP of a network load balancer; the one of load balancers is IPMode.
+	// Version is the IP version of a network load balancer. That of load balancers is IPMode.
 	Version string `json:"nlbIpVersion"`
 	Private bool   `json:"isPrivate"`
 	// Protected load balancers cannot be deleted.
 	Protected bool `json:"isDeleteProtectionEnabled"`
 
-	// etag is known of what was read alone: listings do not show it.
+	// etag is known after a single read only; listings do not show it.
 	etag string
 }
 
@@ -77,13 +92,13 @@ type address struct {
 	} `json:"reservedIp"`
 }
 
-// busy reports whether the cloud works on a load balancer, as far as its state says so.
-func (lb *loadBalancer) busy() bool {
+// isBusy reports whether the state shows that the cloud works on the load balancer.
+func (lb *loadBalancer) isBusy() bool {
 	return lb.State == stateCreating || lb.State == stateUpdating || lb.State == stateDeleting
 }
 
-// at implements placed.
-func (lb *loadBalancer) at() (name, compartment string) { return lb.Name, lb.Compartment }
+// place implements placedObject.
+func (lb *loadBalancer) place() (name, compartment string) { return lb.Name, lb.Compartment }
 
 // backend is a backend of any set. One that was named by its instance may show no address.
 type backend struct {
@@ -91,24 +106,20 @@ type backend struct {
 	port         int32
 }
 
-// backends returns those of all sets; none where there is no load balancer.
+// backends returns the backends of all sets; lb may be nil.
 func (lb *loadBalancer) backends() (all []backend) {
 	if lb == nil {
 		return nil
 	}
 	for _, set := range lb.BackendSets {
-		for _, v := range listOf(set["backends"]) {
-			d, _ := v.(document)
-			ip, _ := d["ipAddress"].(string)
-			id, _ := d["targetId"].(string)
-			port, _ := d["port"].(float64)
-			all = append(all, backend{ip, id, int32(port)})
+		for _, d := range documentsIn(set, "backends") {
+			all = append(all, backend{fieldOf[string](d, "ipAddress"), fieldOf[string](d, "targetId"), int32(fieldOf[float64](d, "port"))})
 		}
 	}
 	return all
 }
 
-// subnet is the one of a network load balancer.
+// subnet returns the subnet of a network load balancer.
 func (lb *loadBalancer) subnet() string {
 	if len(lb.Subnets) == 0 {
 		return ""
@@ -116,7 +127,7 @@ func (lb *loadBalancer) subnet() string {
 	return lb.Subnets[0]
 }
 
-// UnmarshalJSON implements json.Unmarshaler: maps that are absent are empty, and the one subnet of a network load balancer is a list.
+// UnmarshalJSON implements json.Unmarshaler. Absent maps become empty, and the one subnet of a network load balancer a list.
 func (lb *loadBalancer) UnmarshalJSON(data []byte) error {
 	type plain loadBalancer
 	shown := struct {
@@ -138,7 +149,7 @@ func (lb *loadBalancer) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// workRequest is a change that the cloud works on. Those of network load balancers have a status instead of a state, and tell nothing else.
+// workRequest is a change on which the cloud works. Those of network load balancers have a status instead of a state, and no other field.
 type workRequest struct {
 	ID     string `json:"id"`
 	Target string `json:"loadBalancerId"`
@@ -148,11 +159,10 @@ type workRequest struct {
 	Errors []workError `json:"errorDetails"`
 }
 
-// workError is why a change failed.
 type workError struct {
 	Message string `json:"message"`
 }
 
-func (w workRequest) running() bool {
+func (w workRequest) isRunning() bool {
 	return w.State == workAccepted || w.State == workProgress || w.State == workCanceling
 }

@@ -36,11 +36,11 @@ type Config struct {
 
 	tags tags
 	key  *rsa.PrivateKey
-	// securityLists are the security lists that count, by subnet.
+	// securityLists are the managed security lists, by subnet.
 	securityLists map[string]string
 }
 
-// exchange are the options of the exchange of a service account's token.
+// exchange holds the options for the exchange of a service account's token.
 type exchange struct {
 	DomainURL, ResourceType, ClientID              string
 	ClientSecret                                   schema.Secret
@@ -48,8 +48,7 @@ type exchange struct {
 	SubjectType, RequestedType, TokenPath, Expires string
 }
 
-// Options is the table of the provider's options: the keys of cloud-provider.yaml as Oracle's own controller has them, with a dot for each
-// level.
+// Options is the table of the provider's options, with the keys of Oracle's own controller. A dot stands for a level of the file.
 var Options = append(schema.Options[Config]{
 	text("auth.region", "Region of the cluster, such as us-ashburn-1.", func(c *Config) *string { return &c.Region }),
 	text("auth.tenancy", "OCID of the tenancy.", func(c *Config) *string { return &c.Tenancy }),
@@ -94,11 +93,10 @@ var Options = append(schema.Options[Config]{
 	schema.URLOption(func(c *Config) *string { return &c.MetadataURL }, schema.OptionRow{
 		Env: "OCI_METADATA_BASE_URL", Spec: schema.Spec{Default: "http://169.254.169.254/opc/v2", Help: "Where an instance tells about itself."},
 	}),
-}, append(exchangeOptions(), withoutEffect()...)...)
+}, append(exchangeOptions(), rowsWithoutEffect()...)...)
 
 const identityPrefix = "OCI_WORKLOAD_IDENTITY_"
 
-// exchangeOptions are the options of the exchange of a service account's token.
 func exchangeOptions() schema.Options[Config] {
 	env := func(name, standard, help string, at func(*exchange) *string) schema.Option[Config] {
 		return schema.StringOption(func(c *Config) *string { return at(&c.Exchange) }, schema.OptionRow{
@@ -126,7 +124,7 @@ func exchangeOptions() schema.Options[Config] {
 	}
 }
 
-// checkExchange demands all that the exchange takes.
+// checkExchange requires all options of the exchange.
 func (c *Config) checkExchange() (problems []error) {
 	e := c.Exchange
 	for name, value := range map[string]string{
@@ -141,19 +139,19 @@ func (c *Config) checkExchange() (problems []error) {
 	return problems
 }
 
-// keyListMode is the option about the security rules of Services without an annotation.
+// keyListMode is the option for the security rules of Services without an annotation.
 const keyListMode = "loadBalancer.securityListManagementMode"
 
-// envSecretNamespaces names the namespaces whose Secrets are for all.
+// envSecretNamespaces names the namespaces whose Secrets all Services may use.
 const envSecretNamespaces = "OCI_SECRET_NAMESPACES"
 
-// keyLists is the option that names security lists.
+// keyLists is the option for managed security lists.
 const keyLists = "loadBalancer.securityLists"
 
 const noEffect = "Accepted for compatibility, without effect: "
 
-// ignored are keys without effect, by why they have none.
-func ignored() map[string][]string {
+// keysWithoutEffect returns keys without effect, by the reason.
+func keysWithoutEffect() map[string][]string {
 	return map[string][]string{
 		"nothing asks for it":                         {"regionKey", "auth.regionKey"},
 		"set loadBalancer.securityListManagementMode": {"loadBalancer.disableSecurityListManagement"},
@@ -165,10 +163,10 @@ func ignored() map[string][]string {
 	}
 }
 
-func withoutEffect() schema.Options[Config] {
+func rowsWithoutEffect() schema.Options[Config] {
 	var rows schema.Options[Config]
-	for _, why := range sortedKeys(ignored()) {
-		for _, key := range ignored()[why] {
+	for _, why := range sortedKeys(keysWithoutEffect()) {
+		for _, key := range keysWithoutEffect()[why] {
 			rows = append(rows, schema.Structured(text(key, noEffect+why+".", nil)))
 		}
 	}
@@ -191,7 +189,7 @@ func toggle(key, help string, at func(*Config) *bool) schema.Option[Config] {
 	return schema.BoolOption(at, row(key, "false", help))
 }
 
-// parseConfig reads the options and reports everything that is wrong at once. Warnings are about keys without effect.
+// parseConfig parses the options, and reports all faults at once. Warnings are about keys without effect.
 func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	if len(strings.TrimSpace(string(in.File))) == 0 {
 		return c, nil, schema.BlameKey("", "", "is missing or empty; name the file by --cloud-config")
@@ -211,7 +209,7 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	return c, warnings, err
 }
 
-// complete fills in what follows from other settings, and judges them together.
+// complete derives settings from others, and checks combinations.
 func (c *Config) complete() error {
 	var problems []error
 	refuse := func(e *field.Error) {
@@ -231,9 +229,10 @@ func (c *Config) complete() error {
 	default:
 		problems = append(problems, c.checkKey(refuse)...)
 	}
-	var err error
-	if c.tags, err = parseTags(c.Tags); err != nil {
-		problems = append(problems, schema.BlameKey("tags.loadBalancer", "", err.Error()))
+	if c.Tags != "" {
+		if err := json.Unmarshal([]byte(c.Tags), &c.tags); err != nil {
+			problems = append(problems, schema.BlameKey("tags.loadBalancer", "", err.Error()))
+		}
 	}
 	if c.SecurityLists != "" {
 		if err := json.Unmarshal([]byte(c.SecurityLists), &c.securityLists); err != nil {
@@ -255,7 +254,7 @@ func (c *Config) complete() error {
 	return errors.Join(problems...)
 }
 
-// checkKey demands all that signing with a user's key takes.
+// checkKey requires all settings for calls signed with a user's key.
 func (c *Config) checkKey(refuse func(*field.Error)) []error {
 	for _, need := range []struct{ key, value string }{
 		{"tenancy", c.Tenancy}, {"user", c.User}, {"fingerprint", c.Fingerprint},

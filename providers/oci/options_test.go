@@ -70,10 +70,10 @@ func TestBadConfig(t *testing.T) {
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	c := Config{Domain: "oraclecloud.com"}
-	assert.Equal(t, "https://iaas.eu-frankfurt-1.oraclecloud.com", c.baseURL("eu-frankfurt-1", "iaas"))
-	assert.Equal(t, "https://auth.sim.local", c.baseURL("sim.local", "auth"))
+	assert.Equal(t, "https://iaas.eu-frankfurt-1.oraclecloud.com", c.serviceURL("eu-frankfurt-1", "iaas", c.Domain))
+	assert.Equal(t, "https://auth.sim.local", c.serviceURL("sim.local", "auth", c.Domain))
 	c.Endpoint = "http://127.0.0.1:1/"
-	assert.Equal(t, "http://127.0.0.1:1", c.baseURL("eu-frankfurt-1", "iaas"))
+	assert.Equal(t, "http://127.0.0.1:1", c.serviceURL("eu-frankfurt-1", "iaas", c.Domain))
 }
 
 // TestStartMakesNoCall: nothing is asked of the cloud, nor of the instance, before the framework asks.

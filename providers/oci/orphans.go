@@ -17,8 +17,8 @@ import (
 
 var _ contract.OrphanFinder = (*cloud)(nil)
 
-// Orphans implements contract.OrphanFinder: load balancers with the mark of the cluster and names as its Services' have, of which no
-// Service is left. What Oracle's own controller made has no mark, and cannot be told from another cluster's.
+// Orphans implements contract.OrphanFinder, for load balancers with the cluster's mark and a name like its Services'. Those of Oracle's own
+// controller have no mark, and cannot be told from another cluster's.
 func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
 	k := c.loadBalancers
 	mark, err := k.cluster.KnownMark(ctx)
@@ -30,13 +30,13 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 		return nil, err
 	}
 	more, err := k.nlb.orphans(ctx, list, mark)
-	if err := k.unlessUnserved(ctx, k.nlb, err); err != nil {
+	if err := k.ignoreForbiddenKind(ctx, k.nlb, err); err != nil {
 		return nil, err
 	}
 	return k.groups.addOrphans(ctx, list, mark, append(orphans, more...))
 }
 
-// orphans are those of one kind.
+// orphans returns those of one kind.
 func (r *reconciler) orphans(ctx context.Context, list []*v1.Service, mark string) ([]contract.Orphan, error) {
 	all, err := r.known.All(ctx, inventory.Query{})
 	if err != nil {
@@ -55,16 +55,16 @@ func (r *reconciler) orphans(ctx context.Context, list []*v1.Service, mark strin
 
 const (
 	kindGroup = "network security group"
-	// uidLength is that of the UID of a Service, at the end of the names of load balancers of both kinds.
+	// uidLength is the length of a Service's UID, which ends the names of load balancers of both kinds.
 	uidLength = 36
 )
 
-// addOrphans adds the network security groups that were made for Services which are gone.
+// addOrphans adds network security groups of Services that are gone.
 func (g *securityGroups) addOrphans(
 	ctx context.Context, list []*v1.Service, mark string, orphans []contract.Orphan,
 ) ([]contract.Orphan, error) {
 	groups, err := g.known.All(ctx, inventory.Query{})
-	if unreachable(err) {
+	if isUnreachable(err) {
 		return orphans, nil // who may not see them has made none
 	}
 	if err != nil {
@@ -79,14 +79,14 @@ func (g *securityGroups) addOrphans(
 	return orphans, nil
 }
 
-// DeleteOrphan implements contract.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. Rules
-// go before what they were made for: what is left of them is found by that.
+// DeleteOrphan implements contract.OrphanFinder. Rules are removed before the object that they were created for, by which the remaining
+// ones can be found.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err := c.loadBalancers.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
 		return err
 	}
 	r, req := c.loadBalancers.lb, &services.Request{}
-	if o.Kind == titleNetwork {
+	if o.Kind == titleNLB {
 		r = c.loadBalancers.nlb
 	}
 	var all []change
@@ -97,7 +97,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 			return err
 		}
 		gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: types.UID(g.Tags[tagService])}}
-		edits, _, err := r.groups.removals(ctx, gone, g, nil)
+		edits, _, err := r.groups.planRemovals(ctx, gone, g, nil)
 		if err != nil {
 			return err
 		}
@@ -112,8 +112,8 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 			return err
 		}
 		gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: types.UID(lb.Name[len(lb.Name)-uidLength:])}}
-		everyone := access{sources: []string{everybody, everybodySix}}
-		plans, _, err := r.lists.plan(ctx, r.lists.requestRemoval(gone, everyone, settings{mode: modeAll, six: true}, lb))
+		everyone := access{sources: []string{everybody, everybodyIPv6}}
+		plans, _, err := r.lists.plan(ctx, r.lists.requestRemoval(gone, everyone, settings{mode: modeAll, ipv6: true}, lb))
 		if err != nil {
 			return err
 		}

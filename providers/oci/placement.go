@@ -19,31 +19,30 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// This file finds out where a load balancer is, or is to be, and which address it gets.
+// This file finds the compartment and subnets of a load balancer, and its reserved address.
 
 // errPlace is returned if the load balancer cannot be created where the Service requests it.
 var errPlace = errors.New("the load balancer cannot be made as the Service asks for it")
 
-func misplaced(err error) error { return fmt.Errorf("%w: %w", errPlace, err) }
+func placeError(err error) error { return fmt.Errorf("%w: %w", errPlace, err) }
 
-// placement is where a load balancer is, or is to be.
+// placement is the place of a load balancer that exists, or is to be created.
 type placement struct {
 	compartment, vcn, mark string
-	// asked is the compartment that the Service asks for, which counts when a load balancer is made.
+	// asked is the compartment that the Service requests for a new load balancer.
 	asked string
-	// configured is that of the cloud config, and recorded the one that the Service has on record.
+	// configured is the cloud config's compartment, recorded the one on the Service's record.
 	configured, recorded string
 	subnets              []string
-	// reserved is the ID of the public address that is to be used; "" is none.
+	// reserved is the ID of the public address to use, or "".
 	reserved string
-	six      bool
+	ipv6     bool
 }
 
 const byAddressPath = "/publicIps/actions/getByIpAddress"
 
-// judgeKept compares what cannot be changed after the creation with what the Service asks for. notice says what stays different without
-// harm.
-func judgeKept(lb *loadBalancer, s settings) (notice string, err error) {
+// checkReserved compares the reserved address, which cannot be changed, with the Service's. notice reports a harmless difference.
+func checkReserved(lb *loadBalancer, s settings) (notice string, err error) {
 	if lb == nil {
 		return "", nil
 	}
@@ -58,26 +57,26 @@ func judgeKept(lb *loadBalancer, s settings) (notice string, err error) {
 	return "", nil
 }
 
-// fixed lists settings that count only at creation, for an existing load balancer.
+// fixed lists an existing load balancer's settings that only count at creation.
 func (s settings) fixed(lb *loadBalancer) []services.Fixed {
 	if lb == nil {
 		return nil
 	}
 	own, internal, subnet, free, defined := s.ownTags(), annotationInternal, annotationSubnet1, annotationFreeform, annotationDefined
-	if s.network {
-		internal, subnet, free, defined = networkInternal, networkSubnet, networkNewFreeform, networkNewDefined
+	if s.nlb {
+		internal, subnet, free, defined = nlbInternal, nlbSubnet, nlbNewFreeform, nlbNewDefined
 	}
 	if s.OldFreeform != "" && s.Freeform == s.OldFreeform {
-		free = networkFreeform
+		free = nlbFreeform
 	}
 	if s.OldDefined != "" && s.Defined == s.OldDefined {
-		defined = networkDefined
+		defined = nlbDefined
 	}
 	all := []services.Fixed{
 		services.Single(annotationCompartment, s.OwnCompartment, cmp.Or(lb.Compartment, s.OwnCompartment)),
 		lb.fixedSubnet(subnet, s.Subnet1), lb.fixedSubnet(annotationSubnet2, s.Subnet2),
 		fixedTags(free, own.Freeform, lb.Tags), fixedTags(defined, flatTags(own.Defined), flatTags(lb.Defined)),
-		lb.fixedAddress(networkPrivateIPv4, s.PrivateIPv4, netip.Addr.Is4), lb.fixedAddress(networkIPv6, s.IPv6, netip.Addr.Is6),
+		lb.fixedAddress(nlbPrivateIPv4, s.PrivateIPv4, netip.Addr.Is4), lb.fixedAddress(nlbIPv6, s.IPv6, netip.Addr.Is6),
 	}
 	if len(lb.Addresses) > 0 {
 		private := !slices.ContainsFunc(lb.Addresses, func(a address) bool { return a.Public })
@@ -86,7 +85,7 @@ func (s settings) fixed(lb *loadBalancer) []services.Fixed {
 	return all
 }
 
-// fixedAddress is an address of a family, of which a load balancer may have several; one that has none says nothing.
+// fixedAddress compares an address of an IP version. A load balancer may have several; one without any allows everything.
 func (lb *loadBalancer) fixedAddress(key, asked string, family func(netip.Addr) bool) services.Fixed {
 	wanted, _ := netip.ParseAddr(asked)
 	var has []string
@@ -100,12 +99,12 @@ func (lb *loadBalancer) fixedAddress(key, asked string, family func(netip.Addr) 
 	return services.Matching(key, asked, strings.Join(has, ","), len(has) == 0)
 }
 
-// fixedSubnet is a subnet that a load balancer may have, beside others.
+// fixedSubnet compares a subnet. A load balancer may have another one as well.
 func (lb *loadBalancer) fixedSubnet(key, asked string) services.Fixed {
 	return services.Matching(key, asked, strings.Join(lb.Subnets, ","), slices.Contains(lb.Subnets, asked))
 }
 
-// fixedTags are those that a load balancer was made with, as far as they are asked for.
+// fixedTags compares the requested tags.
 func fixedTags(key string, asked, has map[string]string) services.Fixed {
 	f := services.Fixed{Place: key}
 	for _, name := range sortedKeys(asked) {
@@ -117,7 +116,7 @@ func fixedTags(key string, asked, has map[string]string) services.Fixed {
 	return f
 }
 
-// flatTags are defined tags, each with its namespace.
+// flatTags returns defined tags as <namespace>.<key>.
 func flatTags(defined map[string]map[string]any) map[string]string {
 	all := map[string]string{}
 	for namespace, tags := range defined {
@@ -132,8 +131,8 @@ func flatTags(defined map[string]map[string]any) map[string]string {
 	return all
 }
 
-// wantsSix is how much a Service wants IPv6 beside IPv4; "" is not at all.
-func wantsSix(service *v1.Service) v1.IPFamilyPolicy {
+// ipv6Policy returns how much a Service wants IPv6 besides IPv4. "" is not at all.
+func ipv6Policy(service *v1.Service) v1.IPFamilyPolicy {
 	policy := service.Spec.IPFamilyPolicy
 	if policy == nil || !slices.Contains(service.Spec.IPFamilies, v1.IPv6Protocol) || *policy == v1.IPFamilyPolicySingleStack {
 		return ""
@@ -141,17 +140,16 @@ func wantsSix(service *v1.Service) v1.IPFamilyPolicy {
 	return *policy
 }
 
-// singleStack tells of a Service that asks for two families and gets one.
-func singleStack(service *v1.Service, both bool) []services.Finding {
-	if both || wantsSix(service) == "" {
+// warnOfSingleStack warns of a Service that asks for two IP versions and gets one.
+func warnOfSingleStack(service *v1.Service, both bool) []services.Finding {
+	if both || ipv6Policy(service) == "" {
 		return nil
 	}
 	return []services.Finding{services.Warning(services.EventSingleStack, "spec.ipFamilies: the load balancer has addresses of one family alone: its subnets lack "+
 		"the other one, or lacked it when it was made")}
 }
 
-// placeFor finds where the load balancer of a Service is, or is to be.
-func (r *reconciler) placeFor(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer) (p placement, err error) {
+func (r *reconciler) findPlacement(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer) (p placement, err error) {
 	where, err := r.api.location(ctx)
 	if err != nil {
 		return p, cloudapi.Describe(err, "finding the compartment of the cluster")
@@ -166,9 +164,14 @@ func (r *reconciler) placeFor(ctx context.Context, service *v1.Service, s settin
 		return p, err
 	}
 	if lb != nil {
-		p.subnets, p.compartment, p.six = lb.Subnets, lb.Compartment, lb.IPMode == versionIPv6
-	} else if err := r.choosePlace(ctx, service, s, &p); err != nil {
-		return p, cloudapi.NotAbsence(err)
+		p.subnets, p.compartment, p.ipv6 = lb.Subnets, lb.Compartment, lb.IPMode == versionIPv6
+	} else {
+		if err = r.placeInSubnets(ctx, service, s, &p); err == nil && s.Address != "" {
+			p.reserved, err = r.reservedAddress(ctx, s)
+		}
+		if err != nil {
+			return p, cloudapi.NotAbsence(err)
+		}
 	}
 	if p.vcn == "" && s.mode == modeGroups && len(p.subnets) > 0 {
 		found, err := r.networks.subnets.Get(ctx, p.subnets[0], inventory.Query{MaxAge: subnetMaxAge})
@@ -180,16 +183,7 @@ func (r *reconciler) placeFor(ctx context.Context, service *v1.Service, s settin
 	return p, nil
 }
 
-// choosePlace is where a new load balancer is to be.
-func (r *reconciler) choosePlace(ctx context.Context, service *v1.Service, s settings, p *placement) (err error) {
-	if err := r.chooseSubnets(ctx, service, s, p); err != nil || s.Address == "" {
-		return err // "not found" is told apart where it matters
-	}
-	p.reserved, err = r.reservedAddress(ctx, s)
-	return err
-}
-
-// subnetsOf are the subnets of a new load balancer of a Service.
+// subnetsOf returns the subnets of a new load balancer.
 func (r *reconciler) subnetsOf(ctx context.Context, s settings) ([]string, error) {
 	return s.chooseSubnets(r.api.config.Subnet1, r.api.config.Subnet2, func(id string) (bool, error) {
 		found, err := r.networks.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
@@ -197,29 +191,29 @@ func (r *reconciler) subnetsOf(ctx context.Context, s settings) ([]string, error
 	})
 }
 
-// chooseSubnets is where a new load balancer is to be, and whether it has addresses of IPv6 as well.
-func (r *reconciler) chooseSubnets(ctx context.Context, service *v1.Service, s settings, p *placement) (err error) {
-	if s.network {
+// placeInSubnets sets a new load balancer's subnets, and whether it has IPv6 addresses as well.
+func (r *reconciler) placeInSubnets(ctx context.Context, service *v1.Service, s settings, p *placement) (err error) {
+	if s.nlb {
 		p.subnets = []string{cmp.Or(s.Subnet1, r.api.config.Subnet1)}
 		return nil
 	}
 	p.subnets, err = r.subnetsOf(ctx, s)
 	if errors.Is(err, errNoSubnet) {
-		return misplaced(err)
+		return placeError(err)
 	}
-	policy := wantsSix(service)
+	policy := ipv6Policy(service)
 	if err != nil || policy == "" {
 		return err
 	}
-	p.six = true
+	p.ipv6 = true
 	for _, id := range p.subnets {
 		found, err := r.networks.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
 		if err != nil {
 			return cloudapi.NotAbsence(err)
 		}
-		p.six = p.six && len(found.networks(false, true)) > 0
-		if !p.six && policy == v1.IPFamilyPolicyRequireDualStack {
-			return misplaced(fmt.Errorf("subnet %s has no network of IPv6", id))
+		p.ipv6 = p.ipv6 && len(found.cidrs(false, true)) > 0
+		if !p.ipv6 && policy == v1.IPFamilyPolicyRequireDualStack {
+			return placeError(fmt.Errorf("subnet %s has no network of IPv6", id))
 		}
 	}
 	return nil
@@ -234,8 +228,8 @@ func (r *reconciler) desireBalancer(ctx context.Context, service *v1.Service, s 
 	if err != nil {
 		return err
 	}
-	d.speakTLS(service, s, lb, front, back)
-	d.secrets = r.secretsOf(service.UID, d.secrets)
+	d.addTLS(service, s, lb, front, back)
+	d.secrets = r.noteSecrets(service.UID, d.secrets)
 	return nil
 }
 
@@ -244,7 +238,7 @@ func (s settings) refuseAddress(format string, args ...any) error {
 	return &schema.Problem{Place: s.addressPlace, Value: s.Address, Reason: fmt.Sprintf(format, args...)}
 }
 
-// reservedAddress finds the ID of a reserved public address that is free.
+// reservedAddress returns the ID of a free reserved public address.
 func (r *common) reservedAddress(ctx context.Context, s settings) (string, error) {
 	ip := s.Address
 	var found struct {
@@ -253,16 +247,16 @@ func (r *common) reservedAddress(ctx context.Context, s settings) (string, error
 		State   string `json:"lifecycleState"`
 	}
 	what := "looking for the reserved address " + ip
-	_, err := r.api.call(ctx, what, http.MethodPost, byAddressPath, document{"ipAddress": ip}, &found, "")
+	_, err := r.api.call(ctx, what, http.MethodPost, byAddressPath, document{"ipAddress": ip}, &found, nil)
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
-		return "", misplaced(s.refuseAddress("there is no such reserved public address, or the policies of the user hide it"))
+		return "", placeError(s.refuseAddress("there is no such reserved public address, or the policies of the user hide it"))
 	case err != nil:
 		return "", err
 	case found.ID == "" || found.Address != ip:
 		return "", cloudapi.Unclear(what, "the answer is about another one")
 	case found.State != "AVAILABLE":
-		return "", misplaced(s.refuseAddress("is not free: the address is %s", found.State))
+		return "", placeError(s.refuseAddress("is not free: the address is %s", found.State))
 	}
 	return found.ID, nil
 }

@@ -5,7 +5,6 @@
 package oci
 
 import (
-	"context"
 	"strings"
 
 	cloudprovider "k8s.io/cloud-provider"
@@ -41,7 +40,7 @@ func Description() registry.Provider {
 		},
 		Options:      Options.Rows(),
 		Annotations:  annotationRows(),
-		Domains:      []string{strings.TrimSuffix(oraclePrefix, "/"), strings.TrimSuffix(networkPrefix, "/")},
+		Domains:      []string{strings.TrimSuffix(oraclePrefix, "/"), strings.TrimSuffix(nlbPrefix, "/")},
 		Permissions:  permissions(),
 		Installation: installation(),
 		Events:       eventRows(),
@@ -79,23 +78,20 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	return c, nil
 }
 
-// begin makes what the program leads known to the parts.
+// begin passes on what exists only while the program leads.
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.loadBalancers.kube = b.Kube
 	c.loadBalancers.cluster.SetClient(b.Kube)
 	c.loadBalancers.setEvents(b.Events)
 }
 
-// inform hands the caches to the parts, and starts the controller that annotates Nodes.
+// inform passes on the informers' caches, and starts the controllers.
 func (c *cloud) inform(in cloudbase.Informers) {
 	c.instances.nodes.SetLister(in.Nodes().Lister())
 	c.loadBalancers.cluster.SetServices(in.Services().Lister())
-	in.Run(c.rotating(), in.Services().Informer())
-	in.RunOnChanges(c.annotating(), in.Nodes().Informer(), c.unannotated)
+	in.Run(c.rotationJob(), in.Services().Informer())
+	in.RunOnChanges(c.annotationJob(), in.Nodes().Informer(), c.lacksAnnotation)
 }
-
-// CheckAPI implements registry.CloudAPI.
-func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAPI(ctx) }
 
 // permissions are the rights that the credential needs.
 func permissions() []registry.Permission {

@@ -21,7 +21,7 @@ func TestVouchedAddresses(t *testing.T) {
 	t.Parallel()
 	internal := func(a string) v1.NodeAddress { return v1.NodeAddress{Type: v1.NodeInternalIP, Address: a} }
 	external := func(a string) v1.NodeAddress { return v1.NodeAddress{Type: v1.NodeExternalIP, Address: a} }
-	net := network{vnics: []vnic{
+	net := instanceVNICs{vnics: []vnic{
 		{PrivateIP: "10.0.9.1"},
 		{PrivateIP: "10.0.1.1", PublicIP: "192.0.2.1", IPv6: []string{"2603:c020::1", "fd00::1"}, Primary: true},
 	}}
@@ -41,9 +41,9 @@ func TestVouchedAddresses(t *testing.T) {
 		"IPv6 of another machine":              {[]v1.NodeAddress{external("2603:c020::2")}, false, four},
 		"a host name and what is no address":   {[]v1.NodeAddress{{Type: v1.NodeHostName, Address: "a"}, internal("")}, false, four},
 	} {
-		assert.Equal(t, c.want, net.vouched(c.told, c.ipv6), name)
+		assert.Equal(t, c.want, net.confirmedAddresses(c.told, c.ipv6), name)
 	}
-	assert.Empty(t, network{}.vouched(four, true), "an instance without network interfaces")
+	assert.Empty(t, instanceVNICs{}.confirmedAddresses(four, true), "an instance without network interfaces")
 }
 
 // backends are the addresses behind the only load balancer of either kind.
@@ -58,7 +58,7 @@ func (w *testWorld) backends() (all []string) {
 	}
 	require.Len(w, docs, 1)
 	for _, set := range follow(docs[0], "backendSets") {
-		for _, b := range listOf(set.(document)["backends"]) {
+		for _, b := range fieldOf[[]any](set.(document), "backends") {
 			all = append(all, b.(document)["ipAddress"].(string))
 		}
 	}
@@ -137,7 +137,7 @@ func TestDualStackBackends(t *testing.T) {
 		w.giveIPv6(nodes[1], v1.NodeExternalIP, "2603:c020::b")
 		nodes[0].Labels = map[string]string{labelIPv6: ""}
 		nodes[1].Status.Addresses = append(nodes[1].Status.Addresses, v1.NodeAddress{Type: v1.NodeExternalIP, Address: "2603:c020::ffff"})
-		s := dual(conformance.Service("web", ofNetwork(networkSubnet, ocisim.DualSubnet()), web()), v1.IPFamilyPolicyRequireDualStack)
+		s := dual(conformance.Service("web", ofNetwork(nlbSubnet, ocisim.DualSubnet()), web()), v1.IPFamilyPolicyRequireDualStack)
 		w.requireServed(s, nodes)
 		assert.Equal(w, []string{"10.0.1.1", "10.0.1.2", "2603:c020::a", "2603:c020::b"}, w.backends())
 	})
@@ -146,7 +146,7 @@ func TestDualStackBackends(t *testing.T) {
 // TestAskedTooLate: an annotation that counts when the load balancer is made, and that is changed later, has an event and changes nothing.
 func TestAskedTooLate(t *testing.T) {
 	t.Parallel()
-	for kind, keys := range map[string][]string{"lb": {annotationInternal, annotationSubnet1}, "nlb": {networkInternal, networkSubnet}} {
+	for kind, keys := range map[string][]string{"lb": {annotationInternal, annotationSubnet1}, "nlb": {nlbInternal, nlbSubnet}} {
 		for _, key := range keys {
 			t.Run(kind+" "+key, func(t *testing.T) {
 				balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
@@ -223,7 +223,7 @@ func TestNodesInDoubtComeBack(t *testing.T) {
 		for n, want := range map[int]int{2: 0, 3: 1} {
 			q := services.Request{Purpose: services.UpdateNodes, Service: s, Nodes: nodes[:n]}
 			var findings, desired []services.Finding
-			if isNetworkService(s) {
+			if isNLBService(s) {
 				o, err := w.cloud.loadBalancers.nlb.Observe(w.Context(), q)
 				require.NoError(w, err)
 				_, findings, err = w.cloud.loadBalancers.nlb.NodeChanges(w.Context(), q, o)
@@ -248,7 +248,7 @@ func TestNodesInDoubtComeBack(t *testing.T) {
 		require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, nodes))
 		assert.Equal(w, []string{"10.0.1.1", "10.0.1.2"}, w.backends())
 		w.sim.Hide()
-		time.Sleep(doubtAgain)
+		time.Sleep(retryAddresses)
 		require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, nodes))
 		assert.Equal(w, []string{"10.0.1.1", "10.0.1.2", "10.0.1.3"}, w.backends())
 	})

@@ -18,7 +18,7 @@ import (
 func inOtherCompartment(t *testing.T, test func(w *testWorld, s *v1.Service, nodes []*v1.Node, events *record.FakeRecorder)) {
 	t.Helper()
 	t.Parallel()
-	for kind, annotations := range map[string]map[string]string{typeBalancer: byHand(), typeNetwork: ofNetwork()} {
+	for kind, annotations := range map[string]map[string]string{typeBalancer: byHand(), typeNLB: ofNetwork()} {
 		t.Run(kind, func(t *testing.T) {
 			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 				w.sim.Add("elsewhere", func(i *ocisim.Instance) { i.Compartment = otherCompartment })
@@ -149,7 +149,7 @@ func TestUnreadableCompartmentHoldsUpNoOtherService(t *testing.T) {
 // TestCompartmentChanges: a load balancer is not lost from sight when its Service names another compartment, or none any more.
 func TestCompartmentChanges(t *testing.T) {
 	const compartment = "ocid1.compartment.oc1..aaaaother"
-	for name, annotations := range map[string]map[string]string{typeBalancer: byHand(), typeNetwork: ofNetwork()} {
+	for name, annotations := range map[string]map[string]string{typeBalancer: byHand(), typeNLB: ofNetwork()} {
 		t.Run(name, func(t *testing.T) {
 			balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				w.sim.Add("elsewhere", func(i *ocisim.Instance) { i.Compartment = compartment })

@@ -102,12 +102,12 @@ func collectRequests(t *testing.T, note func(simkit.Call)) {
 		{Value: modeGroups, With: map[string]string{annotationBackGroups: ocisim.GroupID(3)}},
 		{Value: modeGroups, With: ofNetwork(annotationBackGroups, ocisim.GroupID(3))},
 	}}
-	rows[networkListMode] = conformance.Checked{Legal: []conformance.Legal{{Value: modeAll}}}
+	rows[nlbListMode] = conformance.Checked{Legal: []conformance.Legal{{Value: modeAll}}}
 	for key, row := range rows {
 		for _, legal := range row.Legal {
 			annotations := merge(map[string]string{key: legal.Value}, legal.With)
 			if _, network := networkChecklist()[key]; network {
-				annotations[annotationType] = typeNetwork
+				annotations[annotationType] = typeNLB
 			}
 			s := conformance.Service("web", annotations, web())
 			bare := map[string]string{annotationType: annotations[annotationType]}
@@ -121,7 +121,7 @@ func collectRequests(t *testing.T, note func(simkit.Call)) {
 		ruleSets(`{"a": {"items": [{"action": "REMOVE_HTTP_REQUEST_HEADER", "header": "Y"}]}, "b": {"items": [{"action": "ADD_HTTP_REQUEST_HEADER",
 			"header": "X-From", "value": "lb"}]}}`))
 	both := func() *v1.Service {
-		return conformance.Service("web", ofNetwork(networkSubnet, ocisim.DualSubnet()), web(), udp(53, 30053))
+		return conformance.Service("web", ofNetwork(nlbSubnet, ocisim.DualSubnet()), web(), udp(53, 30053))
 	}
 	collectOf(t, "both families", note, both(), dual(both(), v1.IPFamilyPolicyRequireDualStack))
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 )
 
-// This file computes the rules of security lists and of network security groups, and calls nobody.
+// This file computes the rules of security lists and network security groups, without any call.
 
-// The numbers of protocols, as rules have them.
+// The numbers of protocols in rules.
 const (
 	numberTCP = "6"
 	numberUDP = "17"
@@ -26,7 +26,7 @@ const (
 	ingressField = "ingressSecurityRules"
 	egressField  = "egressSecurityRules"
 
-	everybody, everybodySix = "0.0.0.0/0", "::/0"
+	everybody, everybodyIPv6 = "0.0.0.0/0", "::/0"
 )
 
 // opening is a rule that lets traffic to one port in or out.
@@ -38,7 +38,7 @@ type opening struct {
 	network string
 }
 
-// text is the opening for messages.
+// text describes the opening in messages.
 func (o opening) text() string {
 	word := " from "
 	if o.egress {
@@ -47,7 +47,6 @@ func (o opening) text() string {
 	return map[string]string{numberTCP: "TCP", numberUDP: "UDP"}[o.protocol] + " port " + strconv.Itoa(o.port) + word + o.network
 }
 
-// openings is a set of them.
 type openings map[opening]bool
 
 func (o openings) sorted() []opening {
@@ -59,23 +58,22 @@ func (o openings) sorted() []opening {
 	})
 }
 
-// rulePort is a port of a load balancer, and that of the nodes behind it.
+// rulePort is a port of a load balancer, and the port of the nodes behind it.
 type rulePort struct {
 	protocol   string
 	port, node int
 }
 
-// access holds the openings that a Service needs, in lists and groups alike.
+// access holds what a Service needs opened, in lists or groups.
 type access struct {
 	ports  []rulePort
 	health int
 	// sources are the networks of the clients.
 	sources []string
-	// preserve is set where nodes see the addresses of clients.
+	// preserve is set if nodes see the addresses of clients.
 	preserve bool
 }
 
-// portsOf are the ports of a Service, as rules have them.
 func portsOf(service *v1.Service) (all []rulePort) {
 	for _, p := range service.Spec.Ports {
 		protocol := numberTCP
@@ -87,7 +85,7 @@ func portsOf(service *v1.Service) (all []rulePort) {
 	return all
 }
 
-// healthPort is the port of the nodes that health checks ask.
+// healthPort returns the nodes' port for health checks.
 func healthPort(service *v1.Service) int {
 	if service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort > 0 {
 		return int(service.Spec.HealthCheckNodePort)
@@ -95,7 +93,7 @@ func healthPort(service *v1.Service) int {
 	return kubeProxy
 }
 
-// sourcesOf are the networks of the clients of a Service, without bits of hosts.
+// sourcesOf returns the networks of a Service's clients, without host bits.
 func sourcesOf(service *v1.Service) ([]string, error) {
 	set, err := sources.ForService(service, v1.AnnotationLoadBalancerSourceRangesKey)
 	if set.Partial() {
@@ -110,19 +108,19 @@ func sourcesOf(service *v1.Service) ([]string, error) {
 		all = append(all, everybody)
 	}
 	if slices.Contains(families, v1.IPv6Protocol) {
-		all = append(all, everybodySix)
+		all = append(all, everybodyIPv6)
 	}
 	return all, nil
 }
 
-// accessOf returns the openings that a Service needs.
+// accessOf returns the access that a Service needs.
 func accessOf(service *v1.Service, preserve bool) (access, error) {
 	sources, err := sourcesOf(service)
 	return access{ports: portsOf(service), health: healthPort(service), sources: sources, preserve: preserve}, err
 }
 
-// leftFor are the ports of nodes that what keeps serving uses, and that it leaves for those of another access.
-func (a access) leftFor(asked access) (all []int) {
+// portsLeft returns the node ports that ports in both accesses use now, and will not use with the other access.
+func (a access) portsLeft(asked access) (all []int) {
 	used := []int{asked.health}
 	for _, p := range asked.ports {
 		used = append(used, p.node)
@@ -136,17 +134,17 @@ func (a access) leftFor(asked access) (all []int) {
 	return slices.DeleteFunc(all, func(port int) bool { return port == 0 || slices.Contains(used, port) })
 }
 
-// serves reports whether an opening is about a port at which clients come in.
-func (a access) serves(o opening) bool {
+// hasPort reports whether an opening is for a port at which clients connect.
+func (a access) hasPort(o opening) bool {
 	return slices.ContainsFunc(a.ports, func(p rulePort) bool { return p.protocol == o.protocol && p.port == o.port })
 }
 
-// servesBy reports whether an opening is for one of the ports of nodes by which clients are served.
-func (a access) servesBy(o opening) bool {
+// hasNodePort reports whether an opening is for a node port that serves clients.
+func (a access) hasNodePort(o opening) bool {
 	return slices.ContainsFunc(a.ports, func(p rulePort) bool { return p.protocol == o.protocol && p.node == o.port })
 }
 
-// subtractPorts returns the ports that another access does not have; 0 stands for those that it has.
+// subtractPorts returns the ports that another access does not have. 0 stands for a port that it has.
 func (a access) subtractPorts(asked access) (left access) {
 	for _, p := range a.ports {
 		for _, q := range asked.ports {
@@ -162,8 +160,8 @@ func (a access) subtractPorts(asked access) (left access) {
 	return left
 }
 
-// frontOpenings are those of the subnets of a load balancer: its clients come in, and what it sends reaches the nodes. Without networks of
-// nodes the way out is somebody else's.
+// frontOpenings returns the openings of a load balancer's subnets: clients come in, and traffic to nodes goes out. Without networks of
+// nodes the way out is not managed.
 func (a access) frontOpenings(nodes []string) openings {
 	all := openings{}
 	for _, p := range a.ports {
@@ -179,7 +177,7 @@ func (a access) frontOpenings(nodes []string) openings {
 	return all
 }
 
-// backOpenings are those of the subnets of the nodes, which the load balancers' subnets reach.
+// backOpenings returns the openings of the nodes' subnets, for load balancers in some networks.
 func (a access) backOpenings(balancers []string) openings {
 	all := openings{}
 	for _, p := range a.ports {
@@ -197,42 +195,41 @@ func (a access) backOpenings(balancers []string) openings {
 	return all
 }
 
-// others holds the openings that the cluster's other Services need in a security list.
-type others struct {
+// neighbourNeeds holds the openings that the cluster's other Services need in a security list.
+type neighbourNeeds struct {
 	clients openings
-	// fronts are ports of which nobody knows what clients may come in, each with a Service that has it. backs are those at which load
-	// balancers reach nodes.
+	// fronts are ports whose clients are unknown, each with a Service that has it. backs are those at which load balancers reach nodes.
 	fronts map[int]string
 	backs  map[int]bool
 }
 
-// neighbour is another Service of the cluster that may need what a security list opens.
+// neighbour is another Service of the cluster, which may need openings of a security list.
 type neighbour struct {
 	service *v1.Service
 	asked   access
-	// unread is set where nobody can tell who its clients are.
+	// unread is set if its clients are unknown.
 	unread bool
-	// lb is its load balancer, nil where it has none yet. subnets are where that is, or is to be; anywhere is set where they are not known.
+	// lb is its load balancer, or nil. subnets are the load balancer's present or future ones; anywhere is set if they are unknown.
 	lb       *loadBalancer
 	subnets  []string
 	anywhere bool
 }
 
-// presentAccess is the access that a neighbour has now, as far as that is known.
-func (n neighbour) presentAccess() access {
+// accessNow returns the access that a neighbour has now, if that is known.
+func (n neighbour) accessNow() access {
 	switch {
 	case n.lb != nil:
-		return accessThere(n.lb, nil)
+		return presentAccess(n.lb, nil)
 	case n.anywhere:
 		return n.asked
 	}
 	return access{}
 }
 
-// add adds what a neighbour needs: in is set where its clients come in by the list. Ports that it still uses stay open until its load
-// balancer is changed, to those for whom held shows them open; nil is not known.
-func (o others) add(n neighbour, in bool, held openings) {
-	if maps.Copy(o.clients, n.asked.backOpenings(nil)); in {
+// addNeighbour adds a neighbour's needs. passes is set if its clients pass the list. Ports that it still uses stay open until its load
+// balancer is changed, to the clients of its present openings (held); nil is unknown.
+func (o neighbourNeeds) addNeighbour(n neighbour, passes bool, held openings) {
+	if maps.Copy(o.clients, n.asked.backOpenings(nil)); passes {
 		maps.Copy(o.clients, n.asked.frontOpenings(nil))
 	}
 	keep := func(port int) {
@@ -245,7 +242,7 @@ func (o others) add(n neighbour, in bool, held openings) {
 			}
 		}
 	}
-	is := n.presentAccess()
+	is := n.accessNow()
 	for _, a := range []access{n.asked, is} {
 		o.backs[a.health] = true
 		for _, p := range a.ports {
@@ -253,7 +250,7 @@ func (o others) add(n neighbour, in bool, held openings) {
 		}
 	}
 	for _, p := range is.ports {
-		if in && (n.unread || !slices.ContainsFunc(n.asked.ports, func(q rulePort) bool { return q.port == p.port })) {
+		if passes && (n.unread || !slices.ContainsFunc(n.asked.ports, func(q rulePort) bool { return q.port == p.port })) {
 			keep(p.port)
 		}
 		if is.preserve && (n.unread || !n.asked.preserve || !slices.Contains(n.asked.ports, p)) {
@@ -262,81 +259,78 @@ func (o others) add(n neighbour, in bool, held openings) {
 	}
 }
 
-// need reports whether others need an opening: load balancers reach nodes from the networks of subnets alone.
-func (o others) need(p opening) bool {
-	return o.clients[p] || o.doubt(p) || o.backs[p.port] && (p.egress || p.mayBeSubnet())
+// needs reports whether others need an opening. Load balancers reach nodes from the networks of subnets only.
+func (o neighbourNeeds) needs(p opening) bool {
+	return o.clients[p] || o.mayNeed(p) || o.backs[p.port] && (p.egress || p.mayBeSubnet())
 }
 
-// doubt reports whether others may need an opening, and nobody can tell.
-func (o others) doubt(p opening) bool { return !p.egress && !o.clients[p] && o.fronts[p.port] != "" }
+// mayNeed reports whether others, whose clients are unknown, may need an opening.
+func (o neighbourNeeds) mayNeed(p opening) bool {
+	return !p.egress && !o.clients[p] && o.fronts[p.port] != ""
+}
 
 // The shortest prefixes of subnets.
 const (
-	shortestSubnet    = 16
-	shortestSubnetSix = 64
+	shortestSubnet     = 16
+	shortestIPv6Subnet = 64
 )
 
-// mayBeSubnet reports whether what a rule opens to may be a subnet.
+// mayBeSubnet reports whether an opening's network may be that of a subnet.
 func (o opening) mayBeSubnet() bool {
 	p, err := netip.ParsePrefix(o.network)
-	return err != nil || p.Addr().Is4() && p.Bits() >= shortestSubnet || p.Addr().Is6() && p.Bits() >= shortestSubnetSix
+	return err != nil || p.Addr().Is4() && p.Bits() >= shortestSubnet || p.Addr().Is6() && p.Bits() >= shortestIPv6Subnet
 }
 
 // claim holds a Service's desired rules in one security list.
 type claim struct {
-	wanted openings
-	// former are openings that the Service had.
+	service *v1.Service
+	wanted  openings
+	// former are openings that the Service had; known is set if these are all.
 	former openings
-	// neighbours are the other Services, and others is what they need in this list.
+	known  bool
+	// neighbours are the other Services, and others are their needs in this list.
 	neighbours []neighbour
-	others     others
-	// mark is the description of rules that this cluster made; "" where the identity of the cluster is not known.
+	others     neighbourNeeds
+	// mark is the description of this cluster's rules; "" if the cluster's identity is unknown.
 	mark string
-	// keep are ports of nodes that the load balancer still uses.
+	// keep are node ports that the load balancer still uses.
 	keep []int
-	// lets are set where clients are to lose access, and nothing else is to change; ports are those that clients use. closes are the openings
-	// of such clients, and closesOnly is set where those that stay get no opening of their own.
-	lets  *clients
-	ports map[rulePort]bool
-	// ended are the directions, protocols and ports that a load balancer of Oracle's own controller has, and leaves: rules without a
-	// description go with them, for whatever network they are.
-	ended      openings
+	// narrowTo is set if some clients are to lose access at ports, and nothing else is to change. closes are the openings of such clients;
+	// closesOnly is set if none is added for those that stay.
+	narrowTo   *clients
+	ports      map[rulePort]bool
 	closes     openings
 	closesOnly bool
-	// served holds what is asked for at the ports that such a load balancer has now, listeners those at which its clients come in.
+	// ended are the directions, protocols and ports that a load balancer of Oracle's own controller leaves. Rules without a description go
+	// with them, for any network.
+	ended openings
+	// served holds the openings for the ports that such a load balancer has now, listeners its ports for clients.
 	served    openings
 	listeners map[rulePort]bool
-	// strangers are ports that others are seen to have: rules without a description stay there. It is nil before anybody has looked.
+	// strangers are ports that others have; rules without a description stay there. It is nil before it is read.
 	strangers map[rulePort]bool
-	// closesNothing is set where a node's subnet is not known: what is open may be for it.
+	// closesNothing is set if a node's subnet is unknown, because existing openings may be for that node.
 	closesNothing bool
-	// service is whose claim it is, and unmarked is set where the Service may have rules without a description, as Oracle's own controller
-	// makes them. Otherwise those are somebody else's.
-	service  *v1.Service
+	// unmarked is set if rules without a description may be the Service's, as Oracle's own controller makes them. Otherwise they are somebody
+	// else's.
 	unmarked bool
-	// known is set where former has all that the Service has.
-	known bool
 }
 
-// accessThere returns the openings that a load balancer uses now, for clients from some networks.
-func accessThere(lb *loadBalancer, sources []string) access {
+// presentAccess returns the access that a load balancer has now, for clients in some networks.
+func presentAccess(lb *loadBalancer, sources []string) access {
 	a := access{sources: sources}
 	for _, name := range sortedKeys(lb.Listeners) {
 		l := lb.Listeners[name]
-		port, _ := l["port"].(float64)
-		to, _ := l["defaultBackendSetName"].(string)
-		set := lb.BackendSets[to]
-		checker, _ := set["healthChecker"].(document)
-		if n, _ := checker["port"].(float64); n != 0 {
-			a.health = int(n)
+		set := lb.BackendSets[fieldOf[string](l, "defaultBackendSetName")]
+		if port := portIn(fieldOf[document](set, "healthChecker")); port != 0 {
+			a.health = port
 		}
 		a.preserve = a.preserve || set["isPreserveSource"] == true
 		for _, protocol := range protocolsOf(l) {
-			p := rulePort{protocol: protocol, port: int(port)}
-			for _, b := range listOf(set["backends"]) {
-				backend, _ := b.(document)
-				if n, _ := backend["port"].(float64); int(n) != p.node {
-					p.node = int(n)
+			p := rulePort{protocol: protocol, port: portIn(l)}
+			for _, b := range documentsIn(set, "backends") {
+				if node := portIn(b); node != p.node {
+					p.node = node
 					a.ports = append(a.ports, p)
 				}
 			}
@@ -348,7 +342,9 @@ func accessThere(lb *loadBalancer, sources []string) access {
 	return a
 }
 
-// protocolsOf are those of a listener, as rules have them.
+func portIn(d document) int { return int(fieldOf[float64](d, "port")) }
+
+// protocolsOf returns a listener's protocols, as rules have them.
 func protocolsOf(listener document) []string {
 	switch listener["protocol"] {
 	case protocolUDP:
@@ -366,13 +362,12 @@ func openingOf(rule document, egress bool) (o opening, ok bool) {
 		side = "destination"
 	}
 	o.egress = egress
-	o.network, _ = rule[side].(string)
+	o.network = fieldOf[string](rule, side)
 	for protocol, name := range map[string]string{numberTCP: "tcpOptions", numberUDP: "udpOptions"} {
-		options, _ := rule[name].(document)
-		ports, _ := options["destinationPortRange"].(document)
-		from, _ := ports["min"].(float64)
-		to, _ := ports["max"].(float64)
-		if from != 0 && from == to && options["sourcePortRange"] == nil {
+		options := fieldOf[document](rule, name)
+		ports := fieldOf[document](options, "destinationPortRange")
+		from := fieldOf[float64](ports, "min")
+		if from != 0 && from == fieldOf[float64](ports, "max") && options["sourcePortRange"] == nil {
 			o.protocol, o.port = protocol, int(from)
 			return o, o.network != ""
 		}
@@ -380,7 +375,7 @@ func openingOf(rule document, egress bool) (o opening, ok bool) {
 	return o, false
 }
 
-// rule is the rule that makes an opening, as Oracle's own controller writes it, but for the description.
+// rule returns the rule for an opening, as Oracle's own controller writes it except for the description.
 func (o opening) rule(mark string) document {
 	options, side := "tcpOptions", "source"
 	if o.protocol == numberUDP {
@@ -399,11 +394,9 @@ func (o opening) rule(mark string) document {
 	return jsondoc.Clone(d)
 }
 
-// marksIn are the marks that a description consists of: clusters that share a subnet share rules. It is nil where somebody has written
-// something else.
+// marksIn returns the marks in a description: clusters that share a subnet share rules. It is nil if the description has other words.
 func (c claim) marksIn(rule document) []string {
-	said, _ := rule["description"].(string)
-	all := strings.Fields(said)
+	all := strings.Fields(fieldOf[string](rule, "description"))
 	for _, m := range all {
 		if m != c.mark && !ownership.IsMark(m) {
 			return nil
@@ -412,12 +405,11 @@ func (c claim) marksIn(rule document) []string {
 	return all
 }
 
-// drops reports whether the cluster needs a rule no more. What somebody has described by hand stays, and so does what other clusters alone
-// have marked.
+// drops reports whether the cluster no longer needs a rule. Rules with other descriptions stay, and so do those with the marks of other
+// clusters alone.
 func (c claim) drops(rule document, o opening) bool {
-	said, _ := rule["description"].(string)
 	switch {
-	case c.closesNothing || c.wanted[o] || c.others.need(o) || slices.Contains(c.keep, o.port):
+	case c.closesNothing || c.wanted[o] || c.others.needs(o) || slices.Contains(c.keep, o.port):
 		return false
 	case c.closes != nil && !c.closes[o]:
 		return false
@@ -426,10 +418,11 @@ func (c claim) drops(rule document, o opening) bool {
 	}
 	of := o
 	of.network = ""
-	return said == "" && c.unmarked && !c.strangers[rulePort{protocol: o.protocol, port: o.port}] && (c.former[o] || c.ended[of])
+	undescribed := fieldOf[string](rule, "description") == ""
+	return undescribed && c.unmarked && !c.strangers[rulePort{protocol: o.protocol, port: o.port}] && (c.former[o] || c.ended[of])
 }
 
-// withoutMark is a rule without the mark of this cluster; nil where no other cluster needs it.
+// withoutMark returns a rule without this cluster's mark, or nil if no other cluster needs it.
 func (c claim) withoutMark(rule document) document {
 	others := slices.DeleteFunc(c.marksIn(rule), func(m string) bool { return m == c.mark })
 	if len(others) == 0 {
@@ -440,10 +433,9 @@ func (c claim) withoutMark(rule document) document {
 	return rule
 }
 
-// join adds the mark of this cluster to a rule that other clusters have made, so that it stays when these need it no more.
-func (c claim) join(rules []any, o opening) bool {
-	for _, v := range rules {
-		rule, _ := v.(document)
+// joinRule adds this cluster's mark to a rule of other clusters, so that it stays when these no longer need it.
+func (c claim) joinRule(rules []document, o opening) bool {
+	for _, rule := range rules {
 		marks := c.marksIn(rule)
 		if is, single := openingOf(rule, o.egress); !single || is != o || len(marks) == 0 {
 			continue
@@ -456,23 +448,22 @@ func (c claim) join(rules []any, o opening) bool {
 	return false
 }
 
-// isLasting reports whether a rule stays as long as this cluster needs it: not where other clusters alone have marked it.
-func (c claim) isLasting(rule document) bool {
+// staysForUs reports whether other clusters cannot remove a rule that this cluster needs.
+func (c claim) staysForUs(rule document) bool {
 	marks := c.marksIn(rule)
 	return c.mark == "" || len(marks) == 0 || slices.Contains(marks, c.mark)
 }
 
-// apply is a security list as it should be for a Service: the rest stays as it is. It is nil where nothing changes.
+// apply returns the security list as the Service needs it, or nil if nothing changes.
 func (c claim) apply(list document) (after document, added, removed []opening) {
-	if c = c.withFormer(list); c.lets != nil {
+	if c = c.withFormer(list); c.narrowTo != nil {
 		c = c.narrowed(list)
 	}
 	have, foreign := openings{}, openings{}
 	after = document{}
 	for field, egress := range map[string]bool{ingressField: false, egressField: true} {
 		kept := []any{}
-		for _, v := range listOf(list[field]) {
-			rule, _ := v.(document)
+		for _, rule := range documentsIn(list, field) {
 			o, single := openingOf(rule, egress)
 			if single && c.drops(rule, o) {
 				removed = append(removed, o)
@@ -481,9 +472,9 @@ func (c claim) apply(list document) (after document, added, removed []opening) {
 				}
 				continue
 			}
-			have[o] = have[o] || single && c.isLasting(rule)
-			foreign[o] = foreign[o] || single && !c.isLasting(rule)
-			kept = append(kept, jsondoc.CloneValue(v))
+			have[o] = have[o] || single && c.staysForUs(rule)
+			foreign[o] = foreign[o] || single && !c.staysForUs(rule)
+			kept = append(kept, jsondoc.CloneValue(rule))
 		}
 		after[field] = kept
 	}
@@ -493,7 +484,7 @@ func (c claim) apply(list document) (after document, added, removed []opening) {
 	return after, added, removed
 }
 
-// add adds what is wanted to a security list: have are rules that are there, foreign those that other clusters have made.
+// add adds the wanted rules to a list. have are those that are there, foreign those of other clusters.
 func (c claim) add(after document, have, foreign openings) (added []opening) {
 	for _, o := range c.wanted.sorted() {
 		field := ingressField
@@ -503,21 +494,21 @@ func (c claim) add(after document, have, foreign openings) (added []opening) {
 		switch {
 		case have[o]:
 			continue
-		case foreign[o] && c.join(listOf(after[field]), o):
+		case foreign[o] && c.joinRule(documentsIn(after, field), o):
 		case foreign[o]: // the description has no room for one more
 			continue
 		default:
-			after[field] = append(listOf(after[field]), any(o.rule(c.mark)))
+			after[field] = append(fieldOf[[]any](after, field), any(o.rule(c.mark)))
 		}
 		added = append(added, o)
 	}
 	return added
 }
 
-// Rules without a description are made by Oracle's own controller, and by people. They go only where the cloud shows that a load balancer
-// which that controller made had them, and nobody else who has their port.
+// Rules without a description are made by Oracle's own controller, and by people. They are removed only if the cloud shows that a load
+// balancer of that controller had them, and that nobody else has their port.
 
-// includes reports whether an opening lets in all whom another one lets in.
+// includes reports whether an opening admits all that another one admits.
 func (o opening) includes(other opening) bool {
 	wide, err := netip.ParsePrefix(o.network)
 	narrow, bad := netip.ParsePrefix(other.network)
@@ -525,15 +516,14 @@ func (o opening) includes(other opening) bool {
 	return err == nil && bad == nil && o == other && wide.Bits() <= narrow.Bits() && wide.Contains(narrow.Addr())
 }
 
-// withFormer adds the openings of a list that source ranges narrow: each includes one that is asked for and is not there. For source ranges
-// that Oracle's own controller has seen, all are there, so that a takeover closes nothing.
+// withFormer adds the openings of a list that source ranges narrow: those that include a requested opening which is not there. After a
+// takeover all requested ones are there, so that it closes nothing.
 func (c claim) withFormer(list document) claim {
 	if c.mark == "" || len(c.served) == 0 {
 		return c
 	}
 	there := openings{}
-	for _, v := range listOf(list[ingressField]) {
-		rule, _ := v.(document)
+	for _, rule := range documentsIn(list, ingressField) {
 		if o, single := openingOf(rule, false); single {
 			there[o] = true
 		}
@@ -549,8 +539,8 @@ func (c claim) withFormer(list document) claim {
 	return c
 }
 
-// serve has claims know what is asked for at the ports that a load balancer has now.
-func (r ruleRequest) serve(all map[string]*claim, front, back []subnetList) {
+// noteServed tells claims the requested openings at the ports that a load balancer has now.
+func (r ruleRequest) noteServed(all map[string]*claim, front, back []subnetList) {
 	for _, p := range front {
 		maps.Copy(all[p.list].served, r.former.frontOpenings(nil))
 	}
@@ -559,7 +549,7 @@ func (r ruleRequest) serve(all map[string]*claim, front, back []subnetList) {
 	}
 }
 
-// listeners are the ports at which clients come in, or did.
+// listeners returns the present and former ports for clients.
 func (r ruleRequest) listeners() map[rulePort]bool {
 	all := map[rulePort]bool{}
 	for _, p := range slices.Concat(r.access.ports, r.former.ports) {
@@ -576,7 +566,7 @@ func (c claim) findUndescribed(list document) []opening {
 	return subtractOpenings(all, described)
 }
 
-// subtractOpenings returns a list of openings without those of another one, each as often as it is there.
+// subtractOpenings removes openings from a list, each as often as it occurs in the other list.
 func subtractOpenings(all, some []opening) []opening {
 	for _, o := range some {
 		if at := slices.Index(all, o); at >= 0 {

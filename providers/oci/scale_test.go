@@ -37,7 +37,7 @@ func TestBalancersOfManyBackendsAreListed(t *testing.T) {
 			w.sim.AddNetworkLoadBalancer(fmt.Sprintf("default/web-%d/uid", i), doc)
 		}
 		w.Server.ResetCalls()
-		found, pages, err := newLoadBalancers(w.cloud.loadBalancers.common, networkKind()).compartments.list(w.Context())
+		found, pages, err := newLoadBalancers(w.cloud.loadBalancers.common, nlbKind()).compartments.list(w.Context())
 		require.NoError(w, err)
 		assert.Len(w, found, balancers)
 		assert.Equal(w, 3, pages)
@@ -46,7 +46,7 @@ func TestBalancersOfManyBackendsAreListed(t *testing.T) {
 
 func TestLimitOf(t *testing.T) {
 	t.Parallel()
-	for path, want := range map[string]string{balancerPaths: "100", networkPaths: "100", "/instances": "1000", "/privateIps": "1000"} {
-		assert.Equal(t, want, limitOf(path), path)
+	for path, want := range map[string]string{balancerPath: "100", nlbPath: "100", "/instances": "1000", "/privateIps": "1000"} {
+		assert.Equal(t, want, pageLimitOf(path), path)
 	}
 }

@@ -52,7 +52,7 @@ func securityRules(t testing.TB, sim *ocisim.Sim) (lines []string) {
 	}
 	for id, l := range state.Lists {
 		for _, direction := range []string{ingressField, egressField} {
-			for _, r := range listOf(l.Document[direction]) {
+			for _, r := range fieldOf[[]any](l.Document, direction) {
 				show(id, direction, r.(document))
 			}
 		}

@@ -341,7 +341,7 @@ func TestRulesOfUDP(t *testing.T) {
 	claimed := claim{wanted: a.frontOpenings([]string{nodeNet})}
 	after, added, _ := claimed.apply(document{ingressField: []any{}, egressField: []any{}})
 	assert.Len(t, added, 3)
-	assert.NotNil(t, listOf(after[ingressField])[0].(document)["udpOptions"])
+	assert.NotNil(t, fieldOf[[]any](after, ingressField)[0].(document)["udpOptions"])
 }
 
 // TestClaims: what a Service leaves alone in a security list.
@@ -362,11 +362,11 @@ func TestClaims(t *testing.T) {
 		"of nobody knows whom":    {web.rule(""), claim{}, true},
 		"marked":                  {web.rule("mine"), claim{mark: "mine"}, false},
 		"of another cluster":      {web.rule("theirs"), claim{mark: "mine", former: openings{web: true}}, true},
-		"needed by others":        {web.rule("mine"), claim{mark: "mine", others: others{clients: openings{web: true}}}, true},
-		"a port that others have": {web.rule("mine"), claim{mark: "mine", others: others{fronts: map[int]string{80: "default/other"}}}, true},
-		"a port of nodes":         {web.rule("mine"), claim{mark: "mine", others: others{backs: map[int]bool{80: true}}}, false},
+		"needed by others":        {web.rule("mine"), claim{mark: "mine", others: neighbourNeeds{clients: openings{web: true}}}, true},
+		"a port that others have": {web.rule("mine"), claim{mark: "mine", others: neighbourNeeds{fronts: map[int]string{80: "default/other"}}}, true},
+		"a port of nodes":         {web.rule("mine"), claim{mark: "mine", others: neighbourNeeds{backs: map[int]bool{80: true}}}, false},
 		"a subnet to nodes": {
-			opening{false, numberTCP, 80, balancerNet}.rule("mine"), claim{mark: "mine", others: others{backs: map[int]bool{80: true}}}, true,
+			opening{false, numberTCP, 80, balancerNet}.rule("mine"), claim{mark: "mine", others: neighbourNeeds{backs: map[int]bool{80: true}}}, true,
 		},
 		"a range of ports":         {ranged, claim{former: openings{web: true}, unmarked: true}, true},
 		"only some ports of those": {from, claim{former: openings{web: true}, unmarked: true}, true},
@@ -403,7 +403,7 @@ func TestGroupOfAnotherService(t *testing.T) {
 		w.requireServed(s, nodes)
 		made := w.sim.Groups()[len(w.sim.Groups())-1]
 		require.NotEmpty(w, made.Tags[tagService])
-		for _, annotations := range []map[string]string{byHand(annotationGroups, made.ID), ofNetwork(networkGroups, made.ID)} {
+		for _, annotations := range []map[string]string{byHand(annotationGroups, made.ID), ofNetwork(nlbGroups, made.ID)} {
 			claim := other(annotations, conformance.Port("alt", 8080, 30081))
 			w.serving(s, claim)
 			_, err := w.ensure(claim, nodes)

@@ -27,37 +27,37 @@ import (
 )
 
 const (
-	// attachedMaxAge is how old what is known of a subnet's security lists may be, and of when these were made.
+	// attachedMaxAge is the maximum age of the answer which security lists a subnet has, and when these were created.
 	attachedMaxAge = time.Hour
-	// refusalMaxAge is how long it is remembered that a subnet may not be read.
+	// refusalMaxAge is how long a subnet that may not be read is not read again.
 	refusalMaxAge = 15 * time.Minute
-	// gatherEdits is how long the first change of a security list waits for others of the same moment, and listTimeout bounds a write.
+	// gatherEdits is how long the first change of a security list waits for others. listTimeout bounds a write.
 	gatherEdits = 10 * time.Millisecond
 	listTimeout = 2 * time.Minute
 )
 
-// securityList is one as the API has it. It is never changed in place.
+// securityList is never changed in place.
 type securityList struct {
 	ID, Created, etag string
 	doc               document
 }
 
-// securityLists changes security lists, which all Services, and people, share. Services that want a change of a list at the same time get
-// it by one write.
+// securityLists changes security lists, which all Services and people share. Changes of a list by several Services at the same time become
+// one write.
 type securityLists struct {
 	api       *api
 	subnets   *inventory.Inventory[string, subnet]
 	known     *inventory.Inventory[string, securityList]
 	instances *instances
 	cluster   *ownership.Cluster
-	// kinds has the load balancers of all Services, which share lists.
+	// kinds has the load balancers of all Services.
 	kinds *kinds
 
 	writer shared.Writer[securityList]
 	mu     sync.Mutex
-	// held records the rules of Services in lists, as far as this process knows.
+	// held holds the known rules of Services in lists.
 	held map[types.UID]map[string]heldRules
-	// swept are Services with a group of which this process knows that a process before it left nothing in lists.
+	// swept are Services with a group for which no rules of an earlier process are left in lists.
 	swept map[types.UID]bool
 	// nodeSubnets are the subnets of instances by ID and address. They never change.
 	nodeSubnets map[string]string
@@ -65,7 +65,7 @@ type securityLists struct {
 	refused map[string]refusal
 }
 
-// heldRules are a Service's rules in a list; unmarked is set if rules without a description are its own, and known if these are all.
+// heldRules are a Service's rules in a list. unmarked is set if rules without a description may be its own, known if these are all.
 type heldRules struct {
 	openings
 	unmarked, known bool
@@ -82,11 +82,10 @@ func newSecurityLists(a *api, i *instances, c *ownership.Cluster) *securityLists
 	return b
 }
 
-// read reads a security list.
 func (b *securityLists) read(ctx context.Context, id string) (securityList, error) {
 	var doc document
 	what := "security list " + id
-	header, err := b.api.call(ctx, "reading "+what, http.MethodGet, "/securityLists/"+url.PathEscape(id), nil, &doc, "")
+	header, err := b.api.call(ctx, "reading "+what, http.MethodGet, "/securityLists/"+url.PathEscape(id), nil, &doc, nil)
 	if err != nil {
 		return securityList{}, err
 	}
@@ -94,8 +93,7 @@ func (b *securityLists) read(ctx context.Context, id string) (securityList, erro
 }
 
 func listFrom(what, id string, header http.Header, doc document) (securityList, error) {
-	l := securityList{ID: id, etag: header.Get("Etag"), doc: doc}
-	l.Created, _ = doc["timeCreated"].(string)
+	l := securityList{ID: id, Created: fieldOf[string](doc, "timeCreated"), etag: header.Get("Etag"), doc: doc}
 	_, in := doc[ingressField].([]any)
 	_, out := doc[egressField].([]any)
 	if doc["id"] != id || !in || !out || l.etag == "" {
@@ -104,30 +102,42 @@ func listFrom(what, id string, header http.Header, doc document) (securityList, 
 	return l, nil
 }
 
+// rules returns the part of the document that is written.
+func (l securityList) rules() document {
+	return document{ingressField: l.doc[ingressField], egressField: l.doc[egressField]}
+}
+
 // ruleRequest holds a load balancer's needs in security lists.
 type ruleRequest struct {
 	service *v1.Service
 	access  access
-	// former holds the load balancer's present access, if it differs.
+	// former is the load balancer's present access, if it differs.
 	former access
-	// frontend is set where the rules of the load balancer's own subnets alone are managed, and only for its clients.
+	// frontend is set if only rules for clients are managed, in the load balancer's subnets.
 	frontend bool
 	// balancers are the subnets of the load balancer, nodes those behind it.
 	balancers []string
 	nodes     []*v1.Node
-	// addresses are those of backends, where the Service goes and nodes may be gone.
+	// addresses are those of the backends of a load balancer that is deleted, whose nodes may be gone.
 	addresses []string
-	// four and six say which addresses of nodes are reached.
-	four, six bool
-	// leaving is set where the Service goes: nothing is wanted any more, and what cannot be found holds up nothing.
+	// ipv4 and ipv6 say which addresses of nodes are reached.
+	ipv4, ipv6 bool
+	// leaving is set if the Service is deleted: it needs no rules, and whatever cannot be read is skipped.
 	leaving bool
-	// narrows is set where clients alone are to lose access: what cannot be found holds up nothing either.
+	// narrows is set if clients lose access, and nothing else changes. Whatever cannot be read is skipped.
 	narrows bool
-	// unmarked is set where the load balancer was made by Oracle's own controller, which describes no rule.
+	// unmarked is set if the load balancer was created by Oracle's own controller, which describes no rule.
 	unmarked bool
 }
 
-// listPlan is a change of one security list.
+// ruleRequest returns the needs of an existing load balancer.
+func (s settings) ruleRequest(service *v1.Service, lb *loadBalancer, asked, former access, nodes []*v1.Node) ruleRequest {
+	return ruleRequest{
+		service: service, access: asked, former: former, frontend: s.mode == modeFrontend, balancers: lb.Subnets,
+		nodes: nodes, ipv4: !s.ipv6Only, ipv6: s.ipv6, unmarked: isUnmarked(lb),
+	}
+}
+
 type listPlan struct {
 	id             string
 	claim          claim
@@ -135,7 +145,7 @@ type listPlan struct {
 	added, removed []opening
 }
 
-// plan returns the changes of security lists for a load balancer. missed are errors of lists that could not be read while the Service is
+// plan returns the changes of security lists for a load balancer. missed are errors of lists that cannot be read while the Service is
 // deleted.
 func (b *securityLists) plan(ctx context.Context, r ruleRequest) (plans []listPlan, missed []error, err error) {
 	claims, missed, err := b.claims(ctx, r)
@@ -145,7 +155,7 @@ func (b *securityLists) plan(ctx context.Context, r ruleRequest) (plans []listPl
 	for _, id := range sortedKeys(claims) {
 		l, err := b.known.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
 		switch {
-		case r.leaving && unreachable(err):
+		case r.leaving && isUnreachable(err):
 			missed = append(missed, err)
 			continue
 		case err != nil:
@@ -155,7 +165,7 @@ func (b *securityLists) plan(ctx context.Context, r ruleRequest) (plans []listPl
 		if c.others, err = b.needsIn(ctx, c.neighbours, id); err != nil {
 			return nil, missed, err
 		}
-		left, err := b.seeStrangers(ctx, c, l)
+		left, err := b.findStrangers(ctx, c, l)
 		if err != nil {
 			return nil, missed, err
 		}
@@ -166,63 +176,50 @@ func (b *securityLists) plan(ctx context.Context, r ruleRequest) (plans []listPl
 		if r.leaving {
 			missed = append(missed, c.findDoubts(l)...)
 		}
-		if p, due := c.plan(l); due {
+		if p := (listPlan{id: id, claim: *c, before: l.rules()}); p.apply() {
 			plans = append(plans, p)
 			continue
 		}
-		b.hold(r.service.UID, id, c.heldAfter())
+		b.noteHeld(r.service.UID, id, c.heldAfter())
 	}
 	return plans, missed, nil
 }
 
-// plan returns the change of a security list for a claim; due is false if there is none.
-func (c claim) plan(l securityList) (p listPlan, due bool) {
-	p = listPlan{id: l.ID, claim: c, before: document{ingressField: l.doc[ingressField], egressField: l.doc[egressField]}}
-	p.after, p.added, p.removed = c.apply(p.before)
-	return p, p.after != nil
+// apply computes the change, and reports whether there is any.
+func (p *listPlan) apply() bool {
+	p.after, p.added, p.removed = p.claim.apply(p.before)
+	return p.after != nil
 }
 
-// early are the changes of security lists that come before all others: what is needed is opened, and what is not is closed, but for the
-// ports of nodes that the load balancer still uses.
-func early(plans []listPlan, former []int) (all []listPlan) {
+// splitPlans divides changes of security lists into two steps. The first opens and closes everything but the node ports that the load
+// balancer still uses (former). The last closes these, after the load balancer has changed.
+func splitPlans(plans []listPlan, former []int) (first, last []listPlan) {
 	for _, p := range plans {
-		p.claim.keep = former
-		if p.after, p.added, p.removed = p.claim.apply(p.before); p.after != nil {
-			all = append(all, p)
+		whole := p.claim
+		if p.claim.keep = former; p.apply() {
+			first = append(first, p)
+			p.before = p.after
+		}
+		if p.claim = whole; len(former) > 0 && p.apply() {
+			last = append(last, p)
 		}
 	}
-	return all
+	return first, last
 }
 
-// late are those that come after: what early has left open is closed.
-func late(plans []listPlan, former []int) (all []listPlan) {
-	if len(former) == 0 {
-		return nil
-	}
-	for i, p := range plans {
-		for _, first := range early(plans[i:i+1], former) {
-			p.before = first.after
-		}
-		if p.after, p.added, p.removed = p.claim.apply(p.before); p.after != nil {
-			all = append(all, p)
-		}
-	}
-	return all
-}
-
-// unreachable reports whether something is not there, or not for us.
-func unreachable(err error) bool {
+// isUnreachable reports whether an object does not exist, or is not shown to us.
+func isUnreachable(err error) bool {
 	return errors.Is(err, cloudapi.ErrNotFound) || errors.Is(err, cloudapi.ErrUnauthorized)
 }
 
-// isLasting reports whether something is not there, or not for us, and not for want of a valid credential alone.
-func isLasting(err error) bool {
+// isLastingRefusal is isUnreachable without refused credentials, which are another problem.
+func isLastingRefusal(err error) bool {
 	told, ok := errors.AsType[*cloudapi.Error](err)
-	return unreachable(err) && (!ok || told.Status != http.StatusUnauthorized)
+	return isUnreachable(err) && (!ok || told.Status != http.StatusUnauthorized)
 }
 
-// hold notes what a Service has in a list.
-func (b *securityLists) hold(uid types.UID, id string, all heldRules) {
+// noteHeld stores the rules that a Service has in a list.
+func (b *securityLists) noteHeld(uid types.UID, id string, all heldRules) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(all.openings) == 0 {
@@ -238,8 +235,8 @@ func (b *securityLists) hold(uid types.UID, id string, all heldRules) {
 	b.held[uid][id] = all
 }
 
-// doubtHeld notes that a Service may have other rules in a list than this process knows of.
-func (b *securityLists) doubtHeld(uid types.UID, id string) {
+// forgetWhetherAll notes that a Service may have further rules in a list.
+func (b *securityLists) forgetWhetherAll(uid types.UID, id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if held, some := b.held[uid][id]; some {
@@ -248,7 +245,7 @@ func (b *securityLists) doubtHeld(uid types.UID, id string) {
 	}
 }
 
-// heldAfter returns a Service's rules in a list after its claim: the former ones too, unless all of them were closed.
+// heldAfter returns a Service's rules in a list after its claim, with the former ones unless all of them were closed.
 func (c claim) heldAfter() heldRules {
 	all := maps.Clone(c.wanted)
 	if c.closesNothing || len(c.keep) > 0 {
@@ -257,21 +254,21 @@ func (c claim) heldAfter() heldRules {
 	return heldRules{all, c.unmarked, true}
 }
 
-// holds reports whether this process knows of rules of a Service.
-func (b *securityLists) holds(uid types.UID) bool {
+// hasRules reports whether a Service has known rules.
+func (b *securityLists) hasRules(uid types.UID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.held[uid]) > 0
 }
 
-// hasSwept reports whether nothing is left of a process before this one.
+// hasSwept reports whether an earlier process has left nothing for a Service.
 func (b *securityLists) hasSwept(uid types.UID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.swept[uid]
 }
 
-// noteSweep notes whether that is so; a Service that goes needs no note.
+// noteSweep stores the same. A Service that is deleted needs no note.
 func (b *securityLists) noteSweep(uid types.UID, done bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -280,9 +277,25 @@ func (b *securityLists) noteSweep(uid types.UID, done bool) {
 	}
 }
 
-// claims returns a load balancer's claim to each security list.
+// claimSet holds a Service's claims to security lists, by their IDs.
+type claimSet struct {
+	// first is copied for each claim.
+	first  claim
+	byList map[string]*claim
+}
+
+// at returns the claim to a list, and creates it if necessary.
+func (s claimSet) at(list string) *claim {
+	if s.byList[list] == nil {
+		c := s.first
+		c.wanted, c.former, c.served = openings{}, openings{}, openings{}
+		s.byList[list] = &c
+	}
+	return s.byList[list]
+}
+
 func (b *securityLists) claims(ctx context.Context, r ruleRequest) (all map[string]*claim, missed []error, err error) {
-	all, at, err := b.beginClaims(ctx, r)
+	set, err := b.beginClaims(ctx, r)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -290,26 +303,27 @@ func (b *securityLists) claims(ctx context.Context, r ruleRequest) (all map[stri
 	if err != nil {
 		return nil, missed, err
 	}
-	back, unseen, err := b.backs(ctx, r, at)
+	back, unseen, err := b.nodeListsOf(ctx, r, set)
 	if missed = append(missed, unseen...); err != nil {
 		return nil, missed, err
 	}
-	balancers, nodes := networksOf(front, r.four, r.six), networksOf(back, r.four, r.six)
+	balancers, nodes := cidrsOf(front, r.ipv4, r.ipv6), cidrsOf(back, r.ipv4, r.ipv6)
 	for _, p := range front {
-		maps.Copy(at(p.list).wanted, r.access.frontOpenings(nodes))
-		maps.Copy(at(p.list).former, r.former.frontOpenings(nodes))
+		maps.Copy(set.at(p.list).wanted, r.access.frontOpenings(nodes))
+		maps.Copy(set.at(p.list).former, r.former.frontOpenings(nodes))
 	}
 	for _, p := range back {
-		maps.Copy(at(p.list).wanted, r.access.backOpenings(balancers))
-		maps.Copy(at(p.list).former, r.former.backOpenings(balancers))
+		maps.Copy(set.at(p.list).wanted, r.access.backOpenings(balancers))
+		maps.Copy(set.at(p.list).former, r.former.backOpenings(balancers))
 	}
-	b.copyHeld(r.service.UID, at)
+	b.copyHeld(r.service.UID, set)
+	all = set.byList
 	for _, c := range all {
 		c.closesNothing = !r.leaving && len(missed) > 0
 	}
 	if r.unmarked {
-		endPorts(all, front, back, r.ends())
-		r.serve(all, front, back)
+		endPorts(all, front, back, r.portsToEnd())
+		r.noteServed(all, front, back)
 	}
 	if r.leaving {
 		for _, c := range all {
@@ -320,30 +334,30 @@ func (b *securityLists) claims(ctx context.Context, r ruleRequest) (all map[stri
 	return all, missed, nil
 }
 
-// ends holds the ports that the load balancer has no longer afterwards: all of them where the Service goes.
-func (r ruleRequest) ends() []access {
+// portsToEnd returns the ports that the load balancer will no longer have.
+func (r ruleRequest) portsToEnd() []access {
 	if r.leaving {
 		return []access{r.access, r.former}
 	}
 	return []access{r.former.subtractPorts(r.access)}
 }
 
-// endPorts has claims end all rules of exactly some ports of a load balancer that Oracle's own controller made, as that does.
+// endPorts makes claims end all rules for some ports of a load balancer of Oracle's own controller, as that one does.
 func endPorts(all map[string]*claim, front, back []subnetList, ends []access) {
 	for _, a := range ends {
 		a.sources, a.preserve = []string{""}, true
 		for _, p := range front {
-			all[p.list].end(a.frontOpenings([]string{""}), a.health)
+			all[p.list].endRules(a.frontOpenings([]string{""}), a.health)
 		}
 		for _, p := range back {
-			all[p.list].end(a.backOpenings(nil), a.health)
+			all[p.list].endRules(a.backOpenings(nil), a.health)
 		}
 	}
 }
 
-// end has a claim end openings of any network, but for the port of health checks, which all Services may have. Where nobody knows whose
-// rules without a description are, they stay.
-func (c *claim) end(all openings, health int) {
+// endRules makes a claim end openings for any network, except at the port for health checks, which Services share. If the cluster's
+// identity is unknown, rules without a description may be anybody's, and stay.
+func (c *claim) endRules(all openings, health int) {
 	maps.DeleteFunc(all, func(o opening, _ bool) bool { return o.port == health || c.mark == "" })
 	if c.ended == nil {
 		c.ended = openings{}
@@ -351,31 +365,20 @@ func (c *claim) end(all openings, health int) {
 	maps.Copy(c.ended, all)
 }
 
-// beginClaims returns no claims, and what begins one of a security list.
-func (b *securityLists) beginClaims(ctx context.Context, r ruleRequest) (all map[string]*claim, at func(string) *claim, err error) {
+// beginClaims returns a set without claims.
+func (b *securityLists) beginClaims(ctx context.Context, r ruleRequest) (s claimSet, err error) {
 	mark, err := b.cluster.Mark(ctx)
 	if err != nil {
-		return nil, nil, err
+		return s, err
 	}
 	neighbours, err := b.findNeighbours(ctx, r.service)
-	if err != nil {
-		return nil, nil, err
-	}
-	all = map[string]*claim{}
-	return all, func(id string) *claim {
-		if all[id] == nil {
-			all[id] = &claim{
-				wanted: openings{}, former: openings{}, neighbours: neighbours, mark: mark, service: r.service, unmarked: r.unmarked || mark == "",
-				served: openings{}, listeners: r.listeners(),
-			}
-		}
-		return all[id]
-	}, nil
+	first := claim{neighbours: neighbours, mark: mark, service: r.service, unmarked: r.unmarked || mark == "", listeners: r.listeners()}
+	return claimSet{first, map[string]*claim{}}, err
 }
 
-// backs are the subnets of nodes whose rules are managed. When the Service goes, what this cluster has marked goes where it was managed
-// before, too.
-func (b *securityLists) backs(ctx context.Context, r ruleRequest, at func(string) *claim) (back []subnetList, missed []error, err error) {
+// nodeListsOf returns the nodes' subnets whose rules are managed. If the Service is deleted, they include all subnets where they were
+// managed before.
+func (b *securityLists) nodeListsOf(ctx context.Context, r ruleRequest, s claimSet) (back []subnetList, missed []error, err error) {
 	if r.frontend && !r.leaving {
 		return nil, nil, nil
 	}
@@ -384,7 +387,7 @@ func (b *securityLists) backs(ctx context.Context, r ruleRequest, at func(string
 		return nil, missed, err
 	}
 	if r.leaving {
-		more, unseen, err := b.leavingSubnets(ctx, r, at)
+		more, unseen, err := b.leavingSubnets(ctx, r, s)
 		if missed = append(missed, unseen...); err != nil {
 			return nil, missed, err
 		}
@@ -395,30 +398,28 @@ func (b *securityLists) backs(ctx context.Context, r ruleRequest, at func(string
 	back, unseen, err := b.listsOf(ctx, r, ids)
 	if r.frontend {
 		for _, p := range back {
-			at(p.list)
+			s.at(p.list)
 		}
 		return nil, nil, err
 	}
 	return back, append(missed, unseen...), err
 }
 
-// copyHeld adds what a Service is known to have.
-func (b *securityLists) copyHeld(uid types.UID, at func(string) *claim) {
+// copyHeld adds a Service's known rules.
+func (b *securityLists) copyHeld(uid types.UID, s claimSet) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id, held := range b.held[uid] {
-		c := at(id)
+		c := s.at(id)
 		maps.Copy(c.former, held.openings)
 		c.unmarked, c.known = c.unmarked || held.unmarked, held.known
 	}
 }
 
-// leavingSubnets returns the subnets of the backends of a load balancer that goes: those whose network interfaces have their addresses or,
-// where these may not be read, whose networks do. Where else instances are, what this cluster has marked, and nobody needs, goes as well.
-func (b *securityLists) leavingSubnets(
-	ctx context.Context, r ruleRequest, at func(string) *claim,
-) (ids []string, missed []error, err error) {
-	all, err := b.instances.networks.all.All(ctx, inventory.Query{MaxAge: attachedMaxAge})
+// leavingSubnets returns the subnets of the backends of a deleted load balancer, found by the addresses of network interfaces, or by the
+// subnets' ranges if addresses may not be read. Claims to the lists of all other instances' subnets remove rules with the cluster's mark.
+func (b *securityLists) leavingSubnets(ctx context.Context, r ruleRequest, s claimSet) (ids []string, missed []error, err error) {
+	all, err := b.instances.networks.vnics.All(ctx, inventory.Query{MaxAge: attachedMaxAge})
 	if err != nil {
 		return nil, nil, cloudapi.NotAbsence(err)
 	}
@@ -442,7 +443,7 @@ func (b *securityLists) leavingSubnets(
 		if vcn := b.api.config.VCN; vcn != "" && p.subnet.VCN != vcn {
 			continue
 		}
-		at(p.list)
+		s.at(p.list)
 		if slices.Contains(hidden, p.subnet.ID) && slices.ContainsFunc(elsewhere, p.subnet.holds) {
 			ids = append(ids, p.subnet.ID)
 		}
@@ -453,30 +454,40 @@ func (b *securityLists) leavingSubnets(
 	return ids, missed, err
 }
 
-// subnetList is a subnet with the security list that counts.
+// subnetList is a subnet with its managed security list.
 type subnetList struct {
 	subnet subnet
 	list   string
 }
 
-func networksOf(places []subnetList, four, six bool) (all []string) {
+func cidrsOf(places []subnetList, four, six bool) (all []string) {
 	for _, p := range places {
-		all = append(all, p.subnet.networks(four, six)...)
+		all = append(all, p.subnet.cidrs(four, six)...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// listsOf are subnets with their security lists.
+// nodeLists returns the subnets of nodes, with their managed lists.
+func (b *securityLists) nodeLists(ctx context.Context, r ruleRequest) (all []subnetList, missed []error, err error) {
+	ids, missed, err := b.subnetsOf(ctx, r)
+	if err != nil {
+		return nil, missed, err
+	}
+	all, more, err := b.listsOf(ctx, r, ids)
+	return all, append(missed, more...), err
+}
+
+// listsOf returns subnets with their managed lists.
 func (b *securityLists) listsOf(ctx context.Context, r ruleRequest, ids []string) (all []subnetList, missed []error, err error) {
 	for _, id := range ids {
 		s, err := b.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
 		var list string
 		if b.noteRefusal(id, err); err == nil {
-			list, err = b.choose(ctx, s)
+			list, err = b.chooseList(ctx, s)
 		}
 		switch {
-		case r.leaving && unreachable(err):
+		case r.leaving && isUnreachable(err):
 			missed = append(missed, err)
 			continue
 		case err != nil && r.narrows:
@@ -492,8 +503,8 @@ func (b *securityLists) listsOf(ctx context.Context, r ruleRequest, ids []string
 	return all, missed, nil
 }
 
-// choose returns the security list of a subnet that counts: the one of the cloud config, or else the oldest.
-func (b *securityLists) choose(ctx context.Context, s subnet) (string, error) {
+// chooseList returns the managed security list of a subnet: the configured one, or else the oldest.
+func (b *securityLists) chooseList(ctx context.Context, s subnet) (string, error) {
 	configured := b.api.config.securityLists[s.ID]
 	switch {
 	case slices.Contains(s.Lists, configured):
@@ -519,8 +530,8 @@ func (b *securityLists) choose(ctx context.Context, s subnet) (string, error) {
 	return oldest.ID, nil
 }
 
-// subnetsOf are the subnets of nodes. A node whose instance is gone has none. missed are nodes of which nobody can tell: while the
-// Service goes, or where the cloud shows the others.
+// subnetsOf returns the subnets of nodes, none for a node whose instance is gone. missed are the errors of nodes that it skips: those that
+// the cloud does not show, and all while the Service is deleted.
 func (b *securityLists) subnetsOf(ctx context.Context, r ruleRequest) (ids []string, missed []error, err error) {
 	found := map[string]bool{}
 	for _, n := range r.nodes {
@@ -528,10 +539,10 @@ func (b *securityLists) subnetsOf(ctx context.Context, r ruleRequest) (ids []str
 		if err != nil {
 			continue
 		}
-		subnet, err := b.subnetOfNode(ctx, id, addressOf(n), len(r.nodes))
+		subnet, err := b.subnetOfNode(ctx, id, ipv4Of(n), len(r.nodes))
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound):
-		case err != nil && ctx.Err() == nil && (r.leaving || aboutOne(err)):
+		case err != nil && ctx.Err() == nil && (r.leaving || isAboutOneObject(err)):
 			missed = append(missed, fmt.Errorf("finding the subnet of node %s: %w", n.Name, err))
 		case err != nil && r.narrows: // of the others nobody can tell either
 			return sortedKeys(found), append(missed, fmt.Errorf("finding the subnet of node %s: %w", n.Name, err)), nil
@@ -557,7 +568,7 @@ func (b *securityLists) subnetOfNode(ctx context.Context, id, address string, ex
 	if err != nil {
 		return "", err
 	}
-	net, err := b.instances.networks.shown(ctx, in, false, q)
+	net, err := b.instances.networks.vnicsWithAddress(ctx, in, false, q)
 	if err != nil {
 		return "", err
 	}
@@ -577,7 +588,7 @@ func (b *securityLists) subnetOfNode(ctx context.Context, id, address string, ex
 	return known, nil
 }
 
-// changes returns the changes that plans ask for.
+// changes returns the changes of plans.
 func (b *securityLists) changes(service *v1.Service, plans []listPlan) (all []change) {
 	for _, p := range plans {
 		detail := summary("adding", p.added) + "; " + summary("removing", p.removed)
@@ -586,10 +597,10 @@ func (b *securityLists) changes(service *v1.Service, plans []listPlan) (all []ch
 			Compare: func() (before, after any) { return p.before, p.after },
 			Make: func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
 				if err := b.edit(ctx, p.id, p.claim); err != nil {
-					b.doubtHeld(service.UID, p.id) // the answer alone may be lost
+					b.forgetWhetherAll(service.UID, p.id) // the answer alone may be lost
 					return o, err
 				}
-				b.hold(service.UID, p.id, p.claim.heldAfter())
+				b.noteHeld(service.UID, p.id, p.claim.heldAfter())
 				return o, nil
 			},
 		})
@@ -616,7 +627,7 @@ func (b *securityLists) target(id string) shared.Target[securityList] {
 	}
 }
 
-// edit has a claim applied to a security list, together with those of other Services that wait.
+// edit applies a claim to a security list, together with other Services' waiting claims.
 func (b *securityLists) edit(ctx context.Context, id string, c claim) error {
 	_, err := b.writer.Submit(ctx, b.target(id), func(ctx context.Context, l securityList) (securityList, error) {
 		neighbours, err := b.findNeighbours(ctx, c.service) // those of now: what was claimed may be minutes old
@@ -627,7 +638,7 @@ func (b *securityLists) edit(ctx context.Context, id string, c claim) error {
 		if c.others, err = b.needsIn(ctx, neighbours, id); err != nil {
 			return l, err
 		}
-		if _, err := b.seeStrangers(ctx, &c, l); err != nil {
+		if _, err := b.findStrangers(ctx, &c, l); err != nil {
 			return l, err
 		}
 		after, _, _ := c.apply(l.doc)
@@ -640,7 +651,7 @@ func (b *securityLists) edit(ctx context.Context, id string, c claim) error {
 	return err
 }
 
-// storedList is a security list as the cloud has it, which is written under its ETag.
+// storedList writes a security list under its ETag.
 type storedList struct {
 	lists *securityLists
 	id    string
@@ -651,12 +662,12 @@ func (s storedList) Read(ctx context.Context, _ bool) (securityList, error) {
 	return l, cloudapi.NotAbsence(err)
 }
 
-// overListLimit returns an error where a security list would get more rules than the cloud takes. It is the cloud's own refusal, so that
-// edits that were joined are tried alone.
+// overListLimit returns an error if a security list would get too many rules. The error is the cloud's own, so that joined edits are tried
+// one by one.
 func overListLimit(before, after document) error {
 	grows := func(field string, limit limits.Limit) error {
-		n := len(listOf(after[field]))
-		if err := limit.CheckNumber(n); err != nil && n > len(listOf(before[field])) {
+		n := len(fieldOf[[]any](after, field))
+		if err := limit.CheckNumber(n); err != nil && n > len(fieldOf[[]any](before, field)) {
 			return fmt.Errorf("%w: %w", cloudapi.ErrQuota, err)
 		}
 		return nil
@@ -669,9 +680,9 @@ func (s storedList) Write(ctx context.Context, before, after securityList) (secu
 	if err := overListLimit(before.doc, after.doc); err != nil {
 		return before, fmt.Errorf("%s: %w", what, err)
 	}
-	body := document{ingressField: after.doc[ingressField], egressField: after.doc[egressField]}
 	var now document
-	header, err := s.lists.api.send(ctx, what, http.MethodPut, "/securityLists/"+url.PathEscape(s.id), body, &now, http.Header{ifMatch: {before.etag}})
+	path := "/securityLists/" + url.PathEscape(s.id)
+	header, err := s.lists.api.call(ctx, what, http.MethodPut, path, after.rules(), &now, http.Header{ifMatch: {before.etag}})
 	if err == nil {
 		after, err = listFrom(what, s.id, header, now)
 	}

@@ -98,13 +98,13 @@ func TestRangesOfFamilies(t *testing.T) {
 		families []v1.IPFamily
 		want     []string
 	}{
-		"none":            {nil, []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol}, []string{everybody, everybodySix}},
-		"everybody alone": {[]string{everybody}, []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol}, []string{everybody, everybodySix}},
+		"none":            {nil, []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol}, []string{everybody, everybodyIPv6}},
+		"everybody alone": {[]string{everybody}, []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol}, []string{everybody, everybodyIPv6}},
 		"everybody of IPv4": {
 			[]string{everybody, "2001:db8::/32"}, []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol}, []string{everybody, "2001:db8::/32"},
 		},
 		"everybody of IPv6": {
-			[]string{"10.0.0.0/8", everybodySix}, []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol}, []string{"10.0.0.0/8", everybodySix},
+			[]string{"10.0.0.0/8", everybodyIPv6}, []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol}, []string{"10.0.0.0/8", everybodyIPv6},
 		},
 		"a network of IPv6 alone":    {[]string{everybody, "2001:db8::/32"}, []v1.IPFamily{v1.IPv6Protocol}, []string{everybody, "2001:db8::/32"}},
 		"everybody, and some others": {[]string{everybody, "10.0.0.0/8"}, nil, []string{everybody, "10.0.0.0/8"}},
@@ -167,7 +167,7 @@ func TestRuleFullOfMarks(t *testing.T) {
 
 // TestNodesJoinWithoutRules: security lists that cannot be changed keep no node from joining or leaving.
 func TestNodesJoinWithoutRules(t *testing.T) {
-	for name, annotations := range map[string]map[string]string{typeBalancer: {}, typeNetwork: ofNetwork(annotationRuleMode, "SL-All")} {
+	for name, annotations := range map[string]map[string]string{typeBalancer: {}, typeNLB: ofNetwork(annotationRuleMode, "SL-All")} {
 		for fault, cause := range map[string]func(w *testWorld){
 			"full": func(w *testWorld) {
 				w.sim.EditList(ocisim.BalancerList, func(in, out []any) ([]any, []any) {
@@ -199,7 +199,7 @@ func TestNodesJoinWithoutRules(t *testing.T) {
 					} else {
 						doc = w.nlb().Doc
 					}
-					assert.Len(w, listOf(doc["backendSets"].(document)["TCP-80"].(document)["backends"]), 2)
+					assert.Len(w, fieldOf[[]any](doc["backendSets"].(document)["TCP-80"].(document), "backends"), 2)
 				})
 			})
 		}
@@ -236,7 +236,7 @@ func TestRulesInUse(t *testing.T) {
 // TestRulesAfterAModeChange: rules that a process before this one made go with their Service, however they are managed now.
 func TestRulesAfterAModeChange(t *testing.T) {
 	for _, mode := range []string{modeNone, "SL-Frontend", modeGroups} {
-		for _, kind := range []string{typeBalancer, typeNetwork} {
+		for _, kind := range []string{typeBalancer, typeNLB} {
 			t.Run(mode+" "+kind, func(t *testing.T) {
 				marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 					s := conformance.Service("web", map[string]string{annotationType: kind, annotationRuleMode: "SL-All"}, web())
@@ -266,7 +266,7 @@ func TestRulesAfterAModeChange(t *testing.T) {
 func TestRulesWhereAddressesAreHidden(t *testing.T) {
 	worlds := map[string]func(*testing.T, []string, func(*testWorld, []*v1.Node, *record.FakeRecorder)){"marked": marking, "without a mark": balancing}
 	for world, run := range worlds {
-		for _, kind := range []string{typeBalancer, typeNetwork} {
+		for _, kind := range []string{typeBalancer, typeNLB} {
 			for subnet, readable := range map[string]bool{"subnet read": true, "subnet hidden": false} {
 				t.Run(world+" "+kind+" "+subnet, func(t *testing.T) {
 					run(t, nil, func(w *testWorld, _ []*v1.Node, events *record.FakeRecorder) {
@@ -308,7 +308,7 @@ func (w *testWorld) subnetOf(n *v1.Node) (id string) {
 
 // TestGroupsAfterARestart: rules of security lists that a Service still needs stay until it has its network security group.
 func TestGroupsAfterARestart(t *testing.T) {
-	for _, kind := range []string{typeBalancer, typeNetwork} {
+	for _, kind := range []string{typeBalancer, typeNLB} {
 		t.Run(kind, func(t *testing.T) {
 			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				s := conformance.Service("web", map[string]string{annotationType: kind, annotationRuleMode: "SL-All"}, web())
@@ -337,7 +337,7 @@ func TestGroupsAfterARestart(t *testing.T) {
 
 // TestOtherKindAfterARestart: what a load balancer of the other kind still uses stays open after a restart, too.
 func TestOtherKindAfterARestart(t *testing.T) {
-	for _, kinds := range [][2]string{{typeBalancer, typeNetwork}, {typeNetwork, typeBalancer}} {
+	for _, kinds := range [][2]string{{typeBalancer, typeNLB}, {typeNLB, typeBalancer}} {
 		t.Run(kinds[0], func(t *testing.T) {
 			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				s := conformance.Service("web", map[string]string{annotationType: kinds[0], annotationRuleMode: "SL-All"}, web())
@@ -347,7 +347,7 @@ func TestOtherKindAfterARestart(t *testing.T) {
 				w.requireServed(b, nodes)
 				s = s.DeepCopy()
 				s.Spec.Ports[0].Port, s.Spec.Ports[0].NodePort = 81, 30090
-				s.Annotations[annotationRetries], s.Annotations[networkRetries] = "many", "many"
+				s.Annotations[annotationRetries], s.Annotations[nlbRetries] = "many", "many"
 				w.start()
 				w.serving(s, b)
 				_, err := w.ensure(s, nodes)
@@ -364,7 +364,7 @@ func TestOtherKindAfterARestart(t *testing.T) {
 
 // TestModesWithRestarts: rules of each mode go when the mode has changed, whatever process made them, and nothing is left in the end.
 func TestModesWithRestarts(t *testing.T) {
-	for _, kind := range []string{typeBalancer, typeNetwork} {
+	for _, kind := range []string{typeBalancer, typeNLB} {
 		for _, modes := range [][]string{{"SL-All", modeNone, modeGroups}, {modeGroups, modeNone, "SL-All"}, {"SL-All", modeGroups, "SL-Frontend"}} {
 			t.Run(kind+" "+strings.Join(modes, " "), func(t *testing.T) {
 				marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
@@ -537,7 +537,7 @@ func TestRulesOfALeftPortGo(t *testing.T) {
 // TestProcessThatEndsBeforeListsClose: a Service moves from security lists to a group, and the process ends at each of the writes. The next
 // one closes the lists, also where the Service is refused by then and has its group, and reads them no more afterwards.
 func TestProcessThatEndsBeforeListsClose(t *testing.T) {
-	for _, kind := range []string{typeBalancer, typeNetwork} {
+	for _, kind := range []string{typeBalancer, typeNLB} {
 		for at := 1; at <= 6; at++ {
 			t.Run(fmt.Sprint(kind, " at write ", at), func(t *testing.T) {
 				marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
@@ -556,7 +556,7 @@ func TestProcessThatEndsBeforeListsClose(t *testing.T) {
 					w.start()
 					w.serving(s)
 					if at == 6 { // the group is attached
-						s.Annotations[annotationPolicy], s.Annotations[networkPolicy] = "no policy", "no policy"
+						s.Annotations[annotationPolicy], s.Annotations[nlbPolicy] = "no policy", "no policy"
 						_, err := w.ensure(s, nodes)
 						require.Error(w, err)
 						assert.Empty(w, w.allRules(), "the Service is refused")

@@ -19,21 +19,20 @@ import (
 	"time"
 )
 
-// credential signs calls: a key, and its name in the cloud.
+// credential is a key, and its ID in the cloud.
 type credential struct {
 	id  string
 	key *rsa.PrivateKey
 }
 
-// signer signs each attempt of a call: RSA-SHA256 over its target, its host, its date, and what it carries. Where the credential is
-// refused and there is another one, the attempt is repeated with that.
+// signer signs each attempt of a call. If the credential is refused, and there is another one, it repeats the attempt with that.
 type signer struct {
-	// credential returns one; refused is the ID of one that was not accepted, "" where there is none.
+	// credential returns a credential; refused is the ID of one that the API has refused, or "".
 	credential func(ctx context.Context, refused string) (credential, error)
 	next       http.RoundTripper
 }
 
-// userKey signs with the key of a user.
+// userKey returns the key of a user.
 func userKey(c Config) func(context.Context, string) (credential, error) {
 	known := credential{strings.Join([]string{c.Tenancy, c.User, c.Fingerprint}, "/"), c.key}
 	return func(context.Context, string) (credential, error) { return known, nil }
@@ -72,7 +71,7 @@ func (s *signer) send(r *http.Request, c credential) (*http.Response, error) {
 	return s.next.RoundTrip(out)
 }
 
-// signHeaders puts the signature over some headers into a request, and over what it carries.
+// signHeaders signs some headers of a request, and its body.
 func signHeaders(r *http.Request, c credential, now time.Time, headers []string) error {
 	r.Header.Set("Date", now.UTC().Format(http.TimeFormat))
 	if r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch {
@@ -94,7 +93,7 @@ func signHeaders(r *http.Request, c credential, now time.Time, headers []string)
 		}
 		headers = append(headers, "content-length", "content-type", "x-content-sha256")
 	}
-	sum := sha256.Sum256([]byte(signed(r, headers)))
+	sum := sha256.Sum256([]byte(signingText(r, headers)))
 	signature, err := rsa.SignPKCS1v15(rand.Reader, c.key, crypto.SHA256, sum[:])
 	if err != nil {
 		return err
@@ -104,8 +103,8 @@ func signHeaders(r *http.Request, c credential, now time.Time, headers []string)
 	return nil
 }
 
-// signed is the text that is signed.
-func signed(r *http.Request, headers []string) string {
+// signingText returns the text to sign.
+func signingText(r *http.Request, headers []string) string {
 	lines := make([]string, len(headers))
 	for i, name := range headers {
 		value := r.Header.Get(name)
@@ -122,7 +121,7 @@ func signed(r *http.Request, headers []string) string {
 	return strings.Join(lines, "\n")
 }
 
-// parseKey reads a private key in PEM, in the forms PKCS#1 and PKCS#8. The error never quotes it.
+// parseKey parses a private key in PEM, in the forms PKCS#1 and PKCS#8. Its errors never quote the key.
 func parseKey(text, passphrase []byte) (*rsa.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {

@@ -2,6 +2,7 @@ package oci
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ func (w *testWorld) createOriginal(body string) {
 	w.Helper()
 	var d document
 	require.NoError(w, json.Unmarshal([]byte(body), &d))
-	_, err := w.cloud.loadBalancers.api.call(w.Context(), "making it", "POST", "/loadBalancers", d, nil, testUID)
+	_, err := w.cloud.loadBalancers.api.call(w.Context(), "making it", "POST", "/loadBalancers", d, nil, http.Header{tokenHeader: {testUID}})
 	require.NoError(w, err)
 	time.Sleep(time.Minute)
 	w.start()
@@ -103,12 +104,13 @@ func TestTakeoverOfGroups(t *testing.T) {
 			annotationSSLPorts: "443", annotationTLSSecret: "web-tls", annotationRuleMode: modeGroups, annotationBackGroups: ocisim.GroupID(1),
 		}, web(), conformance.Port("https", 443, 30443))
 		api, group := w.cloud.loadBalancers.api, securityGroup{}
-		_, err := api.call(w.Context(), "making it", "POST", "/networkSecurityGroups", creationOfGroup(s, ocisim.Compartment, ocisim.VCN, ""), &group, testUID)
+		in := creationOfGroup(s, ocisim.Compartment, ocisim.VCN, "")
+		_, err := api.call(w.Context(), "making it", "POST", groupsPath, in, &group, http.Header{tokenHeader: {testUID}})
 		require.NoError(w, err)
 		asked, err := accessOf(s, false)
 		require.NoError(w, err)
 		for id, rules := range desiredGroupRules(s, asked, group.ID, []string{ocisim.GroupID(1)}) {
-			_, err := api.call(w.Context(), "adding them", "POST", groupPath(id)+"/actions/addSecurityRules", document{"securityRules": rules}, nil, "")
+			_, err := api.call(w.Context(), "adding them", "POST", groupPath(id)+"/actions/addSecurityRules", document{"securityRules": rules}, nil, nil)
 			require.NoError(w, err)
 		}
 		w.sim.EditGroup(ocisim.GroupID(1), func(d document) { d["freeformTags"] = document{tagManagedBy: createdBy} })

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,42 +20,37 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// This file gives load balancers the certificates of Secrets.
+// This file puts the certificates of Secrets on load balancers.
 
-// certificate is the content of a Secret. It is never printed.
+// certificate is the content of a Secret.
 type certificate struct {
 	secret                           string // its name
 	public, ca                       string
-	private, passphrase, fingerprint hidden
+	private, passphrase, fingerprint schema.Secret
 }
-
-// hidden is a text that is not printed.
-type hidden string
-
-// Format implements fmt.Formatter.
-func (hidden) Format(s fmt.State, _ rune) { _, _ = s.Write([]byte("(hidden)")) }
 
 const (
 	keyAuthority  = "ca.crt"
 	keyPassphrase = "passphrase"
-	// suffixLength is how much of a digest is in the name of a certificate that replaces another one.
+	// suffixLength is the length of the digest in the name of a certificate that replaces another one.
 	suffixLength = 8
 )
 
 // endsTLS reports whether TLS ends at a port.
 func (s settings) endsTLS(p v1.ServicePort) bool {
-	return s.ends && s.TLSSecret != "" && slices.Contains(s.SSLPorts, int(p.Port))
+	return s.tlsEnds && s.TLSSecret != "" && slices.Contains(s.SSLPorts, int(p.Port))
 }
 
-// beginsTLS reports whether the load balancer speaks TLS with the nodes of a port.
+// beginsTLS reports whether the load balancer speaks TLS to the nodes of a port.
 func (s settings) beginsTLS(p v1.ServicePort) bool {
-	return s.ends && s.BackSecret != "" && slices.Contains(s.SSLPorts, int(p.Port))
+	return s.tlsEnds && s.BackSecret != "" && slices.Contains(s.SSLPorts, int(p.Port))
 }
 
-// readSecret reads the certificate of a Secret, which must be one for TLS; "" is none. A Secret of another namespace is read only where the
-// operator has released that: whoever writes a Service gets the key onto a load balancer of his.
+// readSecret reads the certificate of a Secret. One of another namespace is read only if the operator has allowed that, because its key
+// gets onto the load balancer of whoever writes the Service.
 func (r *common) readSecret(ctx context.Context, namespace, name, what string) (*certificate, error) {
 	if name == "" {
 		return nil, nil //nolint:nilnil // no certificate is asked for
@@ -84,20 +78,20 @@ func (r *common) readSecret(ctx context.Context, namespace, name, what string) (
 	if !certificateName.MatchString(name) {
 		return nil, fmt.Errorf("the Secret for TLS of the %s: %s is no name that a certificate can have in the cloud: letters, digits, dashes and underscores are", what, name)
 	}
-	c := &certificate{
-		secret: name, public: string(secret.Data[v1.TLSCertKey]), ca: string(secret.Data[keyAuthority]),
-		private: hidden(secret.Data[v1.TLSPrivateKeyKey]), passphrase: hidden(secret.Data[keyPassphrase]),
-	}
-	sum := sha256.Sum256([]byte(c.public + "\x00" + c.ca + "\x00" + string(c.private)))
-	c.fingerprint = hidden(hex.EncodeToString(sum[:]))
-	return c, nil
+	text := func(key string) string { return string(secret.Data[key]) }
+	public, ca, private := text(v1.TLSCertKey), text(keyAuthority), text(v1.TLSPrivateKeyKey)
+	sum := sha256.Sum256([]byte(public + "\x00" + ca + "\x00" + private))
+	return &certificate{
+		secret: name, public: public, ca: ca, private: schema.NewSecret(private), passphrase: schema.NewSecret(text(keyPassphrase)),
+		fingerprint: schema.NewSecret(hex.EncodeToString(sum[:])),
+	}, nil
 }
 
 var certificateName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,240}$`)
 
-// certificates are those that a Service names: of its listeners and of its backend sets; nil is none.
+// certificates returns the certificates that a Service names for its listeners and its backend sets, or nil.
 func (r *common) certificates(ctx context.Context, service *v1.Service, s settings) (front, back *certificate, err error) {
-	if !s.ends {
+	if !s.tlsEnds {
 		return nil, nil, nil
 	}
 	if front, err = r.readSecret(ctx, service.Namespace, s.TLSSecret, "listeners"); err != nil {
@@ -107,57 +101,54 @@ func (r *common) certificates(ctx context.Context, service *v1.Service, s settin
 	return front, back, err
 }
 
-// samePEM compares certificates but for white space, as the cloud may show them.
+// samePEM compares certificates without white space, which the cloud may change.
 func samePEM(a, b string) bool {
 	return strings.Join(strings.Fields(a), "") == strings.Join(strings.Fields(b), "")
 }
 
-// replaces reports whether the name of a certificate is one that a Secret's has, at first or later.
-func replaces(name, secret string) bool {
+// isOfSecret reports whether a name is one of those that a Secret's certificates get.
+func isOfSecret(name, secret string) bool {
 	rest, ok := strings.CutPrefix(name, secret)
-	return ok && (rest == "" || len(rest) == suffixLength+1 && rest[0] == '-' && isHex(rest[1:]))
+	return ok && (rest == "" || digestSuffix.MatchString(rest))
 }
 
-func isHex(text string) bool {
-	_, err := hex.DecodeString(text)
-	return err == nil && text == strings.ToLower(text)
-}
+var digestSuffix = regexp.MustCompile(`^-[0-9a-f]{8}$`)
 
-// nameFor is the name of a Secret's certificate on a load balancer: of one that is there with the same content, or else the name of the
-// Secret, or, since a certificate cannot be changed, that with part of a digest. lb is nil where there is none.
+// nameFor returns the name of a Secret's certificate on a load balancer: of an existing one with the same content, or else the Secret's
+// name. If that is taken a digest follows it, because a certificate cannot be changed. lb may be nil.
 func (c *certificate) nameFor(lb *loadBalancer) string {
 	if lb == nil {
 		return c.secret
 	}
 	for _, name := range sortedKeys(lb.Certificates) {
-		public, _ := lb.Certificates[name]["publicCertificate"].(string)
-		ca, _ := lb.Certificates[name]["caCertificate"].(string)
-		if replaces(name, c.secret) && samePEM(public, c.public) && samePEM(ca, c.ca) {
+		d := lb.Certificates[name]
+		if isOfSecret(name, c.secret) && samePEM(fieldOf[string](d, "publicCertificate"), c.public) && samePEM(fieldOf[string](d, "caCertificate"), c.ca) {
 			return name
 		}
 	}
 	if _, taken := lb.Certificates[c.secret]; !taken {
 		return c.secret
 	}
-	return c.secret + "-" + string(c.fingerprint[:suffixLength])
+	return c.secret + "-" + c.fingerprint.Reveal()[:suffixLength]
 }
 
-// document is the request for a certificate.
+// document returns the request for a certificate.
 func (c *certificate) document(name string) document {
 	return document{
-		"certificateName": name, "publicCertificate": c.public, "privateKey": string(c.private), "caCertificate": c.ca, "passphrase": string(c.passphrase),
+		"certificateName": name, "publicCertificate": c.public, "privateKey": c.private.Reveal(), "caCertificate": c.ca,
+		"passphrase": c.passphrase.Reveal(),
 	}
 }
 
-// secretDocument is a document whose secrets are not printed.
-func secretDocument(d document) document {
+// withoutSecrets returns a document for display.
+func withoutSecrets(d document) document {
 	shown := maps.Clone(d)
 	delete(shown, "privateKey")
 	delete(shown, "passphrase")
 	return shown
 }
 
-// sslConfiguration is that of a listener or of a backend set.
+// sslConfiguration returns the settings of TLS of a listener or backend set.
 func (c tlsConfig) sslConfiguration(name string) document {
 	d := document{"certificateName": name, "verifyDepth": 0, "verifyPeerCertificate": false}
 	if c.CipherSuiteName != "" {
@@ -169,10 +160,9 @@ func (c tlsConfig) sslConfiguration(name string) document {
 	return d
 }
 
-// mergeTLS is how TLS is spoken as it should be. Cipher suite and protocols count only where they are asked for, protocols as a set.
+// mergeTLS sets the wanted settings of TLS. Cipher suite and protocols count only if they are requested, protocols in any order.
 func mergeTLS(after, want document) (differs bool) {
-	wanted, _ := want["sslConfiguration"].(document)
-	have, _ := after["sslConfiguration"].(document)
+	wanted, have := fieldOf[document](want, "sslConfiguration"), fieldOf[document](after, "sslConfiguration")
 	switch {
 	case wanted == nil:
 		delete(after, "sslConfiguration")
@@ -185,7 +175,7 @@ func mergeTLS(after, want document) (differs bool) {
 		var equal bool
 		switch key {
 		case "protocols":
-			equal = sameTexts(listOf(have[key]), listOf(v))
+			equal = sameTexts(have[key], v)
 		case "verifyDepth": // the cloud has another one of its own where peers are not verified
 			equal = true
 		default:
@@ -198,8 +188,10 @@ func mergeTLS(after, want document) (differs bool) {
 	return differs
 }
 
-func sameTexts(a, b []any) bool {
-	texts := func(list []any) (all []string) {
+// sameTexts compares lists of texts in any order.
+func sameTexts(a, b any) bool {
+	texts := func(v any) (all []string) {
+		list, _ := v.([]any)
 		for _, v := range list {
 			all = append(all, fmt.Sprint(v))
 		}
@@ -208,34 +200,29 @@ func sameTexts(a, b []any) bool {
 	return services.SameSet(texts(a), texts(b))
 }
 
-// certificateChanges make certificates that are missing, and remove those that nothing refers to any more: they go last.
+// certificateChanges creates missing certificates first, and removes obsolete ones last, when nothing refers to them.
 func (r *loadBalancers) certificateChanges(lb *loadBalancer, d desired) (first, last []change) {
 	for _, name := range sortedKeys(d.certificates) {
-		if _, there := lb.Certificates[name]; there {
-			continue
+		if _, there := lb.Certificates[name]; !there {
+			first = append(first, r.planPart(partCertificate, name, "", nil, d.certificates[name], nil))
 		}
-		c := d.certificates[name]
-		first = append(first, r.change(contract.PlanCreate, "certificate "+name, "", func() (any, any) { return nil, secretDocument(c) },
-			write{what: "creating certificate " + name, method: http.MethodPost, path: "/certificates", in: c}))
 	}
 	for _, name := range sortedKeys(lb.Certificates) {
-		_, wanted := d.certificates[name]
-		if wanted || !d.obsolete(name) {
-			continue
+		if _, wanted := d.certificates[name]; !wanted && d.isObsolete(name) {
+			last = append(last, r.planPart(partCertificate, name, "", lb.Certificates[name], nil, nil))
 		}
-		last = append(last, r.planPartDeletion("certificate", "/certificates/", name, lb.Certificates[name]))
 	}
 	return first, last
 }
 
-// obsolete reports whether a certificate that is not wanted is of a Secret that the Service names, or has named while this process runs.
-// Others may have been uploaded by somebody else, who may have their keys nowhere else: they stay.
-func (d desired) obsolete(name string) bool {
-	return slices.ContainsFunc(d.secrets, func(secret string) bool { return replaces(name, secret) })
+// isObsolete reports whether an unwanted certificate is of a Secret that the Service names, or has named during this process. Others may
+// have been uploaded by people who have their keys nowhere else.
+func (d desired) isObsolete(name string) bool {
+	return slices.ContainsFunc(d.secrets, func(secret string) bool { return isOfSecret(name, secret) })
 }
 
-// secretsOf notes the Secrets that a Service names, and returns all that it has named while this process runs.
-func (r *common) secretsOf(uid types.UID, secrets []string) []string {
+// noteSecrets stores the Secrets that a Service names, and returns all that it has named during this process.
+func (r *common) noteSecrets(uid types.UID, secrets []string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, name := range secrets {
@@ -246,7 +233,6 @@ func (r *common) secretsOf(uid types.UID, secrets []string) []string {
 	return slices.Clone(r.secrets[uid])
 }
 
-// forgetSecrets forgets them.
 func (r *common) forgetSecrets(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -254,17 +240,17 @@ func (r *common) forgetSecrets(uid types.UID) {
 }
 
 const (
-	// secretsPeriod is how often Secrets are read again, to replace certificates long before they end.
+	// secretsPeriod is how often Secrets are read again. Certificates are replaced long before they expire.
 	secretsPeriod  = 10 * time.Minute
 	secretsTimeout = 5 * time.Minute
 )
 
-// rotating replaces certificates whose Secrets have changed.
-func (c *cloud) rotating() loop.Job {
-	return loop.Job{Name: "oci-tls-secrets", Period: secretsPeriod, Spacing: time.Second, Timeout: secretsTimeout, Run: c.rotate}
+// rotationJob replaces certificates whose Secrets have changed.
+func (c *cloud) rotationJob() loop.Job {
+	return loop.Job{Name: "oci-tls-secrets", Period: secretsPeriod, Spacing: time.Second, Timeout: secretsTimeout, Run: c.rotateCertificates}
 }
 
-func (c *cloud) rotate(ctx context.Context) error {
+func (c *cloud) rotateCertificates(ctx context.Context) error {
 	list, err := c.loadBalancers.cluster.Services(ctx)
 	if err != nil {
 		return err
@@ -273,18 +259,18 @@ func (c *cloud) rotate(ctx context.Context) error {
 	for _, s := range list {
 		_, ends := s.Annotations[annotationSSLPorts]
 		served := s.Spec.Type == v1.ServiceTypeLoadBalancer && s.Spec.LoadBalancerClass == nil && s.DeletionTimestamp == nil
-		if !ends || !served || c.loadBalancers.lb.isInvalid(s) || isNetworkService(s) || contract.IsDisowned(s) {
+		if !ends || !served || c.loadBalancers.lb.isInvalid(s) || isNLBService(s) || contract.IsDisowned(s) {
 			continue
 		}
-		if err := c.rotateFor(ctx, s); err != nil {
+		if err := c.rotateCertificatesOf(ctx, s); err != nil {
 			failures = append(failures, fmt.Errorf("the certificates of Service %s/%s: %w", s.Namespace, s.Name, err))
 		}
 	}
 	return errors.Join(failures...)
 }
 
-// rotateFor brings the certificates of one Service to its load balancer, where there is one that is its own.
-func (c *cloud) rotateFor(ctx context.Context, s *v1.Service) error {
+// rotateCertificatesOf updates the certificates of one Service's load balancer, if that is its own.
+func (c *cloud) rotateCertificatesOf(ctx context.Context, s *v1.Service) error {
 	r := c.loadBalancers.lb
 	req := services.Request{Purpose: services.UpdateNodes, Service: s}
 	o, err := r.Observe(ctx, req)
@@ -302,7 +288,7 @@ func (c *cloud) rotateFor(ctx context.Context, s *v1.Service) error {
 	if o, err = r.Settle(ctx, &req, o); err != nil || o.lb == nil {
 		return err
 	}
-	changes, err := r.rotation(ctx, s, o)
+	changes, err := r.rotationChanges(ctx, s, o)
 	for _, change := range changes {
 		if err == nil {
 			o, err = change.Make(ctx, &req, o)
@@ -314,16 +300,16 @@ func (c *cloud) rotateFor(ctx context.Context, s *v1.Service) error {
 	return err
 }
 
-// rotation returns the changes of certificates alone.
-func (r *reconciler) rotation(ctx context.Context, s *v1.Service, o observed) ([]change, error) {
+// rotationChanges returns the changes of certificates alone.
+func (r *reconciler) rotationChanges(ctx context.Context, s *v1.Service, o observed) ([]change, error) {
 	set := o.settings
 	front, back, err := r.certificates(ctx, s, set)
 	if err != nil {
 		return nil, err
 	}
 	d := desired{listeners: set.desiredListeners(s), sets: set.desiredSets(s, nil)}
-	d.speakTLS(s, set, o.lb, front, back)
-	d.secrets = r.secretsOf(s.UID, d.secrets)
+	d.addTLS(s, set, o.lb, front, back)
+	d.secrets = r.noteSecrets(s.UID, d.secrets)
 	all, last := r.certificateChanges(o.lb, d)
 	for _, name := range sortedKeys(d.sets) {
 		have, there := o.lb.BackendSets[name]
@@ -338,15 +324,15 @@ func (r *reconciler) rotation(ctx context.Context, s *v1.Service, o observed) ([
 	for _, name := range sortedKeys(d.listeners) {
 		is, there := listeners[name]
 		have := o.lb.Listeners[is]
-		if after := withoutShown(have); there && mergeTLS(after, d.listeners[name]) {
-			all = append(all, r.planListenerUpdate(is, have, after))
+		if after := writableCopy(have); there && mergeTLS(after, d.listeners[name]) {
+			all = append(all, r.planPart(partListener, is, "", writableCopy(have), after, have))
 		}
 	}
 	return append(all, last...), nil
 }
 
-// speakTLS gives listeners and backend sets their certificates.
-func (d *desired) speakTLS(service *v1.Service, s settings, lb *loadBalancer, front, back *certificate) {
+// addTLS adds the certificates to listeners and backend sets.
+func (d *desired) addTLS(service *v1.Service, s settings, lb *loadBalancer, front, back *certificate) {
 	d.certificates = map[string]document{}
 	var frontName, backName string
 	if front != nil {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"math/big"
+	"net/http"
 	"testing"
 	"time"
 
@@ -116,11 +117,11 @@ func annotationScenarios() []conformance.Scenario {
 // networkAnnotationScenarios are those of network load balancers.
 func networkAnnotationScenarios() []conformance.Scenario {
 	items := map[string]conformance.Checked{}
-	for _, key := range []string{networkGroups, networkInterval, networkPolicy, networkPPv2} {
+	for _, key := range []string{nlbGroups, nlbInterval, nlbPolicy, nlbPPv2} {
 		items[key] = networkChecklist()[key]
 	}
-	all := conformance.Checklist{Rows: NetworkAnnotations.Rows(), Items: items, Service: func(a map[string]string) *v1.Service {
-		a[annotationType], a[annotationRuleMode] = typeNetwork, modeNone
+	all := conformance.Checklist{Rows: NLBAnnotations.Rows(), Items: items, Service: func(a map[string]string) *v1.Service {
+		a[annotationType], a[annotationRuleMode] = typeNLB, modeNone
 		return conformance.Service("web", a, web())
 	}}.Scenarios()
 	for i := range all {
@@ -193,7 +194,7 @@ func leftInLists(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) conforma
 		in.Dial = f.Network.Dial
 		c, err := maker().New(in)
 		require.NoError(t, err)
-		_, err = c.loadBalancers.api.call(t.Context(), "making it", "POST", "/loadBalancers", theirDocument(t, nodes), nil, testUID)
+		_, err = c.loadBalancers.api.call(t.Context(), "making it", "POST", "/loadBalancers", theirDocument(t, nodes), nil, http.Header{tokenHeader: {testUID}})
 		require.NoError(t, err)
 		leaveRules(sim, nodes)
 		time.Sleep(time.Minute)
@@ -249,14 +250,14 @@ func leaveRules(sim *ocisim.Sim, nodes []*v1.Node) {
 var untranscribed = map[string][]string{
 	"it is written by this program where a load balancer is in another compartment than the cloud config's": {annotationPlaced},
 	"it counts when the load balancer is made, in a field of its only write": {
-		annotationAddress, annotationSubnet2, annotationDefined, annotationCompartment, networkInternal, networkSubnet, networkPrivateIPv4,
-		networkIPv6, networkNewFreeform, networkNewDefined,
+		annotationAddress, annotationSubnet2, annotationDefined, annotationCompartment, nlbInternal, nlbSubnet, nlbPrivateIPv4,
+		nlbIPv6, nlbNewFreeform, nlbNewDefined,
 	},
-	"it is a former name": {networkFreeform, networkDefined},
+	"it is a former name": {nlbFreeform, nlbDefined},
 	"it says who may do what is asked, and is sent nowhere":                     {annotationAccount},
-	"oci.oraclecloud.com/security-rule-management-mode wins, and says the same": {annotationListMode, networkListMode},
-	"it chooses nodes, which come and go as in the scenario nodes":              {annotationSelector, networkSelector},
-	"it changes a field of the write that the interval changes":                 {networkRetries, networkTimeout},
-	"it changes a field of each listener or set, as the PROXY protocol does":    {networkPreserve},
-	"it counts for the status alone":                                            {networkExternal, annotationIPMode},
+	"oci.oraclecloud.com/security-rule-management-mode wins, and says the same": {annotationListMode, nlbListMode},
+	"it chooses nodes, which come and go as in the scenario nodes":              {annotationSelector, nlbSelector},
+	"it changes a field of the write that the interval changes":                 {nlbRetries, nlbTimeout},
+	"it changes a field of each listener or set, as the PROXY protocol does":    {nlbPreserve},
+	"it counts for the status alone":                                            {nlbExternal, annotationIPMode},
 }

@@ -19,10 +19,10 @@ func TestUglyNames(t *testing.T) {
 		if strings.HasSuffix(ugly, "-") {
 			prefix = ugly
 		}
-		assert.Equal(t, cut(prefix+string(s.UID), 1024), ownName(ugly, s))
+		assert.Equal(t, cut(prefix+string(s.UID), 1024), balancerName(ugly, s))
 		named := conformance.Service(ugly, nil)
 		whole := named.Namespace + "/" + ugly + "/" + string(named.UID)
-		assert.Equal(t, cut(whole, 1024), networkName(named))
+		assert.Equal(t, cut(whole, 1024), nlbName(named))
 		assert.Equal(t, cut(whole+"/nsg", 255), groupName(named))
 	}
 }

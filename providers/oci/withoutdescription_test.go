@@ -3,6 +3,7 @@ package oci
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ import (
 func (w *testWorld) leaveToOracle(s *v1.Service, networks ...string) {
 	w.Helper()
 	list, port := ocisim.BalancerList, 80
-	if isNetworkService(s) {
+	if isNLBService(s) {
 		list, port = ocisim.DefaultList, 30080
 		require.NoError(w, w.sim.EditNetworkLoadBalancer(testNetworkName, func(lb *ocisim.NetworkLoadBalancer) { delete(lb.Doc, "freeformTags") }))
 	} else {
@@ -45,10 +46,10 @@ func (w *testWorld) addBalancer(subnet string, nodePort int) {
 	w.Helper()
 	d := theirDocument(w.T, w.Nodes)
 	d["displayName"], d["subnetIds"] = "another", []string{subnet}
-	for _, b := range listOf(d["backendSets"].(document)["TCP-80"].(document)["backends"]) {
+	for _, b := range fieldOf[[]any](d["backendSets"].(document)["TCP-80"].(document), "backends") {
 		b.(document)["port"] = nodePort
 	}
-	_, err := w.cloud.loadBalancers.api.call(w.Context(), "making it", "POST", "/loadBalancers", d, nil, "another")
+	_, err := w.cloud.loadBalancers.api.call(w.Context(), "making it", "POST", "/loadBalancers", d, nil, http.Header{tokenHeader: {"another"}})
 	require.NoError(w, err)
 	time.Sleep(time.Minute)
 }

@@ -19,43 +19,37 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 )
 
-// pace is how often is looked at the cloud's work.
 func pace() waiting.Pace { return waiting.Pace{Least: 2 * time.Second, Most: 10 * time.Second} }
 
-// work reads a work request.
-func (r *loadBalancers) work(ctx context.Context, id string) (w workRequest, err error) {
-	if err := r.api.get(ctx, "work request "+id, r.kind.workPath+"/"+url.PathEscape(id), &w); err != nil {
-		return w, err
+func (r *loadBalancers) readWork(ctx context.Context, id string) (w workRequest, err error) {
+	w, err = getByID(ctx, r.api, "work request", r.kind.workPath, id, func(w workRequest) string { return w.ID })
+	if w.State = cmp.Or(w.State, w.Status); err == nil && w.State == "" {
+		err = cloudapi.Unclear("reading work request "+id, "the answer is about another one")
 	}
-	if w.State = cmp.Or(w.State, w.Status); w.ID != id || w.State == "" {
-		return w, cloudapi.Unclear("reading work request "+id, "the answer is about another one")
-	}
-	return w, nil
+	return w, err
 }
 
-// finish waits for a work request. One that is forgotten is judged by the load balancer itself, which is read in any case.
-func (r *loadBalancers) finish(ctx context.Context, req *services.Request, id, name string) (workRequest, error) {
-	waiting, cancel := context.WithTimeout(ctx, workPatience)
-	defer cancel()
+// awaitWorkRequest waits for a work request. If the cloud has forgotten it, the load balancer shows the result.
+func (r *loadBalancers) awaitWorkRequest(ctx context.Context, req *services.Request, id, name string) (workRequest, error) {
 	title := r.kind.title + " " + name
-	w, err := r.works.Until(waiting, id, "the cloud's work on "+title, func(w workRequest) bool { return !w.running() })
+	w, err := await(ctx, r.works, id, "the cloud's work on "+title, name, func(w workRequest) bool { return !w.isRunning() })
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		return workRequest{}, nil
 	case err != nil:
-		return w, retryLater(err, name)
+		return w, err
 	case w.State == workSucceeded:
 		return w, nil
 	}
 	err = &cloudapi.Error{ // the cloud said no, if late
-		Class: cloudapi.ErrInvalid, Operation: "changing " + title, Refused: true, Message: fmt.Sprintf("the work request %s failed: %s", id, r.why(ctx, w)),
+		Class: cloudapi.ErrInvalid, Operation: "changing " + title, Refused: true, Message: fmt.Sprintf("the work request %s failed: %s", id, r.failureReason(ctx, w)),
 	}
 	req.Report(services.Warning(eventRefused, "%s: %v", title, err))
 	return w, err
 }
 
-// why returns the error of a failed work request, as far as it is known.
-func (r *loadBalancers) why(ctx context.Context, w workRequest) string {
+// failureReason returns the error of a failed work request.
+func (r *loadBalancers) failureReason(ctx context.Context, w workRequest) string {
 	found := append(page[workError]{w.workError}, w.Errors...)
 	if r.kind.errorsApart {
 		if err := r.api.get(ctx, "errors of work request "+w.ID, r.kind.workPath+"/"+url.PathEscape(w.ID)+"/errors", &found); err != nil {
@@ -74,25 +68,23 @@ func (r *loadBalancers) why(ctx context.Context, w workRequest) string {
 	return strings.Join(all, "; ")
 }
 
-// readUntilIdle waits until the state of a load balancer says that the cloud works on it no longer, and returns what is there then.
+// readUntilIdle waits until the state of a load balancer shows no work of the cloud, and returns the load balancer.
 func (r *loadBalancers) readUntilIdle(ctx context.Context, lb *loadBalancer) (*loadBalancer, error) {
 	r.known.Invalidate(lb.ID)
 	lb, err := r.known.Get(ctx, lb.ID, inventory.Query{})
-	if err != nil || !lb.busy() {
+	if err != nil || !lb.isBusy() {
 		return lb, err
 	}
 	return r.waitUntilIdle(ctx, lb)
 }
 
-// waitUntilIdle is readUntilIdle for a load balancer on which it is known to work.
+// waitUntilIdle is readUntilIdle for a load balancer on which the cloud certainly works.
 func (r *loadBalancers) waitUntilIdle(ctx context.Context, lb *loadBalancer) (*loadBalancer, error) {
-	waiting, cancel := context.WithTimeout(ctx, workPatience)
-	defer cancel()
-	after, err := r.room.Until(waiting, lb.ID, r.kind.title+" "+lb.Name+": "+lb.State, func(lb *loadBalancer) bool { return !lb.busy() })
-	return after, retryLater(err, lb.Name)
+	idle := func(lb *loadBalancer) bool { return !lb.isBusy() }
+	return await(ctx, r.states, lb.ID, r.kind.title+" "+lb.Name+": "+lb.State, lb.Name, idle)
 }
 
-// isIdle reports whether the cloud works on a load balancer no longer.
+// isIdle reports whether no work request for a load balancer is running.
 func (r *loadBalancers) isIdle(ctx context.Context, id string) (bool, error) {
 	var newest []workRequest
 	path := r.pathOf(id) + "/workRequests?limit=" + workPage
@@ -100,23 +92,16 @@ func (r *loadBalancers) isIdle(ctx context.Context, id string) (bool, error) {
 		return false, err
 	}
 	for _, w := range newest {
-		if w.running() {
+		if w.isRunning() {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-// start asks for a change, and returns the work request that makes it.
-func (r *loadBalancers) start(ctx context.Context, w write) (string, error) {
-	more := http.Header{}
-	if w.token != "" {
-		more.Set(tokenHeader, w.token)
-	}
-	if w.etag != "" {
-		more.Set(ifMatch, w.etag)
-	}
-	header, err := r.api.send(ctx, w.what, w.method, w.path, w.in, w.out, more)
+// startWork requests a change, and returns its work request.
+func (r *loadBalancers) startWork(ctx context.Context, w write) (string, error) {
+	header, err := r.api.call(ctx, w.what, w.method, w.path, w.in, w.out, w.headers)
 	if err != nil {
 		return "", err
 	}
@@ -127,61 +112,63 @@ func (r *loadBalancers) start(ctx context.Context, w write) (string, error) {
 	return id, nil
 }
 
-// create asks for a load balancer, and returns the work request, and the ID if the answer names it.
+// create requests a load balancer, and returns the work request, and the ID if the answer has it.
 func (r *loadBalancers) create(ctx context.Context, name string, in document, token string) (id, work string, err error) {
-	ask := write{what: "creating " + r.kind.title + " " + name, method: http.MethodPost, path: r.kind.path, in: in, token: token}
+	headers := http.Header{tokenHeader: {token}}
+	ask := write{what: "creating " + r.kind.title + " " + name, method: http.MethodPost, path: r.kind.path, in: in, headers: headers}
 	var made struct {
 		ID string `json:"id"`
 	}
 	if r.kind.showsCreated {
 		ask.out = &made
 	}
-	if work, err = r.start(ctx, ask); err == nil && made.ID == "" && r.kind.showsCreated {
+	if work, err = r.startWork(ctx, ask); err == nil && made.ID == "" && r.kind.showsCreated {
 		err = cloudapi.Unclear(ask.what, "the answer names no %s", r.kind.title)
 	}
 	return made.ID, work, err
 }
 
-// write is one change of a load balancer.
+// write is a change of a load balancer.
 type write struct {
 	what, method, path string
 	in, out            any
-	token              string
-	// etag is that of the load balancer which the write was made for.
-	etag string
-	// have is the listener, or the backend set, that is to be written back with changes; nil where it is another write.
-	listener, set string
-	have          document
+	headers            http.Header
+	// have is the part to be written back with changes, or nil.
+	part part
+	name string
+	have document
 }
 
-// outdated reports whether what is to be written back is not what a load balancer has now.
-func (w write) outdated(lb *loadBalancer) bool {
-	now := lb.Listeners[w.listener]
-	if w.set != "" {
-		now = lb.BackendSets[w.set]
+// isOutdated reports whether the part to be written back has changed.
+func (w write) isOutdated(lb *loadBalancer) bool {
+	now := lb.Listeners[w.name]
+	if w.part == partSet {
+		now = lb.BackendSets[w.name]
 	}
-	return w.have != nil && !sameDocument(now, w.have)
+	return w.have != nil && canonical(now) != canonical(w.have)
 }
 
-// repeatable reports whether a request may be sent twice: a retry token makes that safe. A change that was begun must not be asked
-// for again, because the cloud refuses a second one.
-func repeatable(r *http.Request) bool {
+// isRepeatable reports whether a request may be sent twice, for example because of a retry token. A change that has begun must not be
+// requested again, because the cloud refuses a second one.
+func isRepeatable(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Header.Get(tokenHeader) != "" || strings.HasSuffix(r.URL.Path, byAddressPath)
 }
 
-// workPatience is how long a call waits for the cloud's work, which takes a minute or two as a rule.
+// workPatience is how long a call waits for the cloud's work, which usually takes a minute or two.
 const workPatience = 10 * time.Minute
 
-// retryLater is the answer where the cloud is still at work when patience ends, which is no failure.
-func retryLater(err error, name string) error {
+// await waits for the cloud's work on a load balancer. That it goes on when patience ends is no failure.
+func await[V any](ctx context.Context, room *waiting.Room[string, V], id, what, name string, over func(V) bool) (V, error) {
+	ctx, cancel := context.WithTimeout(ctx, workPatience)
+	defer cancel()
+	v, err := room.Until(ctx, id, what, over)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return cloudproviderapi.NewRetryError("the cloud still works on load balancer "+name, lookAgain)
+		err = cloudproviderapi.NewRetryError("the cloud still works on load balancer "+name, lookAgain)
 	}
-	return err
+	return v, err
 }
 
-// write makes one change, and returns the load balancer as it is afterwards. The cloud makes one at a time: while it works for somebody
-// else it refuses, and all is looked at again when it has ended.
+// write makes one change, and returns the load balancer after it. The cloud refuses it while it works for somebody else.
 func (r *loadBalancers) write(ctx context.Context, req *services.Request, o observed, ask write) (observed, error) {
 	prepare := r.prepareWork
 	if r.kind.statesWork {
@@ -191,20 +178,20 @@ func (r *loadBalancers) write(ctx context.Context, req *services.Request, o obse
 	if err != nil {
 		return o, err
 	}
-	if ask.outdated(o.lb) {
+	if ask.isOutdated(o.lb) {
 		return o, services.ErrGone // somebody has changed it meanwhile
 	}
 	ask.path = r.pathOf(o.lb.ID) + ask.path
-	id, err := r.start(ctx, ask)
+	id, err := r.startWork(ctx, ask)
 	r.known.Invalidate(o.lb.ID)
 	if err != nil {
 		return o, r.judgeRefusal(ctx, o.lb, err)
 	}
-	if _, err := r.finish(ctx, req, id, o.lb.Name); err != nil {
+	if _, err := r.awaitWorkRequest(ctx, req, id, o.lb.Name); err != nil {
 		r.known.Invalidate(o.lb.ID)
 		return o, err
 	}
-	r.settle(o.lb.ID, true)
+	r.noteIdle(o.lb.ID, true)
 	// The work request may end a moment before the load balancer can be changed again.
 	lb, err := r.readUntilIdle(ctx, o.lb)
 	if err == nil {
@@ -213,7 +200,7 @@ func (r *loadBalancers) write(ctx context.Context, req *services.Request, o obse
 	return o, lookAgainIfGone(err)
 }
 
-// lookAgainIfGone is services.ErrGone where a load balancer is not found that was there.
+// lookAgainIfGone returns services.ErrGone if a load balancer that existed is not found.
 func lookAgainIfGone(err error) error {
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return services.ErrGone
@@ -221,9 +208,9 @@ func lookAgainIfGone(err error) error {
 	return err
 }
 
-// prepareWork waits until no work request is under way: the load balancer is written under the ETag that it has then.
+// prepareWork waits until no work request is running. The load balancer is written under its ETag of that moment.
 func (r *loadBalancers) prepareWork(ctx context.Context, o observed, ask *write) (observed, error) {
-	if err := r.ready(ctx, o.lb); err != nil {
+	if err := r.awaitReady(ctx, o.lb); err != nil {
 		return o, err
 	}
 	if o.lb.etag == "" { // what is known comes from a listing
@@ -236,12 +223,11 @@ func (r *loadBalancers) prepareWork(ctx context.Context, o observed, ask *write)
 		}
 		o.lb = lb
 	}
-	ask.etag = o.lb.etag
+	ask.headers = http.Header{ifMatch: {o.lb.etag}}
 	return o, nil
 }
 
-// prepareState reads the load balancer where part of it is written back: what is known may be some seconds old, and writes of parts are
-// under no ETag.
+// prepareState reads the load balancer again if a part is written back: it may be some seconds old, and writes of parts have no ETag.
 func (r *loadBalancers) prepareState(ctx context.Context, o observed, ask *write) (observed, error) {
 	fresh := o.fresh
 	if o.fresh = false; fresh || ask.have == nil {
@@ -255,7 +241,7 @@ func (r *loadBalancers) prepareState(ctx context.Context, o observed, ask *write
 	return o, lookAgainIfGone(err)
 }
 
-// judgeRefusal is why a write was refused: services.ErrGone where all is to be looked at again, as somebody else changed something.
+// judgeRefusal returns the reason for a refused write, or services.ErrGone if somebody else has changed something.
 func (r *loadBalancers) judgeRefusal(ctx context.Context, lb *loadBalancer, err error) error {
 	switch {
 	case errors.Is(err, cloudapi.ErrConflict):
@@ -269,10 +255,10 @@ func (r *loadBalancers) judgeRefusal(ctx context.Context, lb *loadBalancer, err 
 	return err
 }
 
-// ready asks whether the cloud still works on what a process before this one began, or what was not answered. It is nil where a change can
-// be asked for; after it, that is not known until the change has ended.
-func (r *loadBalancers) ready(ctx context.Context, lb *loadBalancer) error {
-	if r.settle(lb.ID, false) {
+// awaitReady waits for work that an earlier process began, or whose answer was lost. It returns nil if a change can be requested, after
+// which the load balancer counts as busy until noteIdle.
+func (r *loadBalancers) awaitReady(ctx context.Context, lb *loadBalancer) error {
+	if r.noteIdle(lb.ID, false) {
 		return nil
 	}
 	idle, err := r.isIdle(ctx, lb.ID)
@@ -287,26 +273,26 @@ func (r *loadBalancers) ready(ctx context.Context, lb *loadBalancer) error {
 	}
 	err = r.awaitOthers(ctx, lb, nil)
 	if errors.Is(err, services.ErrGone) {
-		r.settle(lb.ID, true)
+		r.noteIdle(lb.ID, true)
 	}
 	return err
 }
 
-// settle notes whether the cloud has ended what was begun on a load balancer, and returns what was known before.
-func (r *loadBalancers) settle(id string, ended bool) (before bool) {
-	r.settledMu.Lock()
-	defer r.settledMu.Unlock()
-	before = r.settled[id]
-	delete(r.settled, id)
+// noteIdle stores whether our last change of a load balancer has ended, and returns what was stored before.
+func (r *loadBalancers) noteIdle(id string, ended bool) (before bool) {
+	r.idleMu.Lock()
+	defer r.idleMu.Unlock()
+	before = r.knownIdle[id]
+	delete(r.knownIdle, id)
 	if ended && !r.kind.statesWork {
-		r.settled[id] = true
+		r.knownIdle[id] = true
 	}
 	return before
 }
 
-// awaitOthers waits until the cloud works for somebody else no longer. What was to be written is old then.
+// awaitOthers waits for the end of somebody else's work, after which our own change is outdated.
 func (r *loadBalancers) awaitOthers(ctx context.Context, lb *loadBalancer, conflict error) error {
-	await := r.awaitWork
+	await := r.awaitOtherWork
 	if r.kind.statesWork {
 		await = r.readUntilIdle
 	}
@@ -320,18 +306,16 @@ func (r *loadBalancers) awaitOthers(ctx context.Context, lb *loadBalancer, confl
 	return services.ErrGone
 }
 
-// awaitWork waits until no work request is under way.
-func (r *loadBalancers) awaitWork(ctx context.Context, lb *loadBalancer) (*loadBalancer, error) {
+// awaitOtherWork waits until no work request is running.
+func (r *loadBalancers) awaitOtherWork(ctx context.Context, lb *loadBalancer) (*loadBalancer, error) {
 	r.known.Invalidate(lb.ID)
-	waiting, cancel := context.WithTimeout(ctx, workPatience)
-	defer cancel()
-	if _, err := r.idle.Until(waiting, lb.ID, "other work on load balancer "+lb.Name, func(idle bool) bool { return idle }); err != nil {
-		return nil, retryLater(err, lb.Name)
+	if _, err := await(ctx, r.idle, lb.ID, "other work on load balancer "+lb.Name, lb.Name, func(idle bool) bool { return idle }); err != nil {
+		return nil, err
 	}
 	return r.known.Get(ctx, lb.ID, inventory.Query{})
 }
 
-// remove deletes a load balancer and waits until it is gone: the request is only accepted, and can still fail.
+// remove deletes a load balancer, and waits until it is gone, because an accepted request can still fail.
 func (r *loadBalancers) remove(ctx context.Context, req *services.Request, lb *loadBalancer) error {
 	var refused error
 	title := r.kind.title + " " + lb.Name
@@ -343,7 +327,7 @@ func (r *loadBalancers) remove(ctx context.Context, req *services.Request, lb *l
 		case err != nil:
 			return err
 		}
-		id, err := r.start(ctx, write{what: "deleting " + title, method: http.MethodDelete, path: r.pathOf(lb.ID)})
+		id, err := r.startWork(ctx, write{what: "deleting " + title, method: http.MethodDelete, path: r.pathOf(lb.ID)})
 		r.known.Invalidate(lb.ID)
 		switch {
 		case errors.Is(err, cloudapi.ErrConflict) && r.kind.statesWork:
@@ -358,7 +342,7 @@ func (r *loadBalancers) remove(ctx context.Context, req *services.Request, lb *l
 			}
 			continue
 		case err == nil:
-			_, err = r.finish(ctx, req, id, lb.Name)
+			_, err = r.awaitWorkRequest(ctx, req, id, lb.Name)
 		case errors.Is(err, cloudapi.ErrNotFound):
 			err = nil // or not shown to us, which is found out below
 		}
@@ -378,13 +362,13 @@ func (r *loadBalancers) remove(ctx context.Context, req *services.Request, lb *l
 	return cloudproviderapi.NewRetryError("others keep working on "+title, lookAgain)
 }
 
-// awaitTurn waits until the deletion of a load balancer can be asked for. It is not found where it is gone.
+// awaitTurn waits until the deletion of a load balancer can be requested. Its error is cloudapi.ErrNotFound if it is gone.
 func (r *loadBalancers) awaitTurn(ctx context.Context, lb *loadBalancer) error {
 	if r.kind.statesWork {
 		_, err := r.readUntilIdle(ctx, lb)
 		return err
 	}
-	err := r.ready(ctx, lb)
+	err := r.awaitReady(ctx, lb)
 	if errors.Is(err, services.ErrGone) {
 		if _, err = r.known.Get(ctx, lb.ID, inventory.Query{}); !errors.Is(err, cloudapi.ErrNotFound) {
 			err = nil
@@ -393,5 +377,5 @@ func (r *loadBalancers) awaitTurn(ctx context.Context, lb *loadBalancer) error {
 	return err
 }
 
-// maxConflicts is how often a deletion is asked for again that was refused because the cloud worked for somebody else.
+// maxConflicts is how often a deletion is repeated that was refused because of somebody else's work.
 const maxConflicts = 5
