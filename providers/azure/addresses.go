@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -73,10 +74,7 @@ func (a *publicIP) services() (list []string, given bool) {
 
 // cluster is the one that an address says it is of.
 func (a *publicIP) cluster() string {
-	if name, ok := tag(a.Tags, nameTag); ok {
-		return name
-	}
-	name, _ := tag(a.Tags, legacyNameTag)
+	name, _ := tag(a.Tags, nameTag, legacyNameTag)
 	return name
 }
 
@@ -309,10 +307,7 @@ func wantLabel(want *publicIP, s *settings, owner string, tags map[string]string
 	if !s.LabelGiven {
 		return nil
 	}
-	have, ok := tag(want.Tags, labelTag)
-	if !ok {
-		have, _ = tag(want.Tags, legacyLabelTag)
-	}
+	have, _ := tag(want.Tags, labelTag, legacyLabelTag)
 	if have != "" && !strings.EqualFold(have, owner) {
 		return fmt.Errorf("annotation %s: Service %s has set the DNS label of this public IP address, and only one Service may; remove it from one of them",
 			annotationLabel, have)
@@ -429,32 +424,23 @@ func (a *publicIP) leave(owner string) error {
 // Service.
 func (r *observer) inheritedFronts(ctx context.Context, q services.Request, lbs []*loadBalancer, d *spec) (ids []string, err error) {
 	base := baseName(q.Service)
-	type left struct {
-		internal bool
-		name, id string
-	}
-	var candidates []left
+	readServices := sync.OnceValues(func() ([]*v1.Service, error) { return r.cluster.Living(ctx) })
 	for _, lb := range lbs {
 		for _, f := range lb.Properties.Fronts {
 			name := f.Name
 			stays := d != nil && lb.hasName(d.LB) && d.front(name) != nil
-			if isGeneratedName(name) && !ownedBy(base, name) && servesFrontend(lb, f, base) && !stays {
-				candidates = append(candidates, left{isInternal(lb.Name), name, f.lowerID()})
+			if !isGeneratedName(name) || ownedBy(base, name) || !servesFrontend(lb, f, base) || stays {
+				continue
 			}
-		}
-	}
-	if len(candidates) == 0 {
-		return nil, nil
-	}
-	living, err := r.cluster.Living(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range candidates {
-		if !slices.ContainsFunc(living, func(s *v1.Service) bool {
-			return s.DeletionTimestamp == nil && wantsFront(r.translate(s), c.internal, c.name)
-		}) {
-			ids = append(ids, c.id)
+			living, err := readServices()
+			if err != nil {
+				return nil, err
+			}
+			if !slices.ContainsFunc(living, func(s *v1.Service) bool {
+				return s.DeletionTimestamp == nil && wantsFront(r.translate(s), isInternal(lb.Name), name)
+			}) {
+				ids = append(ids, f.lowerID())
+			}
 		}
 	}
 	return ids, nil
@@ -470,12 +456,8 @@ func wantsFront(service *v1.Service, internal bool, name string) bool {
 	if err != nil || service.Spec.Type != v1.ServiceTypeLoadBalancer {
 		return err != nil
 	}
-	subnet := ""
-	if s.Internal {
-		subnet = s.Subnet
-	}
 	list, _ := families(service)
-	is := func(suffix string) bool { return strings.EqualFold(frontName(base, subnet, suffix), name) }
+	is := func(suffix string) bool { return strings.EqualFold(frontName(base, s.frontendSubnet(), suffix), name) }
 	return s.Internal == internal && (is("") || is(sixSuffix) && slices.Contains(list, true) || is(fourSuffix) && slices.Contains(list, false))
 }
 

@@ -195,7 +195,7 @@ func TestLoadBalancerInUpperCase(t *testing.T) {
 	withNode(t, s, func(w *world) {
 		w.set(map[string]any{"preConfiguredBackendPoolLoadBalancerTypes": "internal"})
 		lb := doc{"location": azuresim.Location, "sku": doc{"name": "Standard"}, "properties": doc{}}
-		require.NoError(w, w.cloud.reconciler.api.put(w.Context(), "lb", lbID("KUBERNETES-INTERNAL"), networkVersion, lb, ""))
+		require.NoError(w, w.cloud.reconciler.resources.api.put(w.Context(), "lb", lbID("KUBERNETES-INTERNAL"), networkVersion, lb, ""))
 		w.ensure(s)
 		w.join("n2")
 		w.update(s)

@@ -47,11 +47,13 @@ func textOf(object any, key string) string {
 	return text
 }
 
-// tag finds a tag, whose key counts in any case.
-func tag(tags map[string]string, key string) (string, bool) {
-	for k, v := range tags {
-		if strings.EqualFold(k, key) {
-			return v, true
+// tag finds the first of some tags, whose keys count in any case.
+func tag(tags map[string]string, keys ...string) (string, bool) {
+	for _, key := range keys {
+		for k, v := range tags {
+			if strings.EqualFold(k, key) {
+				return v, true
+			}
 		}
 	}
 	return "", false

@@ -156,7 +156,7 @@ func TestSimulatorKnowsTheLimits(t *testing.T) {
 			return doc{"location": azuresim.Location, "sku": doc{"name": "Standard"}, "tags": tags, "properties": doc{"publicIPAllocationMethod": "Static"}}
 		}
 		put := func(name string, tags doc) error {
-			return w.cloud.reconciler.api.put(w.Context(), "a public address", pipID(name), networkVersion, address(tags), "")
+			return w.cloud.reconciler.resources.api.put(w.Context(), "a public address", pipID(name), networkVersion, address(tags), "")
 		}
 		tags := doc{strings.Repeat("k", azurelimits.TagName.Max): strings.Repeat("v", azurelimits.TagValue.Max)}
 		require.NoError(w, put(strings.Repeat("n", azurelimits.Name.Max), tags))
@@ -175,7 +175,7 @@ func TestSimulatorKnowsTheLimits(t *testing.T) {
 				"description": strings.Repeat("d", description), "sourceAddressPrefixes": addresses(sources), "destinationAddressPrefixes": addresses(destinations),
 			})
 			id := azuresim.ID("Microsoft.Network/networkSecurityGroups", "many")
-			return w.cloud.reconciler.api.put(w.Context(), "a security group", id, networkVersion, doc{
+			return w.cloud.reconciler.resources.api.put(w.Context(), "a security group", id, networkVersion, doc{
 				"location": azuresim.Location, "properties": doc{"securityRules": []any{rule}},
 			}, "")
 		}
@@ -191,7 +191,7 @@ func TestSimulatorKnowsTheLimits(t *testing.T) {
 				}))
 			}
 			id := azuresim.ID("Microsoft.Network/routeTables", "many")
-			return w.cloud.reconciler.api.put(w.Context(), "a route table", id, networkVersion, doc{
+			return w.cloud.reconciler.resources.api.put(w.Context(), "a route table", id, networkVersion, doc{
 				"location": azuresim.Location, "properties": doc{"routes": list},
 			}, "")
 		}

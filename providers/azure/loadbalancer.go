@@ -77,7 +77,6 @@ type change = services.Change[*observed]
 // reconciler implements services.Reconciler.
 type reconciler struct {
 	observer
-	api       *api
 	endpoints *endpoints
 }
 
@@ -190,10 +189,7 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 	lb := o.balancerNamed(d.LB)
 	list, dual := families(q.Service)
 	for _, six := range list {
-		subnet := ""
-		if s.Internal {
-			subnet = s.Subnet
-		}
+		subnet := s.frontendSubnet()
 		suffix := suffixFor(six, dual, func(suffix string) (isSix, found bool) {
 			have := lb.front(frontName(d.Base, subnet, suffix))
 			if have == nil {
@@ -303,7 +299,7 @@ func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *
 			}
 		}
 	}
-	in, err := getAs[subnet](ctx, r.api, "subnet "+name, f.subnet, networkVersion)
+	in, err := getAs[subnet](ctx, r.resources.api, "subnet "+name, f.subnet, networkVersion)
 	if err != nil {
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			return fmt.Errorf("load balancer %s: virtual network %s has no subnet %s; name one of its subnets by annotation %s or subnetName of the cloud config",
@@ -516,30 +512,31 @@ func (*reconciler) Complete(_ context.Context, _ *services.Request, o *observed,
 
 // Status is that of the Service.
 func (r *reconciler) Status(q services.Request, o *observed, d *spec) (*v1.LoadBalancerStatus, error) {
-	status := &v1.LoadBalancerStatus{}
+	var ips []string
 	for _, f := range d.Fronts {
 		ip := o.ipOf(o.balancerNamed(d.LB).front(f.name))
 		if ip == "" {
 			return nil, cloudproviderapi.NewRetryError("the address of load balancer "+d.LB+" is being made", 5*time.Second)
 		}
-		status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: ip})
+		ips = append(ips, ip)
 	}
-	for _, ip := range d.Additional {
-		status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: ip})
-	}
-	keepOrder(status.Ingress, q.Service.Status.LoadBalancer.Ingress)
-	return status, nil
+	return statusOf(q.Service, ips), nil
 }
 
-// keepOrder brings addresses in the order in which a status has them: Azure's own controller has that of the load balancer, which is not
-// always that of the Service's families.
-func keepOrder(list, shown []v1.LoadBalancerIngress) {
+// statusOf returns a status with addresses of frontends and the additional ones, in the order in which the Service shows them: Azure's own
+// controller has that of the load balancer, which is not always that of the Service's families.
+func statusOf(service *v1.Service, ips []string) *v1.LoadBalancerStatus {
+	status := &v1.LoadBalancerStatus{}
+	for _, ip := range append(ips, additionalAddresses(service)...) {
+		status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: ip})
+	}
 	at := func(i v1.LoadBalancerIngress) int {
-		return slices.IndexFunc(shown, func(s v1.LoadBalancerIngress) bool { return s.IP == i.IP })
+		return slices.IndexFunc(service.Status.LoadBalancer.Ingress, func(s v1.LoadBalancerIngress) bool { return s.IP == i.IP })
 	}
-	if !slices.ContainsFunc(list, func(i v1.LoadBalancerIngress) bool { return at(i) < 0 }) {
-		slices.SortStableFunc(list, func(a, b v1.LoadBalancerIngress) int { return at(a) - at(b) })
+	if !slices.ContainsFunc(status.Ingress, func(i v1.LoadBalancerIngress) bool { return at(i) < 0 }) {
+		slices.SortStableFunc(status.Ingress, func(a, b v1.LoadBalancerIngress) int { return at(a) - at(b) })
 	}
+	return status
 }
 
 // ipOf is the address of a frontend; nil is one that does not exist.
@@ -577,9 +574,7 @@ func (r *reconciler) Deletions(_ context.Context, q services.Request, o *observe
 				findings = append(findings, services.Warning(eventFrontendKept, "frontend %s of load balancer %s is used by %s and stays", f.Name, lb.Name, why))
 			}
 		}
-		draft := clone(lb)
-		changed, err := applyService(draft, base, nil, r.config, o.otherParts)
-		if err == nil && (changed || isEmpty(draft) && r.config.fillsPools(isInternal(lb.Name))) {
+		if err := r.config.withoutService(lb.Name, base, o.otherParts)(clone(lb)); err == nil || errors.Is(err, errRemove) {
 			list = append(list, r.removal(q, lb, o.otherParts))
 		}
 	}
@@ -593,22 +588,18 @@ func (r *reconciler) Exists(_ context.Context, q services.Request, o *observed) 
 		return nil, due, err
 	}
 	base := baseName(q.Service)
-	status := &v1.LoadBalancerStatus{}
+	var ips []string
 	for _, lb := range o.lbs {
 		for _, f := range lb.Properties.Fronts {
 			if ip := o.ipOf(f); ownedBy(base, f.Name) && ip != "" {
-				status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: ip})
+				ips = append(ips, ip)
 			}
 		}
 	}
 	// Azure promises no order of frontends: the Service's own is that of the status.
 	list, _ := families(q.Service)
-	slices.SortStableFunc(status.Ingress, func(a, b v1.LoadBalancerIngress) int {
-		return slices.Index(list, strings.Contains(a.IP, ":")) - slices.Index(list, strings.Contains(b.IP, ":"))
+	slices.SortStableFunc(ips, func(a, b string) int {
+		return slices.Index(list, strings.Contains(a, ":")) - slices.Index(list, strings.Contains(b, ":"))
 	})
-	for _, ip := range additionalAddresses(q.Service) {
-		status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: ip})
-	}
-	keepOrder(status.Ingress, q.Service.Status.LoadBalancer.Ingress)
-	return status, true, nil
+	return statusOf(q.Service, ips), true, nil
 }

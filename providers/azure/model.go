@@ -160,6 +160,14 @@ func suffixFor(six, dual bool, isOf func(suffix string) (six, found bool)) strin
 	return map[bool]string{true: sixSuffix, false: fourSuffix}[six]
 }
 
+// frontendSubnet is the subnet in the names of an internal frontend and its rules, if the Service names one.
+func (s *settings) frontendSubnet() string {
+	if s.Internal {
+		return s.Subnet
+	}
+	return ""
+}
+
 // frontName is the exact name of a frontend. Only where it is cut, a last character that is no letter becomes a line.
 func frontName(base, subnet, suffix string) string {
 	name := base
@@ -201,10 +209,7 @@ func isLocal(service *v1.Service) bool {
 
 // rulesFor adds the rules and probes of a frontend.
 func (d *spec) rulesFor(c *Config, service *v1.Service, s *settings, f front, suffix, lbID string) error {
-	subnet := ""
-	if s.Internal {
-		subnet = s.Subnet
-	}
+	subnet := s.frontendSubnet()
 	all := s.Internal && s.AllPorts
 	for i, p := range service.Spec.Ports {
 		if !s.hasRule(i, p.Port) {

@@ -541,7 +541,7 @@ func TestPlanTellsARemovalOnce(t *testing.T) {
 		second := doc{"location": azuresim.Location, "sku": doc{"name": "Standard"}, "properties": doc{"frontendIPConfigurations": []any{doc{
 			"name": str(front, "name"), "properties": doc{"subnet": value(front, "properties", "subnet"), "privateIPAllocationMethod": "Dynamic"},
 		}}}}
-		require.NoError(w, w.cloud.reconciler.api.put(w.Context(), "lb2", lbID("lb2-internal"), networkVersion, second, ""))
+		require.NoError(w, w.cloud.reconciler.resources.api.put(w.Context(), "lb2", lbID("lb2-internal"), networkVersion, second, ""))
 		w.restart()
 		plan, err := w.cloud.loadBalancers.PlanLoadBalancer(w.Context(), clusterName, s, w.nodes)
 		require.NoError(w, err)

@@ -32,14 +32,9 @@ func (r *reconciler) removal(q services.Request, lb *loadBalancer, a otherParts)
 func (c *Config) withoutService(name, base string, a otherParts) func(*loadBalancer) error {
 	return func(lb *loadBalancer) error {
 		changed, err := applyService(lb, base, nil, c, a)
-		switch {
-		case err != nil:
-			return err
-		case isEmpty(lb) && c.fillsPools(isInternal(name)):
+		if err == nil && isEmpty(lb) && c.fillsPools(isInternal(name)) {
 			return errRemove
-		case !changed:
-			return errKeep
 		}
-		return nil
+		return keepUnless(changed, err)
 	}
 }

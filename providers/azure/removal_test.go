@@ -56,7 +56,7 @@ func TestDeletionWithoutRights(t *testing.T) {
 func (w *world) removeByHand() {
 	w.Helper()
 	w.sim.RemoveLoadBalancers()
-	require.NoError(w, w.cloud.reconciler.api.remove(w.Context(), webPIP, pipID(webPIP), networkVersion, ""))
+	require.NoError(w, w.cloud.reconciler.resources.api.remove(w.Context(), webPIP, pipID(webPIP), networkVersion, ""))
 	waitFor(2 * lookAge)
 }
 
