@@ -78,19 +78,19 @@ func (a *publicIP) cluster() string {
 	return name
 }
 
-// servedBy reports whether an address is one that a controller of this cluster made for a Service. One that is bound to a load balancer of
-// another name is another cluster's, which may be called like this one.
-func (c *Config) servedBy(a *publicIP, s *v1.Service, cluster string) bool {
+// isTaggedFor reports whether an address is one that a controller of this cluster made for a Service. One that is bound to a load balancer
+// of another name is another cluster's, which may be called like this one.
+func (c *Config) isTaggedFor(a *publicIP, s *v1.Service, cluster string) bool {
 	list, given := a.services()
 	named := a.cluster()
 	return given && (named == "" || strings.EqualFold(named, cluster)) && !c.isBoundElsewhere(a, cluster) &&
 		slices.ContainsFunc(list, func(n string) bool { return strings.EqualFold(n, serviceName(s)) })
 }
 
-// serves reports whether an address is the Service's. Without a mark it may be that of a Service of the same name in a cluster called
+// isAddressOf reports whether an address is the Service's. Without a mark it may be that of a Service of the same name in a cluster called
 // alike: then it is at a frontend of no Service of this cluster.
-func (r *observer) serves(q services.Request, o *observed, a *publicIP) bool {
-	if !r.config.servedBy(a, q.Service, q.Cluster) {
+func (r *observer) isAddressOf(q services.Request, o *observed, a *publicIP) bool {
+	if !r.config.isTaggedFor(a, q.Service, q.Cluster) {
 		return false
 	}
 	base := baseName(q.Service)
@@ -104,7 +104,7 @@ func (r *observer) serves(q services.Request, o *observed, a *publicIP) bool {
 
 // isOfKnownService reports whether a frontend has the name of one of a Service of the cluster.
 func (o *observed) isOfKnownService(f *frontend) bool {
-	return slices.ContainsFunc(o.known, func(s *v1.Service) bool { return ownedBy(baseName(s), f.Name) })
+	return slices.ContainsFunc(o.services, func(s *v1.Service) bool { return ownedBy(baseName(s), f.Name) })
 }
 
 // isBoundElsewhere reports whether something other than this cluster's load balancers uses an address.
@@ -127,15 +127,15 @@ func addressName(cluster, base, prefixID, suffix string) string {
 
 // externalFront finds the public address of a frontend, and the frontend where it is another Service's.
 func (r *reconciler) externalFront(
-	ctx context.Context, q services.Request, s *settings, o *observed, lb *loadBalancer, f *front,
+	ctx context.Context, q services.Request, s *settings, o *observed, lb *loadBalancer, f *desiredFront,
 ) error {
 	group := r.config.addressGroup(q.Service)
 	inGroup := func(match func(*publicIP) bool) *publicIP {
 		return find(o.addresses, func(a *publicIP) bool { return strings.Contains(a.lowerID(), "/resourcegroups/"+group+"/") && match(a) })
 	}
-	name, prefixID := s.namedAddress(q.Service, f.six)
-	ip := requestedIP(q.Service, s, f.six)
-	a := &address{group: group, managed: true}
+	name, prefixID := s.namedAddress(q.Service, f.ipv6)
+	ip := requestedIP(q.Service, s, f.ipv6)
+	a := &desiredAddress{group: group, managed: true}
 	switch {
 	case name != "":
 		a.name, a.managed = name, false
@@ -144,7 +144,7 @@ func (r *reconciler) externalFront(
 			return err
 		}
 		if a.found = inGroup(named); a.found == nil {
-			annotation := map[bool]string{true: annotationName6, false: annotationName}[f.six]
+			annotation := map[bool]string{true: annotationName6, false: annotationName}[f.ipv6]
 			return fmt.Errorf("annotation %s: resource group %s has no public IP address %q; create it, or name another one", annotation, group, name)
 		}
 	case prefixID == "" && ip != "":
@@ -156,40 +156,39 @@ func (r *reconciler) externalFront(
 			return fmt.Errorf("resource group %s has no public IP address with the address %s; create it there, or name the group by annotation %s", group, ip, annotationGroup)
 		}
 		a.name = a.found.Name
-		a.managed = r.config.servedBy(a.found, q.Service, q.Cluster)
+		a.managed = r.config.isTaggedFor(a.found, q.Service, q.Cluster)
 	default:
 		named := func(suffix string) *publicIP {
 			a.name = addressName(q.Cluster, baseName(q.Service), prefixID, suffix)
 			return inGroup(func(d *publicIP) bool { return d.hasName(a.name) })
 		}
-		_, dual := families(q.Service)
-		a.found = named(suffixFor(f.six, dual, func(suffix string) (isSix, found bool) {
+		a.found = named(suffixFor(f.ipv6, isDual(q.Service), func(suffix string) (isSix, found bool) {
 			have := named(suffix)
-			return have != nil && have.isSix(), have != nil
+			return have != nil && have.isIPv6(), have != nil
 		}))
 		if err := azurelimits.Name.WithName("the name of public IP address " + a.name).CheckText(a.name); a.found == nil && err != nil {
 			return err
 		}
 	}
-	if a.found != nil && a.found.isSix() != f.six {
-		return fmt.Errorf("public IP address %s is one of %s, and the Service needs one of %s: name another one", a.name, familyName(!f.six), familyName(f.six))
+	if a.found != nil && a.found.isIPv6() != f.ipv6 {
+		return fmt.Errorf("public IP address %s is one of %s, and the Service needs one of %s: name another one", a.name, familyName(!f.ipv6), familyName(f.ipv6))
 	}
 	f.address = a
 	f.shareWith(lb, baseName(q.Service))
-	return r.wantAddress(ctx, q, s, a, f.six, prefixID)
+	return r.desireAddress(ctx, q, s, a, f.ipv6, prefixID)
 }
 
-// isSix reports whether a public address is one of IPv6.
-func (a *publicIP) isSix() bool { return strings.EqualFold(a.Properties.Version, familyName(true)) }
+// isIPv6 reports whether a public address is one of IPv6.
+func (a *publicIP) isIPv6() bool { return strings.EqualFold(a.Properties.Version, familyName(true)) }
 
 // namedAddress are the public address and the prefix that annotations name for a family. A Service of IPv6 alone may use the names without
 // suffix.
-func (s *settings) namedAddress(service *v1.Service, six bool) (name, prefixID string) {
+func (s *settings) namedAddress(service *v1.Service, ipv6 bool) (name, prefixID string) {
 	name, prefixID = s.Name, s.PrefixID
-	if !six {
+	if !ipv6 {
 		return name, prefixID
 	}
-	_, dual := families(service)
+	dual := isDual(service)
 	if dual || s.Name6 != "" {
 		name = s.Name6
 	}
@@ -200,13 +199,13 @@ func (s *settings) namedAddress(service *v1.Service, six bool) (name, prefixID s
 }
 
 // shareWith makes a frontend that of another Service, where that has the address already.
-func (f *front) shareWith(lb *loadBalancer, base string) {
+func (f *desiredFront) shareWith(lb *loadBalancer, base string) {
 	if f.address.found == nil {
 		return
 	}
 	for _, other := range lb.Properties.Fronts {
 		if sameID(other.Properties.PublicIP.ID, f.address.found.ID) && !ownedBy(base, other.Name) {
-			f.name, f.foreign = other.Name, true
+			f.name, f.isOthers = other.Name, true
 		}
 	}
 }
@@ -219,8 +218,10 @@ func (o *observed) refuseForeign(asked func(*publicIP) bool) error {
 	return nil
 }
 
-// wantAddress computes what an address should be.
-func (r *reconciler) wantAddress(ctx context.Context, q services.Request, s *settings, a *address, six bool, prefixID string) error {
+// desireAddress computes what an address should be.
+func (r *reconciler) desireAddress(
+	ctx context.Context, q services.Request, s *settings, a *desiredAddress, ipv6 bool, prefixID string,
+) error {
 	if a.found != nil {
 		if _, tagged := a.found.services(); !tagged {
 			a.managed = false
@@ -238,7 +239,7 @@ func (r *reconciler) wantAddress(ctx context.Context, q services.Request, s *set
 		if err != nil {
 			return err
 		}
-		a.fresh = r.config.newAddress(six, prefixID, zones, mark)
+		a.fresh = r.config.newAddress(ipv6, prefixID, zones, mark)
 		tags := map[string]string{serviceTag: owner, nameTag: q.Cluster}
 		maps.Copy(tags, a.fresh.Tags)
 		a.fresh.Tags = tags
@@ -276,7 +277,7 @@ func (c *Config) shapeAddress(d *publicIP, s *settings, owner string) error {
 	for key, v := range c.tags {
 		setTag(tags, key, v)
 	}
-	if err := wantLabel(d, s, owner, tags); err != nil {
+	if err := setLabel(d, s, owner, tags); err != nil {
 		return err
 	}
 	if len(list) == 0 || strings.EqualFold(list[0], owner) { // the Services that share an address do not say how it is
@@ -284,26 +285,26 @@ func (c *Config) shapeAddress(d *publicIP, s *settings, owner string) error {
 			setTag(tags, key, v)
 		}
 		if s.IPTagsGiven {
-			wantIPTags(d, s.IPTags)
+			setIPTags(d, s.IPTags)
 		}
 	}
-	upgrade(d)
+	upgradeToStandard(d)
 	if _, err := d.mergeTags(tags, c.SystemTags, clusterTag, "k8s-azure-", legacyServiceTag, "kubernetes-"); err != nil {
 		return fmt.Errorf("public IP address %s: %w", d.Name, err)
 	}
 	return nil
 }
 
-func (c *Config) newAddress(six bool, prefixID string, zones []string, mark string) *publicIP {
+func (c *Config) newAddress(ipv6 bool, prefixID string, zones []string, mark string) *publicIP {
 	a := &publicIP{resource: c.newResource(mark), Properties: publicIPProperties{
-		Allocation: "Static", Version: familyName(six), Prefix: subresource{ID: prefixID},
+		Allocation: "Static", Version: familyName(ipv6), Prefix: subresource{ID: prefixID},
 	}}
 	a.SKU.Name, a.Zones = "Standard", zones
 	return a
 }
 
-// wantLabel sets or removes the DNS label, which one Service alone has.
-func wantLabel(want *publicIP, s *settings, owner string, tags map[string]string) error {
+// setLabel sets or removes the DNS label, which one Service alone has.
+func setLabel(want *publicIP, s *settings, owner string, tags map[string]string) error {
 	if !s.LabelGiven {
 		return nil
 	}
@@ -325,8 +326,8 @@ func wantLabel(want *publicIP, s *settings, owner string, tags map[string]string
 	return nil
 }
 
-// wantIPTags sets the IP tags, where they differ as sets.
-func wantIPTags(want *publicIP, text string) {
+// setIPTags sets the IP tags, where they differ as sets.
+func setIPTags(want *publicIP, text string) {
 	given := map[string]string{}
 	for pair := range strings.SplitSeq(text, ",") {
 		if k, v, ok := strings.Cut(pair, "="); ok && strings.TrimSpace(k) != "" {
@@ -347,44 +348,35 @@ func wantIPTags(want *publicIP, text string) {
 }
 
 // addressChange writes a public address that is not as it should be.
-func (r *reconciler) addressChange(q services.Request, a *address) (c change, due bool) {
+func (r *reconciler) addressChange(q services.Request, a *desiredAddress) []change {
 	if a == nil || a.found != nil && reflect.DeepEqual(a.found, a.want) && (!a.managed || !hasFailed(a.found.Properties.State)) {
-		return c, false
+		return nil
 	}
 	target := document{id: a.id(r.config), what: "public IP address " + a.name}
-	c = change{
+	c := change{
 		Planned: contract.Planned{Action: contract.PlanChange}, Replan: true,
 		Compare: func() (before, after any) { return format(a.found), format(a.want) },
 		Expect:  func(o *observed) *observed { return o.expectAddress(baseName(q.Service), a.want.expect(target.id)) },
 	}
-	if a.found != nil {
-		return r.documentChange(c, target, editOf(a.edit)), true
+	if a.found == nil {
+		c.Action, target.create = contract.PlanCreate, func() doc {
+			r.resources.recordUnlisted(&publicIP{resource: resource{subresource: subresource{ID: target.id, Name: a.name}, Tags: a.fresh.Tags}})
+			return format(a.fresh)
+		}
 	}
-	c.Action, target.create = contract.PlanCreate, func() doc { return format(a.fresh) }
-	c = r.documentChange(c, target, editOf(a.edit))
-	write := c.Make
-	c.Make = func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-		r.resources.recordUnlisted(&publicIP{resource: resource{subresource: subresource{ID: target.id, Name: a.name}, Tags: a.fresh.Tags}})
-		return write(ctx, q, o)
-	}
-	return c, true
+	return []change{r.documentChange(c, target, editOf(a.edit))}
 }
 
 // releases give up the public addresses that a Service has no more; d is nil for a Service that goes. What was not made by a controller
 // stays.
-func (r *reconciler) releases(q services.Request, o *observed, d *spec) []change {
-	var list []change
+func (r *reconciler) releases(q services.Request, o *observed, d *desired) (list []change) {
 	for _, a := range o.addresses {
-		if !r.serves(q, o, a) {
-			continue
-		}
-		wanted := d != nil && slices.ContainsFunc(d.Fronts, func(f front) bool {
+		wanted := d != nil && slices.ContainsFunc(d.Fronts, func(f desiredFront) bool {
 			return f.address != nil && sameID(f.address.id(r.config), a.ID)
 		})
-		if wanted {
-			continue
+		if !wanted && r.isAddressOf(q, o, a) {
+			list = append(list, r.release(q, a))
 		}
-		list = append(list, r.release(q, a))
 	}
 	return list
 }
@@ -422,7 +414,7 @@ func (a *publicIP) leave(owner string) error {
 
 // inheritedFronts are the frontends that a Service leaves and that their creator no longer wants, by lower-case ID. d is nil for a deleted
 // Service.
-func (r *observer) inheritedFronts(ctx context.Context, q services.Request, lbs []*loadBalancer, d *spec) (ids []string, err error) {
+func (r *observer) inheritedFronts(ctx context.Context, q services.Request, lbs []*loadBalancer, d *desired) (ids []string, err error) {
 	base := baseName(q.Service)
 	readServices := sync.OnceValues(func() ([]*v1.Service, error) { return r.cluster.Living(ctx) })
 	for _, lb := range lbs {
@@ -456,9 +448,10 @@ func wantsFront(service *v1.Service, internal bool, name string) bool {
 	if err != nil || service.Spec.Type != v1.ServiceTypeLoadBalancer {
 		return err != nil
 	}
-	list, _ := families(service)
+	list := families(service)
 	is := func(suffix string) bool { return strings.EqualFold(frontName(base, s.frontendSubnet(), suffix), name) }
-	return s.Internal == internal && (is("") || is(sixSuffix) && slices.Contains(list, true) || is(fourSuffix) && slices.Contains(list, false))
+	return s.Internal == internal &&
+		(is("") || is(suffixIPv6) && slices.Contains(list, true) || is(suffixIPv4) && slices.Contains(list, false))
 }
 
 // servesFrontend reports whether a Service has rules on a frontend.

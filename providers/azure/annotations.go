@@ -166,10 +166,10 @@ func markAdopting(row schema.Annotation[settings]) schema.Annotation[settings] {
 	return row
 }
 
-func checkAddressFamily(six bool) func(string) error {
+func checkAddressFamily(ipv6 bool) func(string) error {
 	return func(v string) error {
-		if a, err := netip.ParseAddr(v); err != nil || a.Is6() != six {
-			return fmt.Errorf("is not an address of IPv%d", map[bool]int{false: 4, true: 6}[six])
+		if a, err := netip.ParseAddr(v); err != nil || a.Is6() != ipv6 {
+			return fmt.Errorf("is not an address of IPv%d", map[bool]int{false: 4, true: 6}[ipv6])
 		}
 		return nil
 	}
@@ -470,7 +470,7 @@ func (s *settings) warnUnprobed(service *v1.Service, probeMode string) error {
 
 // warnUnconfigured warns of load balancer names if the cloud config has a single one.
 func (s *settings) warnUnconfigured(c *Config) error {
-	if s.Configs == "" || len(c.several) > 0 {
+	if s.Configs == "" || len(c.standardLBs) > 0 {
 		return nil
 	}
 	return &schema.Problem{

@@ -22,8 +22,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// cloudAt is where an Azure is.
-type cloudAt struct {
+// environment is where an Azure is.
+type environment struct {
 	name, endpoint, authority, audience string
 	// described is set where the endpoint itself says where tokens come from.
 	described bool
@@ -35,13 +35,13 @@ func clouds() []string {
 }
 
 // cloudOf finds the Azure of a name. Another endpoint describes itself.
-func cloudOf(name, endpoint string) cloudAt {
-	at := cloudAt{"AzureCloud", "https://management.azure.com", "https://login.microsoftonline.com/", "https://management.azure.com", false}
+func cloudOf(name, endpoint string) environment {
+	at := environment{"AzureCloud", "https://management.azure.com", "https://login.microsoftonline.com/", "https://management.azure.com", false}
 	switch strings.ToLower(name) {
 	case "azurechinacloud":
-		at = cloudAt{"AzureChinaCloud", "https://management.chinacloudapi.cn", "https://login.chinacloudapi.cn/", "https://management.chinacloudapi.cn", false}
+		at = environment{"AzureChinaCloud", "https://management.chinacloudapi.cn", "https://login.chinacloudapi.cn/", "https://management.chinacloudapi.cn", false}
 	case "azureusgovernment", "azureusgovernmentcloud":
-		at = cloudAt{"AzureUSGovernment", "https://management.usgovcloudapi.net", "https://login.microsoftonline.us/", "https://management.usgovcloudapi.net", false}
+		at = environment{"AzureUSGovernment", "https://management.usgovcloudapi.net", "https://login.microsoftonline.us/", "https://management.usgovcloudapi.net", false}
 	}
 	if endpoint != "" {
 		at.endpoint, at.described = strings.TrimSuffix(endpoint, "/"), true
@@ -51,9 +51,9 @@ func cloudOf(name, endpoint string) cloudAt {
 
 // identity gets tokens. It is made when the first one is needed, for the constructor makes no call.
 type identity struct {
-	config Config
-	do     *authority
-	lock   keylock.Locks
+	config    Config
+	transport *authority
+	lock      keylock.Locks
 	// token is the one in use, for audience.
 	audience string
 	token    azcore.AccessToken
@@ -62,20 +62,20 @@ type identity struct {
 // authority carries the calls for tokens. A described cloud without TLS, as on a loopback address, is spoken to as it says, although
 // the SDK insists on TLS.
 type authority struct {
-	http  *cloudapi.Client
-	plain string
+	http      *cloudapi.Client
+	plainHost string
 }
 
 // Do implements policy.Transporter.
 func (a *authority) Do(r *http.Request) (*http.Response, error) {
-	if a.plain != "" && r.URL.Scheme == "https" && r.URL.Host == a.plain {
+	if a.plainHost != "" && r.URL.Scheme == "https" && r.URL.Host == a.plainHost {
 		r.URL.Scheme = "http"
 	}
 	return a.http.Do(r) //nolint:gosec // the host is that of the cloud config, or of its description of itself
 }
 
-// early is how long before its end a token is renewed.
-const early = 5 * time.Minute
+// renewBefore is how long before its end a token is renewed.
+const renewBefore = 5 * time.Minute
 
 // get returns a token. One that the cloud refused is not given again.
 func (i *identity) get(ctx context.Context, refused string) (string, error) {
@@ -84,7 +84,7 @@ func (i *identity) get(ctx context.Context, refused string) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	if i.token.Token != "" && i.token.Token != refused && time.Until(i.token.ExpiresOn) > early {
+	if i.token.Token != "" && i.token.Token != refused && time.Until(i.token.ExpiresOn) > renewBefore {
 		return i.token.Token, nil
 	}
 	token, err := i.fetch(ctx)
@@ -171,26 +171,26 @@ func (i *identity) prepare(ctx context.Context) (azcore.TokenCredential, error) 
 	if err := schema.InsecureURL(at.authority, i.config.Insecure); err != nil {
 		return nil, fmt.Errorf("the address %q for tokens: %w", at.authority, err)
 	}
-	i.do.plain = ""
+	i.transport.plainHost = ""
 	if base.Scheme == "http" {
-		base.Scheme, i.do.plain = "https", base.Host
+		base.Scheme, i.transport.plainHost = "https", base.Host
 	}
 	options := azcore.ClientOptions{
 		Cloud:     azcloud.Configuration{ActiveDirectoryAuthorityHost: base.String()},
-		Transport: i.do, Retry: policy.RetryOptions{MaxRetries: -1}, Telemetry: policy.TelemetryOptions{Disabled: true},
+		Transport: i.transport, Retry: policy.RetryOptions{MaxRetries: -1}, Telemetry: policy.TelemetryOptions{Disabled: true},
 	}
 	i.audience = strings.TrimSuffix(at.audience, "/")
 	return i.config.credential(options, at.described, i.config.currentSecret())
 }
 
 // describe asks for the description of a cloud.
-func (i *identity) describe(ctx context.Context, at cloudAt) (cloudAt, error) {
+func (i *identity) describe(ctx context.Context, at environment) (environment, error) {
 	const what = "reading the description of the cloud"
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at.endpoint+"/metadata/endpoints?api-version=2019-05-01", http.NoBody)
 	if err != nil {
 		return at, fmt.Errorf("%s: %w", what, err)
 	}
-	answer, err := i.do.http.Do(r)
+	answer, err := i.transport.http.Do(r)
 	if err != nil {
 		return at, cloudapi.Describe(err, what)
 	}

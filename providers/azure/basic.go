@@ -51,7 +51,7 @@ func checkBasic(lbs []*loadBalancer) error {
 }
 
 // removeBasic deletes the basic load balancers of the cluster's names: a standard one cannot be made of them.
-func (r *reconciler) removeBasic(q services.Request, o *observed, d *spec) (list []change) {
+func (r *reconciler) removeBasic(q services.Request, o *observed, d *desired) (list []change) {
 	for _, lb := range o.basic {
 		name := lb.Name
 		list = append(append(list, d.memberWrites(name)...), r.documentChange(change{
@@ -68,8 +68,8 @@ func (r *reconciler) removeBasic(q services.Request, o *observed, d *spec) (list
 	return list
 }
 
-// upgrade makes a basic public address a standard one, which keeps its IP.
-func upgrade(want *publicIP) {
+// upgradeToStandard makes a basic public address a standard one, which keeps its IP.
+func upgradeToStandard(want *publicIP) {
 	if want.isBasic() {
 		want.SKU, want.Properties.Allocation = sku{Name: "Standard"}, "Static"
 	}

@@ -53,11 +53,11 @@ func limitsOf(r *http.Request) (group string, limits []cloudapi.Limit) {
 
 // api is the part of Azure's API that is used, in the common vocabulary of errors: raw JSON through the SDK's pipeline.
 type api struct {
-	http     *cloudapi.Client
-	config   Config
-	pipeline runtime.Pipeline
-	work     *waiting.Room[string, operation]
-	tokens   *identity
+	http       *cloudapi.Client
+	config     Config
+	pipeline   runtime.Pipeline
+	operations *waiting.Room[string, operation]
+	tokens     *identity
 }
 
 func newAPI(c Config, in registry.Inputs) (*api, error) {
@@ -67,13 +67,13 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 		Operation: operationOf, LimitsOf: limitsOf, ClassOf: classOfAnswer, Dial: in.Dial,
 		Repeatable: repeatable,
 	})
-	a.tokens = &identity{config: c, do: &authority{http: a.http}}
+	a.tokens = &identity{config: c, transport: &authority{http: a.http}}
 	a.pipeline = runtime.NewPipeline("anyccm", in.Version, runtime.PipelineOptions{
 		PerRetry: []policy.Policy{bearer{a.tokens}},
 	}, &policy.ClientOptions{
 		Transport: a.http, Retry: policy.RetryOptions{MaxRetries: -1}, Telemetry: policy.TelemetryOptions{Disabled: true},
 	})
-	a.work = waiting.New(waiting.Each(a.operation), waiting.Pace{Least: time.Second, Most: 5 * time.Second})
+	a.operations = waiting.New(waiting.Each(a.operation), waiting.Pace{Least: time.Second, Most: 5 * time.Second})
 	return a, nil
 }
 
@@ -271,7 +271,7 @@ func (a *api) finish(ctx context.Context, what string, header http.Header) error
 	if err := a.sameHost(address); err != nil {
 		return err
 	}
-	o, err := a.work.Until(ctx, address, what, operation.isFinished)
+	o, err := a.operations.Until(ctx, address, what, operation.isFinished)
 	if err != nil || strings.EqualFold(o.Status, "Succeeded") {
 		return err
 	}

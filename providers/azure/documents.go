@@ -74,7 +74,7 @@ func (r *resources) submit(ctx context.Context, target document, e edit) error {
 	result, err := r.writer.Submit(ctx, shared.Target[draft]{
 		ID: target.id, Name: target.what, Timeout: writeDeadline,
 		Gather: func() time.Duration { return target.gather },
-		Open:   func() shared.Document[draft] { return &writing{resources: r, target: target} },
+		Open:   func() shared.Document[draft] { return &documentWrite{resources: r, target: target} },
 	}, func(_ context.Context, before draft) (after draft, err error) {
 		d := before.doc
 		if d == nil && target.create != nil {
@@ -107,23 +107,24 @@ func (r *reconciler) documentChange(c change, target document, e edit) change {
 	return c
 }
 
-// writing is one write of a document with its tries. The document was read fresh or not; before its deletion its members have left, and the
-// cloud may have refused that because of a member that came.
-type writing struct {
+// documentWrite is one write of a document with its tries.
+type documentWrite struct {
 	*resources
-	target                          document
+	target document
+	// isFresh is set if the document does not come from a cache; isPrepared if beforeRemoval was called, as with members that left; wasRefused
+	// if Azure then refused the deletion because of a member that came.
 	isFresh, isPrepared, wasRefused bool
 }
 
 // Read implements shared.Document.
-func (w *writing) Read(ctx context.Context, fresh bool) (draft, error) {
+func (w *documentWrite) Read(ctx context.Context, fresh bool) (draft, error) {
 	w.isFresh = fresh
 	d, err := w.read(ctx, w.target.id, fresh)
 	return draft{doc: d}, err
 }
 
 // Write implements shared.Document.
-func (w *writing) Write(ctx context.Context, before, after draft) (draft, error) {
+func (w *documentWrite) Write(ctx context.Context, before, after draft) (draft, error) {
 	var err error
 	switch {
 	case after.remove && before.doc == nil:
@@ -153,7 +154,7 @@ var errReadAgain = shared.Outdated(errors.New("it is read before its deletion"))
 
 // tryRemoval deletes a document. It is read before, because others may have put something there, and again after its members left, which
 // changes it.
-func (w *writing) tryRemoval(ctx context.Context, before doc) error {
+func (w *documentWrite) tryRemoval(ctx context.Context, before doc) error {
 	switch {
 	case !w.isFresh:
 		return errReadAgain

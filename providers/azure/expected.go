@@ -17,8 +17,8 @@ import (
 // them.
 
 // unknownAddress is in the place of an address that Azure has not given yet. As in addresses, the colon tells the family.
-func unknownAddress(six bool) string {
-	if six {
+func unknownAddress(ipv6 bool) string {
+	if ipv6 {
 		return "not yet known: IPv6"
 	}
 	return "not yet known"
@@ -27,7 +27,7 @@ func unknownAddress(six bool) string {
 // expectPart returns the state after a change of what a Service has at one place.
 func (o *observed) expectPart(base string) *observed {
 	now := *o
-	now.left = slices.Concat(o.left, o.servedAddresses(base))
+	now.formerIPs = slices.Concat(o.formerIPs, o.servedAddresses(base))
 	return &now
 }
 
@@ -37,10 +37,10 @@ func (o *observed) expectLoadBalancer(base string, before, after *loadBalancer) 
 	is := func(lb *loadBalancer) bool { return sameID(lb.ID, before.ID) }
 	now.basic, now.lbs = slices.DeleteFunc(slices.Clone(o.basic), is), slices.DeleteFunc(slices.Clone(o.lbs), is)
 	if after == nil {
-		now.gone = append(slices.Clone(o.gone), before.lowerID())
+		now.deletedLBs = append(slices.Clone(o.deletedLBs), before.lowerID())
 		return now
 	}
-	after.recreated = slices.Contains(o.gone, after.lowerID())
+	after.recreated = slices.Contains(o.deletedLBs, after.lowerID())
 	now.lbs = append(now.lbs, after)
 	return now
 }
@@ -72,7 +72,7 @@ func (o *observed) expectAddress(base string, after *publicIP) *observed {
 func (a *publicIP) expect(id string) *publicIP {
 	after := clone(a)
 	after.ID, after.Name, after.Properties.State = id, nameOf(id), ""
-	after.Properties.Address = cmp.Or(after.Properties.Address, unknownAddress(after.isSix()))
+	after.Properties.Address = cmp.Or(after.Properties.Address, unknownAddress(after.isIPv6()))
 	return clone(after) // it compares as one that was read
 }
 
@@ -87,7 +87,7 @@ func (o *observed) expectWithoutLink(base string, l *privateLink) *observed {
 func (m *members) foresee(
 	ctx context.Context, lb *loadBalancer, machines map[string]machineID, p membership,
 ) (writes []*poolWrite, err error) {
-	if p.join, err = m.changeable(ctx, p.join); err != nil {
+	if p.join, err = m.omitUnchangeable(ctx, p.join); err != nil {
 		return nil, err
 	}
 	last := slices.DeleteFunc(p.keepLast(lb, machines), func(left memberAt) bool {
@@ -115,10 +115,10 @@ func (m *members) readAll(ctx context.Context, list []resourceChange) ([]*poolWr
 }
 
 // foreseeMembers reads what is to be written of the members of load balancers: these do not say what machines and scale sets have.
-func (r *reconciler) foreseeMembers(ctx context.Context, q services.Request, o *observed, d *spec) (err error) {
+func (r *reconciler) foreseeMembers(ctx context.Context, q services.Request, o *observed, d *desired) (err error) {
 	d.writes = map[string][]*poolWrite{}
 	going := slices.Clone(o.basic)
-	if _, due, err := r.loadBalancerChange(o, d); err == nil && !due { // they are written after it
+	if due, err := r.loadBalancerChange(o, d); err == nil && len(due) == 0 { // they are written after it
 		p := r.members.planFor(o, d.LB, d.Fronts, q.Nodes)
 		if d.writes[strings.ToLower(d.LB)], err = r.members.foresee(ctx, o.balancerNamed(d.LB), o.machines, p); err != nil {
 			return err
@@ -131,11 +131,11 @@ func (r *reconciler) foreseeMembers(ctx context.Context, q services.Request, o *
 		}
 	}
 	for _, lb := range going {
-		models, err := r.members.modelsOf(ctx, lb)
+		models, err := r.members.modelRemovals(ctx, lb)
 		if err != nil {
 			return err
 		}
-		if d.writes[strings.ToLower(lb.Name)], err = r.members.readAll(ctx, append(r.members.leavers(lb), models...)); err != nil {
+		if d.writes[strings.ToLower(lb.Name)], err = r.members.readAll(ctx, append(r.members.memberRemovals(lb), models...)); err != nil {
 			return err
 		}
 	}
@@ -143,7 +143,7 @@ func (r *reconciler) foreseeMembers(ctx context.Context, q services.Request, o *
 }
 
 // memberWrites are the writes of machines and scale sets that come with a change of a load balancer, for plan.
-func (d *spec) memberWrites(lb string) (list []change) {
+func (d *desired) memberWrites(lb string) (list []change) {
 	for _, w := range d.writes[strings.ToLower(lb)] {
 		list = append(list, change{
 			Planned: contract.Planned{Action: contract.PlanChange, Object: w.what, Detail: "pools of load balancer " + lb},

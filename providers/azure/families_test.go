@@ -16,9 +16,9 @@ import (
 // These tests are about the families of addresses, and the ways in which addresses are written.
 
 // ipsOfFamily are the addresses of a family that a status shows.
-func ipsOfFamily(s *v1.Service, six bool) (list []string) {
+func ipsOfFamily(s *v1.Service, ipv6 bool) (list []string) {
 	for _, i := range s.Status.LoadBalancer.Ingress {
-		if strings.Contains(i.IP, ":") == six {
+		if strings.Contains(i.IP, ":") == ipv6 {
 			list = append(list, i.IP)
 		}
 	}

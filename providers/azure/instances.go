@@ -230,17 +230,17 @@ func (m machine) powerState() string {
 
 // describe returns what a machine says about its node.
 func (i *instances) describe(ctx context.Context, node *v1.Node, m machine, q inventory.Query) (*cloudprovider.InstanceMetadata, error) {
-	nic := m.primaryInterface()
-	if nic == "" || m.Properties.OS.ComputerName == "" {
+	nicID := m.primaryInterface()
+	if nicID == "" || m.Properties.OS.ComputerName == "" {
 		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("virtual machine %s cannot become a node yet: it has no network interface or no computer name", m.Name)}
 	}
-	card, err := i.networks.all.Get(ctx, strings.ToLower(nic), q)
+	nic, err := i.networks.nics.Get(ctx, strings.ToLower(nicID), q)
 	if err != nil {
 		return nil, err
 	}
 	addresses := []v1.NodeAddress{{Type: v1.NodeHostName, Address: node.Name}}
 	for _, version := range []string{"IPv4", "IPv6"} {
-		config := card.primary(version)
+		config := nic.primary(version)
 		if config == nil {
 			continue
 		}
@@ -274,42 +274,42 @@ func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAd
 	if err != nil {
 		return nil, nil //nolint:nilerr // another cloud's node, which is behind no load balancer
 	}
-	cards, err := i.networks.all.Find(ctx, indexMachine, string(id), queryMembers)
-	if err == nil && len(cards) == 0 {
-		cards, err = i.interfacesElsewhere(ctx, id)
+	nics, err := i.networks.nics.Find(ctx, indexMachine, string(id), queryMembers)
+	if err == nil && len(nics) == 0 {
+		nics, err = i.interfacesElsewhere(ctx, id)
 	}
-	if err != nil || len(cards) == 0 {
+	if err != nil || len(nics) == 0 {
 		return nil, err
 	}
-	has := cards[0].addresses()
+	has := nics[0].addresses()
 	told := slices.ContainsFunc(node.Status.Addresses, func(a v1.NodeAddress) bool {
 		return a.Type == v1.NodeInternalIP && !slices.ContainsFunc(has, func(h v1.NodeAddress) bool { return sameIP(h.Address, a.Address) })
 	})
 	if !told {
 		return has, nil
 	}
-	card, err := i.networks.all.Get(ctx, strings.ToLower(cards[0].ID), inventory.Query{MaxAge: lookAge})
+	nic, err := i.networks.nics.Get(ctx, strings.ToLower(nics[0].ID), inventory.Query{MaxAge: observeMaxAge})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil, nil
 	}
-	return card.addresses(), err
+	return nic.addresses(), err
 }
 
 // interfacesElsewhere reads a machine's primary network interface if its resource group is not listed.
 func (i *instances) interfacesElsewhere(ctx context.Context, id machineID) ([]networkInterface, error) {
 	m, err := i.inventory.Get(ctx, id, queryMembers)
-	nic := m.primaryInterface()
-	if errors.Is(err, cloudapi.ErrNotFound) || err == nil && nic == "" {
+	nicID := m.primaryInterface()
+	if errors.Is(err, cloudapi.ErrNotFound) || err == nil && nicID == "" {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	card, err := i.networks.all.Get(ctx, strings.ToLower(nic), queryMembers)
+	nic, err := i.networks.nics.Get(ctx, strings.ToLower(nicID), queryMembers)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil, nil
 	}
-	return []networkInterface{card}, err
+	return []networkInterface{nic}, err
 }
 
 // zone is the availability zone, or else the fault domain. That of a machine outside of zones never changes, so that a Node which has it

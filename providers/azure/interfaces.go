@@ -97,13 +97,13 @@ type publicAddress struct {
 type interfaces struct {
 	api       *api
 	groups    func() []string
-	all       *inventory.Inventory[string, networkInterface]
+	nics      *inventory.Inventory[string, networkInterface]
 	addresses *inventory.Inventory[string, publicAddress]
 }
 
 func newInterfaces(a *api, groups func() []string) *interfaces {
 	n := &interfaces{api: a, groups: groups}
-	n.all = inventory.New(inventory.Source[string, networkInterface]{
+	n.nics = inventory.New(inventory.Source[string, networkInterface]{
 		Kind: "network interface", ID: func(i networkInterface) string { return strings.ToLower(i.ID) },
 		Indexes: map[string]func(networkInterface) []string{indexMachine: networkInterface.machine},
 		List: func(ctx context.Context) ([]networkInterface, int, error) {

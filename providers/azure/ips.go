@@ -19,7 +19,7 @@ func shownAddresses(service *v1.Service, rules []*securityRule, mark string) (li
 			list = append(list, i.IP)
 		}
 	}
-	if served, _ := families(service); len(list) > len(served) {
+	if len(list) > len(families(service)) {
 		return nil
 	}
 	return list

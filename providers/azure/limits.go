@@ -11,7 +11,7 @@ import (
 
 // checkNames refuses a load balancer and pools of a Service that would be made under names which Azure refuses. Other parts have names that
 // are cut.
-func (d *spec) checkNames(lb *loadBalancer) error {
+func (d *desired) checkNames(lb *loadBalancer) error {
 	if !lb.exists() {
 		if err := azurelimits.Name.WithName("the name of load balancer " + d.LB).CheckText(d.LB); err != nil {
 			return err
@@ -29,7 +29,7 @@ func (d *spec) checkNames(lb *loadBalancer) error {
 
 // checkNumbers refuses a Service that would give a load balancer more frontends or rules than Azure takes. One that adds none is served
 // whatever is there.
-func (d *spec) checkNumbers(lb *loadBalancer) error {
+func (d *desired) checkNumbers(lb *loadBalancer) error {
 	fronts, rules := len(d.Fronts), len(d.Rules)
 	for _, f := range lb.Properties.Fronts {
 		if !ownedBy(d.Base, f.Name) && d.front(f.Name) == nil {

@@ -85,9 +85,9 @@ func TestTagsOfTheConfigurationBeyondTheLimits(t *testing.T) {
 		require.ErrorContains(t, warnings, "the value of tag team would have 257 characters, and the cloud takes at most 256")
 	}
 	lb := &loadBalancer{resource: resource{Tags: map[string]string{"theirs": "1"}}}
-	_, err := applyService(lb, "", &spec{}, &Config{tags: pairs(manyTags(50))}, otherParts{})
+	_, err := applyService(lb, "", &desired{}, &Config{tags: pairs(manyTags(50))}, otherParts{})
 	require.ErrorContains(t, err, "a resource would have 51 tags, and the cloud takes at most 50")
-	_, err = applyService(lb, "", &spec{}, &Config{tags: pairs(manyTags(50))}, otherParts{})
+	_, err = applyService(lb, "", &desired{}, &Config{tags: pairs(manyTags(50))}, otherParts{})
 	require.NoError(t, err, "what is there is not judged")
 }
 
@@ -223,7 +223,7 @@ func TestFullLoadBalancer(t *testing.T) {
 				}
 				setList(lb, kind, theirs)
 				w.sim.Leave(str(lb, "id"), lb)
-				waitFor(2 * lookAge)
+				waitFor(2 * observeMaxAge)
 				w.Apply(last)
 				w.ensure(last)
 				w.Apply(more)
@@ -241,7 +241,7 @@ func TestFullLoadBalancer(t *testing.T) {
 				}
 				setList(lb, kind, append(docs(lb, "properties", kind), part("beyond", beyond)))
 				w.sim.Leave(str(lb, "id"), lb)
-				waitFor(2 * lookAge)
+				waitFor(2 * observeMaxAge)
 				w.ensure(last)
 			})
 		})

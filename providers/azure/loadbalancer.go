@@ -20,8 +20,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// lookAge is how old what is observed may be: writes go by ETags, and our own are seen at once.
-const lookAge = 30 * time.Second
+// observeMaxAge is how old what is observed may be: writes go by ETags, and our own are seen at once.
+const observeMaxAge = 30 * time.Second
 
 // queryMembers serves looks at network interfaces, which keep their machines.
 var queryMembers = inventory.Query{MaxAge: time.Hour, MaxMissAge: time.Minute}
@@ -61,14 +61,14 @@ type observed struct {
 	sets    map[machineID]string
 	ownPool string
 	otherParts
-	// left are the addresses that the Service's frontends had before what was changed since.
-	left []string
-	// gone are load balancers, by their IDs in lower case, that plan expects to be deleted.
-	gone []string
+	// formerIPs are the addresses that the Service's frontends had before what was changed since.
+	formerIPs []string
+	// deletedLBs are load balancers, by their IDs in lower case, that plan expects to be deleted.
+	deletedLBs []string
 	// foreign are public addresses that carry the mark of another cluster. Nothing is done with them.
 	foreign []*publicIP
-	// known are the Services of the cluster.
-	known []*v1.Service
+	// services are the Services of the cluster.
+	services []*v1.Service
 }
 
 // change is a step from the observed state to the desired one.
@@ -80,12 +80,12 @@ type reconciler struct {
 	endpoints *endpoints
 }
 
-var _ services.Reconciler[*observed, *spec] = (*reconciler)(nil)
+var _ services.Reconciler[*observed, *desired] = (*reconciler)(nil)
 
 // Validate judges the Service by itself.
 func (r *reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	s, warnings, err := parseSettings(q.Service)
-	err = errors.Join(err, r.config.checkSeveral(q.Cluster))
+	err = errors.Join(err, r.config.checkStandardLBs(q.Cluster))
 	warnings = errors.Join(warnings, s.warnUnconfigured(r.config), s.warnUnprobed(q.Service, r.config.ProbeMode))
 	findings := services.Judged(warnings, err)
 	if err != nil {
@@ -135,7 +135,7 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o *obse
 		kept.addresses, kept.group = nil, nil
 	}
 	if q.Purpose == services.Delete {
-		if kept.inherited, err = r.inheritedFronts(ctx, q, kept.lbs, nil); err != nil {
+		if kept.inheritedFronts, err = r.inheritedFronts(ctx, q, kept.lbs, nil); err != nil {
 			return nil, nil, err
 		}
 		if len(kept.droppedFronts(r.config, baseName(q.Service), nil)) > 0 {
@@ -152,12 +152,12 @@ func (o *observed) balancerNamed(name string) *loadBalancer {
 }
 
 // Desire computes what should be there.
-func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed) (*spec, []services.Finding, error) {
+func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed) (*desired, []services.Finding, error) {
 	s, _, err := parseSettings(q.Service) // Validate has judged them
 	if err != nil {
 		return nil, nil, err
 	}
-	d, err := r.desire(ctx, q, &s, o)
+	d, err := r.computeDesired(ctx, q, &s, o)
 	if err == nil && q.Purpose == services.Plan {
 		err = r.foreseeMembers(ctx, q, o, d)
 	}
@@ -165,10 +165,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 		return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 	}
 	findings := r.findUnproven(q, o, d)
-	if !r.config.fillsPools(d.Internal) || r.config.PoolType != poolIP {
-		return d, findings, nil
-	}
-	members, found, err := r.poolMembers(q, o, d.LB, d.Fronts)
+	members, found, err := r.poolMembers(q, o, d.LB, d.Internal, d.Fronts)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -176,28 +173,27 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 	return d, append(findings, found...), nil
 }
 
-func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings, o *observed) (d *spec, err error) {
+func (r *reconciler) computeDesired(ctx context.Context, q services.Request, s *settings, o *observed) (d *desired, err error) {
 	if err = checkBasic(o.basic); err != nil {
 		return nil, err
 	}
 	c := r.config
-	d = &spec{Base: baseName(q.Service), Internal: s.Internal}
-	if d.LB, err = r.loadBalancerOf(ctx, q, s, o); err != nil {
+	d = newDesired(q.Service, s)
+	if d.LB, err = r.chooseLoadBalancer(ctx, q, s, o); err != nil {
 		return nil, err
 	}
-	d.accessTo(q.Service, *s)
 	lb := o.balancerNamed(d.LB)
-	list, dual := families(q.Service)
-	for _, six := range list {
+	dual := isDual(q.Service)
+	for _, ipv6 := range families(q.Service) {
 		subnet := s.frontendSubnet()
-		suffix := suffixFor(six, dual, func(suffix string) (isSix, found bool) {
+		suffix := suffixFor(ipv6, dual, func(suffix string) (isSix, found bool) {
 			have := lb.front(frontName(d.Base, subnet, suffix))
 			if have == nil {
 				return false, false
 			}
-			return o.isSix(have, six == (suffix == suffixOf(six, dual))), true
+			return o.isIPv6(have, ipv6 == (suffix == suffixOf(ipv6, dual))), true
 		})
-		f := front{six: six, pool: o.poolOf(c, q.Service, six), name: frontName(d.Base, subnet, suffix)}
+		f := desiredFront{ipv6: ipv6, pool: o.poolOf(c, q.Service, ipv6), name: frontName(d.Base, subnet, suffix)}
 		if s.Internal {
 			err = r.internalFront(ctx, q.Service, s, lb, &f)
 		} else {
@@ -207,36 +203,30 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 			return nil, err
 		}
 		d.Fronts = append(d.Fronts, f)
-		if err = d.rulesFor(c, q.Service, s, f, suffix, c.loadBalancerID(d.LB)); err != nil {
+		if err = d.addRules(c, q.Service, s, f, suffix, c.loadBalancerID(d.LB)); err != nil {
 			return nil, err
 		}
 	}
-	if err = cmp.Or(d.checkNames(lb), d.checkNumbers(lb), r.config.checkPlace(lb, d), r.checkAdditional(q, o, d)); err != nil {
+	if err = cmp.Or(
+		d.checkNames(lb), d.checkNumbers(lb), checkConflicts(lb, d.Base, *d), c.checkPoolKind(lb, d.Internal, d.Fronts),
+		c.checkSharedFronts(lb, d), r.checkAdditional(q, o, d),
+	); err != nil {
 		return nil, err
 	}
-	if o.inherited, err = r.inheritedFronts(ctx, q, o.lbs, d); err != nil {
+	if o.inheritedFronts, err = r.inheritedFronts(ctx, q, o.lbs, d); err != nil {
 		return nil, err
 	}
-	return d, r.wantLink(ctx, q, s, o, d)
+	return d, r.desireLink(ctx, q, s, o, d)
 }
 
-// checkPlace refuses what others have on the load balancer already.
-func (c *Config) checkPlace(lb *loadBalancer, d *spec) error {
-	var mixed error
-	if c.fillsPools(d.Internal) {
-		mixed = unlikePool(lb, d.Fronts, c.PoolType == poolIP)
-	}
-	return cmp.Or(conflicts(lb, d.Base, *d), mixed, c.sharedFronts(lb, d))
-}
-
-// isSix reports whether a frontend is of IPv6; guess is said of one whose public address was not read.
-func (o *observed) isSix(f *frontend, guess bool) bool {
+// isIPv6 reports whether a frontend is of IPv6; guess is said of one whose public address was not read.
+func (o *observed) isIPv6(f *frontend, guess bool) bool {
 	public := f.Properties.PublicIP.ID
 	if public == "" {
 		return strings.EqualFold(f.Properties.Version, familyName(true))
 	}
 	if a := o.addressWithID(public); a != nil {
-		return a.isSix()
+		return a.isIPv6()
 	}
 	return guess
 }
@@ -251,10 +241,12 @@ func securityProtocol(p v1.Protocol) string {
 	return map[v1.Protocol]string{v1.ProtocolTCP: "Tcp", v1.ProtocolUDP: "Udp", v1.ProtocolSCTP: "*"}[p]
 }
 
-// accessTo says who may connect to which ports of a Service.
-func (d *spec) accessTo(service *v1.Service, s settings) {
-	d.NoSecurity, d.DenyAll, d.NodePorts = s.NoSecurity, s.DenyAll, s.NoFloating
-	d.ServiceTags, d.Additional = s.ServiceTags, additionalAddresses(service)
+// newDesired returns the part of the desired state that follows from a Service alone: who may connect to which ports.
+func newDesired(service *v1.Service, s *settings) *desired {
+	d := &desired{
+		Base: baseName(service), Internal: s.Internal, NoSecurity: s.NoSecurity, DenyAll: s.DenyAll, NodePorts: s.NoFloating,
+		ServiceTags: s.ServiceTags, Additional: additionalAddresses(service),
+	}
 	d.Ranges, d.BadRanges = s.ranges(service)
 	for _, p := range service.Spec.Ports {
 		port := p.Port
@@ -263,27 +255,28 @@ func (d *spec) accessTo(service *v1.Service, s settings) {
 		}
 		d.AccessPorts = append(d.AccessPorts, accessPort{securityProtocol(p.Protocol), port})
 	}
+	return d
 }
 
 // requestedIP is the address that a Service names for a family.
-func requestedIP(service *v1.Service, s *settings, six bool) string {
+func requestedIP(service *v1.Service, s *settings, ipv6 bool) string {
 	ip := s.IPv4
-	if six {
+	if ipv6 {
 		ip = s.IPv6
 	}
 	if ip != "" {
 		return canonicalIP(ip)
 	}
-	if a, err := netip.ParseAddr(service.Spec.LoadBalancerIP); err == nil && a.Is6() == six {
+	if a, err := netip.ParseAddr(service.Spec.LoadBalancerIP); err == nil && a.Is6() == ipv6 {
 		return a.String()
 	}
 	return ""
 }
 
-func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *settings, lb *loadBalancer, f *front) error {
+func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *settings, lb *loadBalancer, f *desiredFront) error {
 	c := r.config
 	name := cmp.Or(s.Subnet, c.Subnet)
-	f.subnet, f.ip = r.config.networkID()+"/subnets/"+name, requestedIP(service, s, f.six)
+	f.subnet, f.ip = r.config.networkID()+"/subnets/"+name, requestedIP(service, s, f.ipv6)
 	have := lb.front(f.name)
 	if have != nil && (s.Subnet == "" || sameID(have.Properties.Subnet.ID, f.subnet)) {
 		if s.Subnet == "" {
@@ -294,7 +287,7 @@ func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *
 	if f.ip != "" {
 		for _, other := range lb.Properties.Fronts {
 			if sameIP(other.Properties.Address, f.ip) && !ownedBy(baseName(service), other.Name) {
-				f.name, f.foreign = other.Name, true
+				f.name, f.isOthers = other.Name, true
 				return nil
 			}
 		}
@@ -308,18 +301,18 @@ func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *
 		return err
 	}
 	if f.ip == "" {
-		f.ip = keptIP(service, in, f.six)
+		f.ip = keptIP(service, in, f.ipv6)
 	}
 	f.zones, err = r.resources.zones(ctx)
 	return err
 }
 
 // keptIP is the address that a Service has already, where a subnet has it.
-func keptIP(service *v1.Service, in *subnet, six bool) string {
+func keptIP(service *v1.Service, in *subnet, ipv6 bool) string {
 	networks := valuesOf(in.Properties.Prefix, in.Properties.Prefixes)
 	for _, i := range service.Status.LoadBalancer.Ingress {
 		ip, err := netip.ParseAddr(i.IP)
-		if err == nil && ip.Is6() == six && slices.ContainsFunc(networks, func(n string) bool {
+		if err == nil && ip.Is6() == ipv6 && slices.ContainsFunc(networks, func(n string) bool {
 			p, err := netip.ParsePrefix(n)
 			return err == nil && p.Contains(ip)
 		}) {
@@ -330,43 +323,39 @@ func keptIP(service *v1.Service, in *subnet, six bool) string {
 }
 
 // Changes returns the differences between observed and desired state.
-func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]change, error) {
+func (r *reconciler) Changes(q services.Request, o *observed, d *desired) ([]change, error) {
 	list := r.removeBasic(q, o, d)
 	for i := range d.Fronts {
-		if c, ok := r.addressChange(q, d.Fronts[i].address); ok {
-			list = append(list, c)
-		}
+		list = append(list, r.addressChange(q, d.Fronts[i].address)...)
 	}
 	if len(list) > 0 {
 		return list, nil // the frontends need the addresses
 	}
-	list = append(r.unlink(q, o, d), r.removals(q, o, d, true)...)
-	if c, ok, err := r.loadBalancerChange(o, d); err != nil || ok {
-		return append(list, c), err
+	list = append(r.removeLinks(q, o, d), r.removals(q, o, d, true)...)
+	if due, err := r.loadBalancerChange(o, d); err != nil || len(due) > 0 {
+		return append(list, due...), err
 	}
-	if c, ok := r.memberChange(q, o, d.LB, d.Fronts); ok && q.Purpose != services.Plan {
-		list = append(list, c)
+	if q.Purpose != services.Plan { // which shows the writes that it comes to
+		list = append(list, r.memberChange(q, o, d.LB, d.Fronts)...)
 	}
 	list = append(list, d.memberWrites(d.LB)...)
-	c, due, refused := r.securityChange(q, o, d)
+	rules, refused := r.securityChange(q, o, d)
 	if refused != nil {
 		if q.Purpose == services.Plan || len(list) == 0 {
 			return nil, refused
 		}
 		// It fails when it is its turn, and ends the rest: no node waits for room in the security group.
 		fail := func(context.Context, *services.Request, *observed) (*observed, error) { return o, refused }
-		c, due = change{Wait: true, Make: fail}, true
+		rules = []change{{Wait: true, Make: fail}}
 	}
-	if due {
-		list = append(list, c)
-	}
+	list = append(list, rules...)
 	list = append(list, r.removals(q, o, d, false)...) // the other side serves until this one does
 	list = append(list, r.releases(q, o, d)...)
 	return append(list, r.linkChanges(d)...), nil
 }
 
 // removals take a Service out of the other load balancers of its kind, because an address can only be on one, or out of those of the other.
-func (r *reconciler) removals(q services.Request, o *observed, d *spec, sameKind bool) (list []change) {
+func (r *reconciler) removals(q services.Request, o *observed, d *desired, sameKind bool) (list []change) {
 	for _, lb := range o.lbs {
 		name := lb.Name
 		if (isInternal(name) == d.Internal) == sameKind && !strings.EqualFold(name, d.LB) && hasPart(lb, d.Base) {
@@ -379,7 +368,7 @@ func (r *reconciler) removals(q services.Request, o *observed, d *spec, sameKind
 }
 
 // loadBalancerChange writes the Service's part of its load balancer.
-func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c change, due bool, err error) {
+func (r *reconciler) loadBalancerChange(o *observed, d *desired) ([]change, error) {
 	lb := o.balancerNamed(d.LB)
 	action, draft := contract.PlanChange, clone(lb)
 	target := r.loadBalancerDocument(r.config.loadBalancerID(d.LB), d.LB)
@@ -388,12 +377,12 @@ func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c change, due boo
 		action, draft = contract.PlanCreate, r.config.newLoadBalancer(o.mark)
 	}
 	e := r.config.partEdit(d, o.otherParts)
-	if err = e(draft); errors.Is(err, errKeep) {
-		return c, false, nil
+	if err := e(draft); errors.Is(err, errKeep) {
+		return nil, nil
 	} else if err != nil {
-		return c, false, err
+		return nil, err
 	}
-	return r.documentChange(change{
+	return []change{r.documentChange(change{
 		Planned: contract.Planned{Action: action, Detail: "frontends, rules and probes of the Service"}, Replan: true,
 		Compare: func() (before, after any) {
 			if !lb.exists() {
@@ -402,11 +391,11 @@ func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c change, due boo
 			return withoutAdded(format(lb)), withoutAdded(format(draft))
 		},
 		Expect: func(o *observed) *observed { return o.expectLoadBalancer(d.Base, lb, draft.expect(target.id)) },
-	}, target, editOf(e)), true, nil
+	}, target, editOf(e))}, nil
 }
 
 // partEdit is the edit of a load balancer for one Service, with the members of pools by address.
-func (c *Config) partEdit(d *spec, a otherParts) func(*loadBalancer) error {
+func (c *Config) partEdit(d *desired, a otherParts) func(*loadBalancer) error {
 	return func(lb *loadBalancer) error {
 		changed, err := applyService(lb, d.Base, d, c, a)
 		changed = applyAddresses(lb, d.Members, c.networkID()) || changed
@@ -436,9 +425,9 @@ func (c *Config) fillsPools(internal bool) bool {
 	return true
 }
 
-func internalIP(n *v1.Node, six bool) string {
+func internalIP(n *v1.Node, ipv6 bool) string {
 	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); a.Type == v1.NodeInternalIP && err == nil && ip.Is6() == six {
+		if ip, err := netip.ParseAddr(a.Address); a.Type == v1.NodeInternalIP && err == nil && ip.Is6() == ipv6 {
 			return a.Address
 		}
 	}
@@ -474,7 +463,8 @@ func (r *reconciler) reobserve(ctx context.Context, q *services.Request, o *obse
 	if err != nil {
 		return o, err
 	}
-	now.mark, now.inherited, now.left = o.mark, o.inherited, slices.Concat(o.left, o.servedAddresses(baseName(q.Service)))
+	now.mark, now.inheritedFronts = o.mark, o.inheritedFronts
+	now.formerIPs = slices.Concat(o.formerIPs, o.servedAddresses(baseName(q.Service)))
 	now.splitBasic(*q)
 	if o.linksRead {
 		err = r.observeLinks(ctx, q.Service, now, false)
@@ -490,28 +480,28 @@ func hasPart(lb *loadBalancer, base string) bool {
 }
 
 // memberChange brings nodes into pools by network interface, and takes those out that are none any more.
-func (r *reconciler) memberChange(q services.Request, o *observed, name string, fronts []front) (c change, due bool) {
-	lb, nodes := o.balancerNamed(name), r.config.eligible(q.Nodes)
+func (r *reconciler) memberChange(q services.Request, o *observed, name string, fronts []desiredFront) []change {
+	lb, nodes := o.balancerNamed(name), r.config.eligibleNodes(q.Nodes)
 	if p := r.members.planFor(o, name, fronts, q.Nodes); len(p.join)+len(p.leave) == 0 {
-		return c, false
+		return nil
 	}
-	return change{
+	return []change{{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
 		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
-			return r.members.apply(ctx, lb.ID, func(lb *loadBalancer, machines map[string]machineID) membership {
+			return r.members.changeMembers(ctx, lb.ID, func(lb *loadBalancer, machines map[string]machineID) membership {
 				return r.members.plan(lb, machines, fronts, nodes)
 			})
 		}),
-	}, true
+	}}
 }
 
 // Complete implements services.Reconciler.
-func (*reconciler) Complete(_ context.Context, _ *services.Request, o *observed, _ *spec) (*observed, error) {
+func (*reconciler) Complete(_ context.Context, _ *services.Request, o *observed, _ *desired) (*observed, error) {
 	return o, nil
 }
 
 // Status is that of the Service.
-func (r *reconciler) Status(q services.Request, o *observed, d *spec) (*v1.LoadBalancerStatus, error) {
+func (r *reconciler) Status(q services.Request, o *observed, d *desired) (*v1.LoadBalancerStatus, error) {
 	var ips []string
 	for _, f := range d.Fronts {
 		ip := o.ipOf(o.balancerNamed(d.LB).front(f.name))
@@ -555,16 +545,13 @@ func (o *observed) ipOf(f *frontend) string {
 
 // Deletions returns the changes that delete a Service's objects.
 func (r *reconciler) Deletions(_ context.Context, q services.Request, o *observed) ([]change, []services.Finding, error) {
-	var list []change
-	var findings []services.Finding
 	base := baseName(q.Service)
-	if c, ok, err := r.securityChange(q, o, nil); err != nil {
+	list, err := r.securityChange(q, o, nil)
+	if err != nil {
 		return nil, nil, err
-	} else if ok {
-		list = append(list, c)
 	}
-	findings = append(findings, r.findUnproven(q, o, nil)...)
-	list = append(list, r.unlink(q, o, nil)...)
+	findings := r.findUnproven(q, o, nil)
+	list = append(list, r.removeLinks(q, o, nil)...)
 	for _, lb := range o.lbs {
 		if !hasPart(lb, base) && !isEmpty(lb) {
 			continue
@@ -584,8 +571,8 @@ func (r *reconciler) Deletions(_ context.Context, q services.Request, o *observe
 // Exists implements services.Reconciler.
 func (r *reconciler) Exists(_ context.Context, q services.Request, o *observed) (*v1.LoadBalancerStatus, bool, error) {
 	if !r.hasLoadBalancers(q, o) {
-		_, due, err := r.securityChange(q, o, nil) // rules are left where all else was deleted by hand
-		return nil, due, err
+		due, err := r.securityChange(q, o, nil) // rules are left where all else was deleted by hand
+		return nil, len(due) > 0, err
 	}
 	base := baseName(q.Service)
 	var ips []string
@@ -597,7 +584,7 @@ func (r *reconciler) Exists(_ context.Context, q services.Request, o *observed) 
 		}
 	}
 	// Azure promises no order of frontends: the Service's own is that of the status.
-	list, _ := families(q.Service)
+	list := families(q.Service)
 	slices.SortStableFunc(ips, func(a, b string) int {
 		return slices.Index(list, strings.Contains(a, ":")) - slices.Index(list, strings.Contains(b, ":"))
 	})

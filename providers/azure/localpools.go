@@ -53,7 +53,7 @@ func (e *endpoints) nodesOf(service *v1.Service) (map[string]bool, error) {
 }
 
 // ownPoolName is the name of the pool of a family that a Service has alone.
-func ownPoolName(name string, six bool) string { return name + strings.ToLower(suffixOf(six, true)) }
+func ownPoolName(name string, ipv6 bool) string { return name + strings.ToLower(suffixOf(ipv6, true)) }
 
 func ownPoolNames(name string) []string {
 	return []string{ownPoolName(name, false), ownPoolName(name, true)}
@@ -75,7 +75,7 @@ func (c *Config) choosePools(service *v1.Service, known []*v1.Service, lbs []*lo
 	}
 	for _, other := range known {
 		overlap := func(pool string) bool { return slices.Contains(pools, pool) }
-		if baseName(other) >= base || !c.ownPool(other) || !slices.ContainsFunc(ownPoolNames(joinedName(other)), overlap) {
+		if baseName(other) >= base || !c.hasOwnPool(other) || !slices.ContainsFunc(ownPoolNames(joinedName(other)), overlap) {
 			continue
 		}
 		if has, _ := pointsTo(lbs, pools, baseName(other)); has || !mine { // the first of several that have one name keeps it
@@ -98,22 +98,22 @@ func pointsTo(lbs []*loadBalancer, pools []string, base string) (own, others boo
 	return own, others
 }
 
-// ownPool reports whether a Service has a pool of its own.
-func (c *Config) ownPool(service *v1.Service) bool {
-	return len(c.several) > 0 && service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
+// hasOwnPool reports whether a Service has a pool of its own.
+func (c *Config) hasOwnPool(service *v1.Service) bool {
+	return len(c.standardLBs) > 0 && service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
 }
 
 // poolOf is the name of the pool that a Service's rules of a family lead to.
-func (o *observed) poolOf(c *Config, service *v1.Service, six bool) string {
-	if c.ownPool(service) {
-		return ownPoolName(o.ownPool, six)
+func (o *observed) poolOf(c *Config, service *v1.Service, ipv6 bool) string {
+	if c.hasOwnPool(service) {
+		return ownPoolName(o.ownPool, ipv6)
 	}
-	return poolName(o.cluster, six)
+	return poolName(o.cluster, ipv6)
 }
 
 // observePools finds the pools that a Service may have for itself.
 func (r *observer) observePools(ctx context.Context, service *v1.Service, o *observed) error {
-	if len(r.config.several) == 0 {
+	if len(r.config.standardLBs) == 0 {
 		return nil
 	}
 	known, err := r.cluster.Services(ctx)
@@ -121,12 +121,12 @@ func (r *observer) observePools(ctx context.Context, service *v1.Service, o *obs
 		return err
 	}
 	o.ownPool = r.config.choosePools(service, known, o.lbs)
-	o.pools = slices.Concat(ownPoolNames(joinedName(service)), ownPoolNames(baseName(service)))
+	o.ownPools = slices.Concat(ownPoolNames(joinedName(service)), ownPoolNames(baseName(service)))
 	return nil
 }
 
 // dropPools takes away pools of a Service alone that it needs no more, and that nobody else's rule leads to.
-func dropPools(lb *loadBalancer, own []string, fronts []front) bool {
+func dropPools(lb *loadBalancer, own []string, fronts []desiredFront) bool {
 	if len(own) == 0 {
 		return false
 	}
@@ -134,7 +134,7 @@ func dropPools(lb *loadBalancer, own []string, fronts []front) bool {
 	all := lb.Properties.Pools
 	for _, pool := range all {
 		name := strings.ToLower(pool.Name)
-		wanted := slices.ContainsFunc(fronts, func(f front) bool { return strings.EqualFold(f.pool, name) })
+		wanted := slices.ContainsFunc(fronts, func(f desiredFront) bool { return strings.EqualFold(f.pool, name) })
 		used := slices.ContainsFunc(slices.Concat(lb.Properties.Rules, lb.Properties.OutboundRules), func(rule *lbRule) bool {
 			return strings.EqualFold(nameOf(rule.Properties.Pool.ID), name)
 		})
@@ -151,18 +151,21 @@ func dropPools(lb *loadBalancer, own []string, fronts []front) bool {
 
 // poolMembers are the members that pools by address should have: IP to node, by pool. A pool that is not to be touched is not there.
 func (r *reconciler) poolMembers(
-	q services.Request, o *observed, lb string, fronts []front,
+	q services.Request, o *observed, lb string, internal bool, fronts []desiredFront,
 ) (wanted map[string]map[string]string, findings []services.Finding, err error) {
-	on, homeless := r.config.nodesOn(q, o, lb)
-	if len(homeless) > 0 {
-		findings = append(findings, services.Warning(eventNoPlace, "nodes %s are behind no load balancer: they match neither primaryVMSet nor "+
-			"nodeSelector of multipleStandardLoadBalancerConfigurations", strings.Join(homeless, ", ")))
+	if r.config.PoolType != poolIP || !r.config.fillsPools(internal) {
+		return nil, nil, nil
 	}
-	several := len(r.config.several) > 0 && len(o.nodes) > 0
+	on, unplaced := r.config.nodesBehind(q, o, lb)
+	if len(unplaced) > 0 {
+		findings = append(findings, services.Warning(eventNoPlace, "nodes %s are behind no load balancer: they match neither primaryVMSet nor "+
+			"nodeSelector of multipleStandardLoadBalancerConfigurations", strings.Join(unplaced, ", ")))
+	}
+	several := len(r.config.standardLBs) > 0 && len(o.nodes) > 0
 	wanted = map[string]map[string]string{}
 	for _, f := range fronts {
 		nodes := on
-		if r.config.ownPool(q.Service) && strings.EqualFold(f.pool, ownPoolName(o.ownPool, f.six)) {
+		if r.config.hasOwnPool(q.Service) && strings.EqualFold(f.pool, ownPoolName(o.ownPool, f.ipv6)) {
 			with, err := r.endpoints.nodesOf(q.Service)
 			if err != nil {
 				return nil, nil, err
@@ -171,7 +174,7 @@ func (r *reconciler) poolMembers(
 		}
 		ips := map[string]string{}
 		for _, n := range nodes {
-			if ip := internalIP(n, f.six); ip != "" {
+			if ip := internalIP(n, f.ipv6); ip != "" {
 				ips[canonicalIP(ip)] = n.Name
 			}
 		}
@@ -179,7 +182,7 @@ func (r *reconciler) poolMembers(
 			findings = append(findings, services.LeftOut(eventTooMany, azurelimits.PoolAddresses, leftOut, "label nodes with "+labelExclude+" to choose"))
 		}
 		// A pool is never emptied, but of nodes that are behind another load balancer now, and where no rule leads to it.
-		shared := several && strings.EqualFold(f.pool, poolName(q.Cluster, f.six))
+		shared := several && strings.EqualFold(f.pool, poolName(q.Cluster, f.ipv6))
 		_, serving := pointsTo([]*loadBalancer{o.balancerNamed(lb)}, []string{f.pool}, "")
 		switch {
 		case len(ips) > 0 || shared && !serving:
@@ -204,7 +207,7 @@ func (c *cloud) localPools(ctx context.Context) error {
 	}
 	var problems []error
 	for _, s := range list {
-		if !c.reconciler.config.ownPool(s) || s.DeletionTimestamp != nil || contract.IsDisowned(s) {
+		if !c.reconciler.config.hasOwnPool(s) || s.DeletionTimestamp != nil || contract.IsDisowned(s) {
 			continue
 		}
 		if err := c.loadBalancers.UpdateLoadBalancer(ctx, q.Cluster, s, q.Nodes); err != nil {
@@ -218,7 +221,7 @@ func (c *cloud) localPools(ctx context.Context) error {
 
 // watchEndpoints follows the endpoints of Services, where there are several load balancers.
 func (c *cloud) watchEndpoints(factory informers.SharedInformerFactory) {
-	if len(c.reconciler.config.several) == 0 {
+	if len(c.reconciler.config.standardLBs) == 0 {
 		return
 	}
 	all := factory.Discovery().V1().EndpointSlices()

@@ -325,22 +325,22 @@ func TestMembersLeaveAfterOthersJoined(t *testing.T) {
 		w.Apply(s)
 		w.joinAlone("former")
 		w.ensure(s)
-		members := func() (cards []string) {
+		members := func() (nics []string) {
 			for _, pool := range w.parts("kubernetes", "backendAddressPools") {
 				for _, config := range docs(pool, "properties", "backendIPConfigurations") {
-					cards = append(cards, nameOf(ownerOf(str(config, "id"))))
+					nics = append(nics, nameOf(ownerOf(str(config, "id"))))
 				}
 			}
-			return cards
+			return nics
 		}
 		w.joinAlone("next")
 		w.nodes = w.nodes[1:]
 		require.NoError(w, w.sim.SetPower(w.nodes[0].Spec.ProviderID, "stopped"))
-		waitFor(2 * lookAge)
+		waitFor(2 * observeMaxAge)
 		w.update(s)
 		assert.Equal(w, []string{"former-nic"}, members(), "the next one takes no change")
 		require.NoError(w, w.sim.SetPower(w.nodes[0].Spec.ProviderID, "running"))
-		waitFor(2 * lookAge)
+		waitFor(2 * observeMaxAge)
 		w.update(s)
 		assert.Equal(w, []string{"next-nic"}, members())
 	})
@@ -357,11 +357,11 @@ func TestMemberWhoseNodeWentUnseen(t *testing.T) {
 			w.joinAlone(name)
 		}
 		s = w.ensure(s)
-		members := func() (cards []string) {
+		members := func() (nics []string) {
 			for _, config := range docs(w.parts("kubernetes", "backendAddressPools")[0], "properties", "backendIPConfigurations") {
-				cards = append(cards, nameOf(ownerOf(str(config, "id"))))
+				nics = append(nics, nameOf(ownerOf(str(config, "id"))))
 			}
-			return cards
+			return nics
 		}
 		require.Len(w, members(), 3)
 		deleted := w.nodes[2]
@@ -395,7 +395,7 @@ func TestVanishedMachinesAreReadOnce(t *testing.T) {
 				for _, n := range w.nodes[2:] {
 					require.NoError(w, w.sim.RemoveByID(n.Spec.ProviderID))
 				}
-				waitFor(2 * lookAge)
+				waitFor(2 * observeMaxAge)
 				w.server.ResetCalls()
 				if together {
 					w.together(list, func(s *v1.Service) *v1.Service { w.update(s); return s })
@@ -422,9 +422,9 @@ func TestInterfaceInAnotherResourceGroup(t *testing.T) {
 		machine := w.sim.AddMachine("alone")
 		here := azuresim.ID("Microsoft.Network/networkInterfaces", "alone-nic")
 		there := strings.Replace(here, "/"+azuresim.Group+"/", "/"+azuresim.OtherGroup+"/", 1)
-		card := w.sim.Shown(here)
-		card["id"] = there
-		w.sim.Leave(there, card)
+		nic := w.sim.Shown(here)
+		nic["id"] = there
+		w.sim.Leave(there, nic)
 		require.NoError(w, w.sim.Change(machine, func(d map[string]any) {
 			props(d)["networkProfile"] = doc{"networkInterfaces": []any{doc{"id": there, "properties": doc{"primary": true}}}}
 		}))
@@ -436,7 +436,7 @@ func TestInterfaceInAnotherResourceGroup(t *testing.T) {
 		assert.Equal(w, members4(n), w.pool("kubernetes"))
 		require.Len(w, w.securityRules(), 1)
 		assert.Contains(w, destinationsOf(w.securityRules()[0]), internalIP(n, false))
-		waitFor(2 * lookAge)
+		waitFor(2 * observeMaxAge)
 		w.server.ResetCalls()
 		w.ensure(s)
 		assert.Zero(w, w.server.Calls().Writes)

@@ -27,22 +27,22 @@ type members struct {
 	locks     keylock.Locks
 
 	mu sync.Mutex
-	// were are the machines that were nodes since the start: one that is a node no more leaves.
-	were map[machineID]bool
+	// nodeMachines are the machines that were nodes since the start: one that is a node no more leaves.
+	nodeMachines map[machineID]bool
 }
 
-// networkCard is a network interface: a document of its own, or a part of a machine's or scale set's.
-type networkCard struct {
+// nicDocument is a network interface: a document of its own, or a part of a machine's or scale set's.
+type nicDocument struct {
 	resource
 	Properties struct {
 		object
-		State   string        `json:"provisioningState"`
-		Primary bool          `json:"primary"`
-		Configs []*cardConfig `json:"ipConfigurations"`
+		State   string       `json:"provisioningState"`
+		Primary bool         `json:"primary"`
+		Configs []*nicConfig `json:"ipConfigurations"`
 	} `json:"properties"`
 }
 
-type cardConfig struct {
+type nicConfig struct {
 	subresource
 	Properties struct {
 		object
@@ -54,7 +54,7 @@ type cardConfig struct {
 
 type networkProfile struct {
 	object
-	Cards []*networkCard `json:"networkInterfaceConfigurations"`
+	Interfaces []*nicDocument `json:"networkInterfaceConfigurations"`
 }
 
 // setModel is the document of a scale set, with the model of its machines.
@@ -84,8 +84,8 @@ type setMachine struct {
 // labelExclude and the others mark nodes that receive no traffic of load balancers.
 const labelExclude = "node.kubernetes.io/exclude-from-external-load-balancers"
 
-// eligible are the nodes that receive traffic.
-func (c *Config) eligible(nodes []*v1.Node) []*v1.Node {
+// eligibleNodes are the nodes that receive traffic.
+func (c *Config) eligibleNodes(nodes []*v1.Node) []*v1.Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool {
 		_, excluded := n.Labels[labelExclude]
 		_, plane := n.Labels["node-role.kubernetes.io/control-plane"]
@@ -115,7 +115,7 @@ type membership struct {
 type memberAt struct {
 	machine machineID
 	pool    string
-	six     bool
+	ipv6    bool
 	// recreated is set where plan expects a new load balancer of the same ID, whose pools are empty.
 	recreated bool
 }
@@ -137,30 +137,30 @@ func (m *members) machinesOf(ctx context.Context, lbs ...*loadBalancer) (map[str
 	return machines, nil
 }
 
-// note remembers which machines are those of nodes.
-func (m *members) note(nodes []*v1.Node) {
+// recordNodes remembers which machines are those of nodes.
+func (m *members) recordNodes(nodes []*v1.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.were == nil {
-		m.were = map[machineID]bool{}
+	if m.nodeMachines == nil {
+		m.nodeMachines = map[machineID]bool{}
 	}
 	for _, n := range nodes {
 		id, _ := parseProviderID(n.Spec.ProviderID) // eligible nodes have one
-		m.were[id] = true
+		m.nodeMachines[id] = true
 	}
 }
 
 // planFor compares the members of a load balancer with the nodes, where this program fills its pools by network interface.
-func (m *members) planFor(o *observed, name string, fronts []front, nodes []*v1.Node) (p membership) {
+func (m *members) planFor(o *observed, name string, fronts []desiredFront, nodes []*v1.Node) (p membership) {
 	c := m.api.config
 	if lb := o.balancerNamed(name); lb.exists() && c.PoolType == poolNIC && c.fillsPools(isInternal(name)) {
-		p = m.plan(lb, o.machines, fronts, c.eligible(nodes))
+		p = m.plan(lb, o.machines, fronts, c.eligibleNodes(nodes))
 	}
 	return p
 }
 
 // plan compares the members of a load balancer with the nodes. It makes no call.
-func (m *members) plan(lb *loadBalancer, machines map[string]machineID, fronts []front, nodes []*v1.Node) (p membership) {
+func (m *members) plan(lb *loadBalancer, machines map[string]machineID, fronts []desiredFront, nodes []*v1.Node) (p membership) {
 	wanted := map[machineID]bool{}
 	for _, n := range nodes {
 		id, _ := parseProviderID(n.Spec.ProviderID) // eligible nodes have one
@@ -181,12 +181,12 @@ func (m *members) plan(lb *loadBalancer, machines map[string]machineID, fronts [
 			id := machines[config.ID]
 			have[id] = true
 			if id != "" && m.isNode(id) && !wanted[id] {
-				p.leave = append(p.leave, memberAt{machine: id, pool: pool.ID, six: f.six})
+				p.leave = append(p.leave, memberAt{machine: id, pool: pool.ID, ipv6: f.ipv6})
 			}
 		}
 		for _, id := range sortedKeys(wanted) {
 			if !have[id] {
-				p.join = append(p.join, memberAt{id, pool.ID, f.six, lb.recreated})
+				p.join = append(p.join, memberAt{id, pool.ID, f.ipv6, lb.recreated})
 			}
 		}
 	}
@@ -196,7 +196,7 @@ func (m *members) plan(lb *loadBalancer, machines map[string]machineID, fronts [
 // isNode reports whether a machine is, or was since the start, that of a node: what somebody else put into a pool stays there.
 func (m *members) isNode(id machineID) bool {
 	m.mu.Lock()
-	known := m.were[id]
+	known := m.nodeMachines[id]
 	m.mu.Unlock()
 	isOf := func(n *v1.Node) bool { return instanceKey(n.Spec.ProviderID) == string(id) }
 	return known || slices.ContainsFunc(m.instances.nodes.Nodes(), isOf)
@@ -215,23 +215,25 @@ func (m *members) machineOf(ctx context.Context, config string) (machineID, erro
 	if id, ok := setMachineOf(config); ok {
 		return id, nil
 	}
-	nic := ownerOf(config)
-	card, err := m.instances.networks.all.Get(ctx, nic, queryMembers)
+	nicID := ownerOf(config)
+	nic, err := m.instances.networks.nics.Get(ctx, nicID, queryMembers)
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		return "", nil
-	case errors.Is(err, cloudapi.ErrUnauthorized) && !slices.Contains(m.instances.resourceGroups(), groupOf(nic)):
+	case errors.Is(err, cloudapi.ErrUnauthorized) && !slices.Contains(m.instances.resourceGroups(), groupOf(nicID)):
 		return "", nil
 	case err != nil:
 		return "", err
-	case card.Properties.Machine == nil:
+	case nic.Properties.Machine == nil:
 		return "", nil
 	}
-	return machineID(strings.ToLower(card.Properties.Machine.ID)), nil
+	return machineID(strings.ToLower(nic.Properties.Machine.ID)), nil
 }
 
-// apply makes memberships.
-func (m *members) apply(ctx context.Context, lb string, compute func(lb *loadBalancer, machines map[string]machineID) membership) error {
+// changeMembers makes memberships.
+func (m *members) changeMembers(
+	ctx context.Context, lb string, compute func(lb *loadBalancer, machines map[string]machineID) membership,
+) error {
 	unlock, err := m.locks.Lock(ctx, strings.ToLower(lb))
 	if err != nil {
 		return err
@@ -246,7 +248,7 @@ func (m *members) apply(ctx context.Context, lb string, compute func(lb *loadBal
 		return err
 	}
 	p := compute(now, machines)
-	if p.join, err = m.changeable(ctx, p.join); err != nil {
+	if p.join, err = m.omitUnchangeable(ctx, p.join); err != nil {
 		return err
 	}
 	last := p.keepLast(now, machines)
@@ -254,7 +256,7 @@ func (m *members) apply(ctx context.Context, lb string, compute func(lb *loadBal
 		return nil
 	}
 	defer m.resources.invalidate(lb)
-	if err := m.change(ctx, p); err != nil {
+	if err := m.changeMembership(ctx, p); err != nil {
 		return err
 	}
 	if now, err = readAs[loadBalancer](ctx, m.resources, lb, true); err != nil || now == nil || len(last) == 0 {
@@ -265,7 +267,7 @@ func (m *members) apply(ctx context.Context, lb string, compute func(lb *loadBal
 	}
 	second := membership{leave: last}
 	second.keepLast(now, machines)
-	return m.change(ctx, second)
+	return m.changeMembership(ctx, second)
 }
 
 // keepLast delays removals that would empty a pool until others have joined, which may fail.
@@ -292,7 +294,7 @@ func (p *membership) keepLast(lb *loadBalancer, machines map[string]machineID) (
 // poolChange puts configurations of a family into a pool, or takes them out of it.
 type poolChange struct {
 	memberAt
-	in bool
+	join bool
 }
 
 // changesOf are memberships by what is written for them, in their order.
@@ -321,7 +323,7 @@ func (p membership) changesOf(of func(poolChange) string) (ids []string, changes
 func (m *members) resourceChanges(p membership) (models, machines []resourceChange) {
 	setOf := func(c poolChange) string {
 		set, uniform := c.machine.uniform()
-		if !c.in || !uniform {
+		if !c.join || !uniform {
 			return ""
 		}
 		return set
@@ -332,13 +334,13 @@ func (m *members) resourceChanges(p membership) (models, machines []resourceChan
 	}
 	ids, changes := p.changesOf(func(c poolChange) string { return string(c.machine) })
 	for _, id := range ids {
-		machines = append(machines, m.edit(machineID(id), changes[id]))
+		machines = append(machines, m.editMachine(machineID(id), changes[id]))
 	}
 	return models, machines
 }
 
-// change makes memberships: first the models of scale sets, so that whatever comes meanwhile is not missed, then the machines.
-func (m *members) change(ctx context.Context, p membership) error {
+// changeMembership makes memberships: first the models of scale sets, so that whatever comes meanwhile is not missed, then the machines.
+func (m *members) changeMembership(ctx context.Context, p membership) error {
 	var problems []error
 	failed := map[string]bool{}
 	models, machines := m.resourceChanges(p)
@@ -377,8 +379,8 @@ func (m *members) makeChange(ctx context.Context, e resourceChange) error {
 	})
 }
 
-// start writes, and returns a wait for the end of Azure's operation. What is gone is gone with its memberships.
-func (m *members) start(ctx context.Context, e resourceChange) (wait func() error, err error) {
+// startChange writes, and returns a wait for the end of Azure's operation. What is gone is gone with its memberships.
+func (m *members) startChange(ctx context.Context, e resourceChange) (wait func() error, err error) {
 	w, err := e.read(ctx)
 	if err == nil && w != nil {
 		wait, err = m.api.startPut(ctx, w.what, w.id, w.version, w.after, w.etag)
@@ -400,7 +402,7 @@ func (m *members) makeChanges(ctx context.Context, work []resourceChange) error 
 	for first := 0; first < len(work); first += maxBatch {
 		group, last := &underWay[first/maxBatch%len(underWay)], min(first+maxBatch, len(work))
 		group.Wait()
-		m.begin(ctx, work[first:last], problems[first:last], group)
+		m.startChanges(ctx, work[first:last], problems[first:last], group)
 	}
 	for i := range underWay {
 		underWay[i].Wait()
@@ -408,13 +410,13 @@ func (m *members) makeChanges(ctx context.Context, work []resourceChange) error 
 	return errors.Join(problems...)
 }
 
-// begin sends changes, a few at a time, and leaves the wait for the end of each to a group.
-func (m *members) begin(ctx context.Context, work []resourceChange, problems []error, group *sync.WaitGroup) {
+// startChanges sends changes, a few at a time, and leaves the wait for the end of each to a group.
+func (m *members) startChanges(ctx context.Context, work []resourceChange, problems []error, group *sync.WaitGroup) {
 	waits, starts := make([]func() error, len(work)), make([]func() error, len(work))
 	for i, e := range work {
 		starts[i] = func() error {
 			return m.changeExclusively(ctx, e.id, func() (err error) {
-				waits[i], err = m.start(ctx, e)
+				waits[i], err = m.startChange(ctx, e)
 				return err
 			})
 		}
@@ -428,19 +430,19 @@ func (m *members) begin(ctx context.Context, work []resourceChange, problems []e
 		rescue.Go("waiting for a change of "+nameOf(e.id), func() {
 			defer group.Done()
 			defer rescue.Into(&problems[i], "waiting for a change of "+nameOf(e.id))
-			problems[i] = m.end(ctx, e, waits[i])
+			problems[i] = m.awaitChange(ctx, e, waits[i])
 		})
 	}
 }
 
-// end waits for the end of a change. What was refused because of somebody else's work is tried again.
-func (m *members) end(ctx context.Context, e resourceChange, wait func() error) error {
+// awaitChange waits for the end of a change. What was refused because of somebody else's work is tried again.
+func (m *members) awaitChange(ctx context.Context, e resourceChange, wait func() error) error {
 	err := wait()
 	if !errors.Is(err, cloudapi.ErrConflict) {
 		return err
 	}
 	return m.changeExclusively(ctx, e.id, func() error {
-		wait, err := m.start(ctx, e)
+		wait, err := m.startChange(ctx, e)
 		if err != nil || wait == nil {
 			return err
 		}
@@ -451,8 +453,8 @@ func (m *members) end(ctx context.Context, e resourceChange, wait func() error) 
 // stateAge is how old the state of a machine may be that is about to join: all Services ask for the same machines at the same time.
 const stateAge = 10 * time.Second
 
-// changeable omits machines that cannot change because they are stopped, going or missing.
-func (m *members) changeable(ctx context.Context, list []memberAt) ([]memberAt, error) {
+// omitUnchangeable omits machines that cannot change because they are stopped, going or missing.
+func (m *members) omitUnchangeable(ctx context.Context, list []memberAt) ([]memberAt, error) {
 	places := map[machineID]*bool{}
 	var reads []func() error
 	for _, at := range list {
@@ -460,7 +462,7 @@ func (m *members) changeable(ctx context.Context, list []memberAt) ([]memberAt, 
 			takes := new(bool)
 			places[at.machine] = takes
 			reads = append(reads, func() (err error) {
-				*takes, err = m.takesChange(ctx, at.machine)
+				*takes, err = m.acceptsChange(ctx, at.machine)
 				return err
 			})
 		}
@@ -471,7 +473,7 @@ func (m *members) changeable(ctx context.Context, list []memberAt) ([]memberAt, 
 	return slices.DeleteFunc(slices.Clone(list), func(at memberAt) bool { return !*places[at.machine] }), nil
 }
 
-func (m *members) takesChange(ctx context.Context, id machineID) (bool, error) {
+func (m *members) acceptsChange(ctx context.Context, id machineID) (bool, error) {
 	machine, err := m.instances.inventory.Get(ctx, id, inventory.Query{MaxAge: stateAge, MaxMissAge: queryMembers.MaxMissAge})
 	if _, uniform := id.uniform(); err == nil && uniform && machine.Properties.View == nil {
 		machine, err = m.instances.get(ctx, id) // the listing has no power states
@@ -483,7 +485,7 @@ func (m *members) takesChange(ctx context.Context, id machineID) (bool, error) {
 		return false, err
 	}
 	state := machine.Properties.State
-	return !strings.EqualFold(state, "Deleting") && !strings.EqualFold(state, "Unknown") && !takesNoChange(machine.powerState()), nil
+	return !strings.EqualFold(state, "Deleting") && !strings.EqualFold(state, "Unknown") && !refusesChange(machine.powerState()), nil
 }
 
 // changeExclusively makes one change at a time of a machine, a scale set or an interface, because load balancers share them. change reads
@@ -500,8 +502,8 @@ func (m *members) changeExclusively(ctx context.Context, id string, change func(
 // decouple takes all members out of the pools of a load balancer that is about to be deleted.
 func (m *members) decouple(ctx context.Context, d doc) error {
 	lb := parse[loadBalancer](d)
-	problems := []error{m.makeChanges(ctx, m.leavers(lb))}
-	models, err := m.modelsOf(ctx, lb)
+	problems := []error{m.makeChanges(ctx, m.memberRemovals(lb))}
+	models, err := m.modelRemovals(ctx, lb)
 	problems = append(problems, err)
 	for _, e := range models {
 		problems = append(problems, m.makeChange(ctx, e))
@@ -509,8 +511,8 @@ func (m *members) decouple(ctx context.Context, d doc) error {
 	return errors.Join(problems...)
 }
 
-// leavers are the changes that take all members out of the pools of a load balancer.
-func (m *members) leavers(lb *loadBalancer) (work []resourceChange) {
+// memberRemovals are the changes that take all members out of the pools of a load balancer.
+func (m *members) memberRemovals(lb *loadBalancer) (work []resourceChange) {
 	out := map[string][]poolChange{}
 	for _, pool := range lb.Properties.Pools {
 		for _, config := range pool.Properties.Configs {
@@ -526,15 +528,15 @@ func (m *members) leavers(lb *loadBalancer) (work []resourceChange) {
 	for _, id := range sortedKeys(out) {
 		e := resourceChange{id, func(ctx context.Context) (*poolWrite, error) { return m.readInterface(ctx, id, out[id]) }}
 		if _, uniform := machineID(id).uniform(); uniform {
-			e = m.edit(machineID(id), out[id])
+			e = m.editMachine(machineID(id), out[id])
 		}
 		work = append(work, e)
 	}
 	return work
 }
 
-// modelsOf are the changes that take the models of scale sets out of the pools of a load balancer.
-func (m *members) modelsOf(ctx context.Context, lb *loadBalancer) (models []resourceChange, err error) {
+// modelRemovals are the changes that take the models of scale sets out of the pools of a load balancer.
+func (m *members) modelRemovals(ctx context.Context, lb *loadBalancer) (models []resourceChange, err error) {
 	path := groupPath(m.api.config.Subscription, m.api.config.Group, "Microsoft.Compute") + "/virtualMachineScaleSets"
 	sets, _, err := list[doc](ctx, m.api, "scale sets", path, computeVersion)
 	for _, set := range parseAll[setModel](sets) {
@@ -542,7 +544,7 @@ func (m *members) modelsOf(ctx context.Context, lb *loadBalancer) (models []reso
 		for _, pool := range lb.Properties.Pools {
 			changes = append(changes, poolChange{memberAt: memberAt{pool: pool.ID}})
 		}
-		if !set.isGoing() && changePools(set.Properties.Profile.Network.Cards, changes) {
+		if !set.isGoing() && changePools(set.Properties.Profile.Network.Interfaces, changes) {
 			models = append(models, m.editModel(set.ID, changes))
 		}
 	}
@@ -558,23 +560,23 @@ func (m *members) editModel(id string, changes []poolChange) resourceChange {
 			return nil, err
 		}
 		w := poolWrite{what: "scale set " + set.Name, id: set.ID, version: computeVersion, etag: set.ETag}
-		return w.changePools(set.Properties.Profile.Network.Cards, changes, func() doc {
+		return w.changePools(set.Properties.Profile.Network.Interfaces, changes, func() doc {
 			body := &setModel{resource: resource{Location: set.Location, Edge: set.Edge}}
-			body.Properties.Profile.Network.Cards = set.Properties.Profile.Network.Cards
+			body.Properties.Profile.Network.Interfaces = set.Properties.Profile.Network.Interfaces
 			return format(body)
 		}), nil
 	}}
 }
 
 // changePools changes network interfaces, of which part returns what is sent, and returns the write, or nil where nothing changed.
-func (w poolWrite) changePools(cards []*networkCard, changes []poolChange, part func() doc) *poolWrite {
+func (w poolWrite) changePools(nics []*nicDocument, changes []poolChange, part func() doc) *poolWrite {
 	for _, c := range changes {
 		if c.recreated {
-			changePool(cards, c.memberAt, false)
+			changePool(nics, c.memberAt, false)
 		}
 	}
 	w.before = part()
-	if !changePools(cards, changes) {
+	if !changePools(nics, changes) {
 		return nil
 	}
 	w.after = part()
@@ -583,13 +585,13 @@ func (w poolWrite) changePools(cards []*networkCard, changes []poolChange, part 
 
 func (s *setModel) isGoing() bool { return strings.EqualFold(s.Properties.State, "Deleting") }
 
-// takesNoChange reports whether a machine in this power state accepts no change and needs none.
-func takesNoChange(power string) bool {
+// refusesChange reports whether a machine in this power state accepts no change and needs none.
+func refusesChange(power string) bool {
 	return slices.Contains([]string{"stopped", "stopping", "deallocated", "deallocating", "unknown"}, power)
 }
 
-// edit changes the pools of one machine, unless it is going.
-func (m *members) edit(id machineID, changes []poolChange) resourceChange {
+// editMachine changes the pools of one machine, unless it is going.
+func (m *members) editMachine(id machineID, changes []poolChange) resourceChange {
 	return resourceChange{string(id), func(ctx context.Context) (*poolWrite, error) {
 		if _, uniform := id.uniform(); uniform {
 			return m.readInstance(ctx, id, changes)
@@ -605,15 +607,15 @@ func (m *members) edit(id machineID, changes []poolChange) resourceChange {
 // readInterface returns what a network interface is to be, whether it has a machine or not.
 func (m *members) readInterface(ctx context.Context, id string, changes []poolChange) (*poolWrite, error) {
 	w := poolWrite{what: "network interface " + nameOf(id), id: id, version: networkVersion}
-	card, err := getAs[networkCard](ctx, m.api, w.what, id, networkVersion)
+	nic, err := getAs[nicDocument](ctx, m.api, w.what, id, networkVersion)
 	if err != nil {
 		return nil, err
 	}
-	w.etag = card.ETag
-	if hasFailed(card.Properties.State) {
-		changes = slices.DeleteFunc(slices.Clone(changes), func(c poolChange) bool { return c.in })
+	w.etag = nic.ETag
+	if hasFailed(nic.Properties.State) {
+		changes = slices.DeleteFunc(slices.Clone(changes), func(c poolChange) bool { return c.join })
 	}
-	return w.changePools([]*networkCard{card}, changes, func() doc { return format(card) }), nil
+	return w.changePools([]*nicDocument{nic}, changes, func() doc { return format(nic) }), nil
 }
 
 func (m *members) readInstance(ctx context.Context, id machineID, changes []poolChange) (*poolWrite, error) {
@@ -625,35 +627,35 @@ func (m *members) readInstance(ctx context.Context, id machineID, changes []pool
 	}
 	w.etag = machine.ETag
 	p := machine.Properties
-	return w.changePools(p.Network.Cards, changes, func() doc {
+	return w.changePools(p.Network.Interfaces, changes, func() doc {
 		body := &setMachine{resource: resource{Location: machine.Location}}
-		body.Properties.Hardware, body.Properties.Network.Cards = p.Hardware, p.Network.Cards
+		body.Properties.Hardware, body.Properties.Network.Interfaces = p.Hardware, p.Network.Interfaces
 		return format(body)
 	}), nil
 }
 
 // changePools makes several changes of pools, and reports whether anything changed.
-func changePools(cards []*networkCard, changes []poolChange) (changed bool) {
+func changePools(nics []*nicDocument, changes []poolChange) (changed bool) {
 	for _, c := range changes {
-		changed = changePool(cards, c.memberAt, c.in) || changed
+		changed = changePool(nics, c.memberAt, c.join) || changed
 	}
 	return changed
 }
 
 // changePool puts the primary configuration of a family into a pool, or takes every configuration out of it.
-func changePool(cards []*networkCard, at memberAt, in bool) (changed bool) {
+func changePool(nics []*nicDocument, at memberAt, in bool) (changed bool) {
 	isPool := func(p *subresource) bool { return sameID(p.ID, at.pool) }
-	for _, card := range cards {
-		if len(cards) > 1 && !card.Properties.Primary {
+	for _, nic := range nics {
+		if len(nics) > 1 && !nic.Properties.Primary {
 			continue
 		}
-		for _, config := range card.Properties.Configs {
+		for _, config := range nic.Properties.Configs {
 			pools := config.Properties.Pools
 			has := slices.ContainsFunc(pools, isPool)
 			switch {
 			case !in && has:
 				pools = slices.DeleteFunc(pools, isPool)
-			case in && !has && card.configOf(at.six) == config && !isOnOtherLB(pools, at.pool):
+			case in && !has && nic.configOf(at.ipv6) == config && !isOnOtherLB(pools, at.pool):
 				pools = append(pools, &subresource{ID: at.pool})
 			default:
 				continue
@@ -673,9 +675,9 @@ func isOnOtherLB(pools []*subresource, pool string) bool {
 }
 
 // configOf is the configuration that serves a family: the primary one IPv4, the first one of the family IPv6.
-func (n *networkCard) configOf(six bool) (serving *cardConfig) {
+func (n *nicDocument) configOf(ipv6 bool) (serving *nicConfig) {
 	for _, c := range n.Properties.Configs {
-		if strings.EqualFold(c.Properties.Version, "IPv6") == six && (serving == nil || !six && c.Properties.Primary) {
+		if strings.EqualFold(c.Properties.Version, "IPv6") == ipv6 && (serving == nil || !ipv6 && c.Properties.Primary) {
 			serving = c
 		}
 	}

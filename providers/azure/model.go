@@ -19,17 +19,17 @@ import (
 
 const (
 	internalSuffix = "-internal"
-	sixSuffix      = "-IPv6"
-	fourSuffix     = "-IPv4"
+	suffixIPv6     = "-IPv6"
+	suffixIPv4     = "-IPv4"
 	maxName        = 75
 	sharedProbe    = "cluster-service-shared-health-probe"
 )
 
-// spec is the desired state of a Service.
-type spec struct {
+// desired is the desired state of a Service.
+type desired struct {
 	Base, LB               string
 	Internal               bool
-	Fronts                 []front
+	Fronts                 []desiredFront
 	Rules                  []*lbRule
 	Probes                 []*probe
 	NoSecurity, DenyAll    bool
@@ -43,31 +43,31 @@ type spec struct {
 	// writes are those of members, by load balancer in lower case, which plan alone reads.
 	writes map[string][]*poolWrite
 	// Link is the private link service that is to be made or changed, nil where nothing is due.
-	Link *link
+	Link *desiredLink
 }
 
 // otherParts describes the parts of a load balancer that concern other Services.
 type otherParts struct {
-	// inherited are frontends, by their IDs in lower case, whose Services want them no more, and which go with the last Service on their
+	// inheritedFronts are frontends, by their IDs in lower case, whose Services want them no more, and which go with the last Service on their
 	// address.
-	inherited []string
-	// held are frontends, by their IDs in lower case, that somebody else's private link service uses, by its name.
-	held map[string]string
-	// pools are those, in lower case, that the Service may have for itself.
-	pools []string
+	inheritedFronts []string
+	// heldFronts are frontends, by their IDs in lower case, that somebody else's private link service uses, by its name.
+	heldFronts map[string]string
+	// ownPools are those, in lower case, that the Service may have for itself.
+	ownPools []string
 }
 
 // userOf returns the user of a frontend that prevents its removal, or "".
 func (a otherParts) userOf(lb *loadBalancer, f *frontend, base string) (why string) {
-	if name, held := a.held[f.lowerID()]; held {
+	if name, held := a.heldFronts[f.lowerID()]; held {
 		return "private link service " + name
 	}
-	return isUsedByOthers(lb, f, base)
+	return otherUserOf(lb, f, base)
 }
 
 // front finds a frontend by its name, whoever made it.
-func (d *spec) front(name string) *front {
-	if i := slices.IndexFunc(d.Fronts, func(f front) bool { return strings.EqualFold(f.name, name) }); i >= 0 {
+func (d *desired) front(name string) *desiredFront {
+	if i := slices.IndexFunc(d.Fronts, func(f desiredFront) bool { return strings.EqualFold(f.name, name) }); i >= 0 {
 		return &d.Fronts[i]
 	}
 	return nil
@@ -78,20 +78,20 @@ type accessPort struct {
 	port     int32
 }
 
-// front is a frontend: the address of one family.
-type front struct {
-	six        bool
+// desiredFront is a frontend: the address of one family.
+type desiredFront struct {
+	ipv6       bool
 	name, pool string
-	// foreign is set where the frontend is another Service's, whose address this one names.
-	foreign bool
+	// isOthers is set where the frontend is another Service's, whose address this one names.
+	isOthers bool
 	// subnet and ip are those of an internal frontend; address is the public address of another one.
 	subnet, ip string
-	address    *address
+	address    *desiredAddress
 	zones      []string
 }
 
-// address is a public address that a Service has.
-type address struct {
+// desiredAddress is a public address that a Service has.
+type desiredAddress struct {
 	group, name string
 	// managed is set where this program makes and deletes it.
 	managed bool
@@ -102,7 +102,7 @@ type address struct {
 	edit  func(*publicIP) error
 }
 
-func (a *address) id(c *Config) string {
+func (a *desiredAddress) id(c *Config) string {
 	if a.found != nil {
 		return a.found.ID
 	}
@@ -125,39 +125,41 @@ func (c *Config) loadBalancerID(name string) string {
 	return c.networkPath(c.LBGroup, "loadBalancers/"+name)
 }
 
-func poolName(cluster string, six bool) string { return cluster + suffixOf(six, true) }
+func poolName(cluster string, ipv6 bool) string { return cluster + suffixOf(ipv6, true) }
 
-// families are those that a Service has; dual is set where there are two.
-func families(service *v1.Service) (list []bool, dual bool) {
+// families are those of a Service, each by whether it is IPv6.
+func families(service *v1.Service) (list []bool) {
 	for _, f := range service.Spec.IPFamilies {
 		list = append(list, f == v1.IPv6Protocol)
 	}
 	if len(list) == 0 {
 		list = []bool{strings.Contains(service.Spec.ClusterIP, ":")}
 	}
-	return list, len(list) > 1
+	return list
 }
 
-func suffixOf(six, dual bool) string {
-	if six && dual {
-		return sixSuffix
+func isDual(service *v1.Service) bool { return len(families(service)) > 1 }
+
+func suffixOf(ipv6, dual bool) string {
+	if ipv6 && dual {
+		return suffixIPv6
 	}
 	return ""
 }
 
 // suffixFor returns the name suffix for a family. Existing objects keep their name, so that an address survives when its Service gains or
 // loses a family. isOf returns the family of the object with a suffix, and whether it exists.
-func suffixFor(six, dual bool, isOf func(suffix string) (six, found bool)) string {
-	usual := suffixOf(six, dual)
-	for _, suffix := range []string{usual, "", sixSuffix, fourSuffix} {
-		if family, found := isOf(suffix); found && family == six {
+func suffixFor(ipv6, dual bool, isOf func(suffix string) (ipv6, found bool)) string {
+	usual := suffixOf(ipv6, dual)
+	for _, suffix := range []string{usual, "", suffixIPv6, suffixIPv4} {
+		if family, found := isOf(suffix); found && family == ipv6 {
 			return suffix
 		}
 	}
 	if _, found := isOf(usual); !found {
 		return usual
 	}
-	return map[bool]string{true: sixSuffix, false: fourSuffix}[six]
+	return map[bool]string{true: suffixIPv6, false: suffixIPv4}[ipv6]
 }
 
 // frontendSubnet is the subnet in the names of an internal frontend and its rules, if the Service names one.
@@ -207,8 +209,8 @@ func isLocal(service *v1.Service) bool {
 	return service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort > 0
 }
 
-// rulesFor adds the rules and probes of a frontend.
-func (d *spec) rulesFor(c *Config, service *v1.Service, s *settings, f front, suffix, lbID string) error {
+// addRules adds the rules and probes of a frontend.
+func (d *desired) addRules(c *Config, service *v1.Service, s *settings, f desiredFront, suffix, lbID string) error {
 	subnet := s.frontendSubnet()
 	all := s.Internal && s.AllPorts
 	for i, p := range service.Spec.Ports {
@@ -217,7 +219,7 @@ func (d *spec) rulesFor(c *Config, service *v1.Service, s *settings, f front, su
 		}
 		name := ruleName(d.Base, subnet, p, suffix)
 		checkName := ruleName(d.Base, subnet, v1.ServicePort{Protocol: v1.ProtocolTCP, Port: service.Spec.HealthCheckNodePort}, suffix)
-		probe, err := d.probeFor(c, service, s, p, name, checkName)
+		probe, err := d.addProbe(c, service, s, p, name, checkName)
 		if err != nil {
 			return err
 		}
@@ -235,10 +237,10 @@ func (d *spec) rulesFor(c *Config, service *v1.Service, s *settings, f front, su
 }
 
 // ruleOf returns a rule without its references.
-func ruleOf(c *Config, service *v1.Service, s *settings, p v1.ServicePort, f front, all bool) lbRuleProperties {
+func ruleOf(c *Config, service *v1.Service, s *settings, p v1.ServicePort, f desiredFront, all bool) lbRuleProperties {
 	protocol := map[v1.Protocol]string{v1.ProtocolTCP: "Tcp", v1.ProtocolUDP: "Udp", v1.ProtocolSCTP: "All"}[p.Protocol]
 	floating, back := true, int(p.Port)
-	if s.NoFloating && !all || s.Internal && f.six {
+	if s.NoFloating && !all || s.Internal && f.ipv6 {
 		floating, back = false, int(p.NodePort)
 	}
 	rule := lbRuleProperties{
@@ -257,9 +259,9 @@ func ruleOf(c *Config, service *v1.Service, s *settings, p v1.ServicePort, f fro
 	return rule
 }
 
-// probeFor adds the probe of a port and returns its name, "" if there is none. rule names the port's rule and probe; checkName is the name
+// addProbe adds the probe of a port and returns its name, "" if there is none. rule names the port's rule and probe; checkName is the name
 // of the single probe for local traffic.
-func (d *spec) probeFor(c *Config, service *v1.Service, s *settings, p v1.ServicePort, rule, checkName string) (string, error) {
+func (d *desired) addProbe(c *Config, service *v1.Service, s *settings, p v1.ServicePort, rule, checkName string) (string, error) {
 	own := s.ports[p.Port]
 	interval, number := s.probeTimes(p.Port)
 	add := func(name string, p probeProperties) string {
@@ -329,7 +331,7 @@ func sameProbe(have, want *probe) bool {
 }
 
 // sameFront reports whether a frontend leads where it should.
-func sameFront(have *frontend, f front, c *Config) bool {
+func sameFront(have *frontend, f desiredFront, c *Config) bool {
 	if f.address != nil {
 		return sameID(have.Properties.PublicIP.ID, f.address.id(c))
 	}
@@ -337,7 +339,7 @@ func sameFront(have *frontend, f front, c *Config) bool {
 }
 
 // document is a new frontend.
-func (f front) document(c *Config) *frontend {
+func (f desiredFront) document(c *Config) *frontend {
 	made := &frontend{subresource: subresource{Name: f.name}}
 	p := &made.Properties
 	if f.address != nil {
@@ -345,7 +347,7 @@ func (f front) document(c *Config) *frontend {
 		return made
 	}
 	p.Subnet.ID, p.Allocation, made.Zones = f.subnet, "Dynamic", f.zones
-	if f.six {
+	if f.ipv6 {
 		p.Version = "IPv6"
 	}
 	if f.ip != "" {
@@ -354,8 +356,8 @@ func (f front) document(c *Config) *frontend {
 	return made
 }
 
-// isUsedByOthers reports whether another Service uses one of the Service's frontends.
-func isUsedByOthers(lb *loadBalancer, f *frontend, base string) (why string) {
+// otherUserOf reports whether another Service uses one of the Service's frontends.
+func otherUserOf(lb *loadBalancer, f *frontend, base string) (why string) {
 	others := slices.DeleteFunc(slices.Clone(lb.Properties.Rules), func(r *lbRule) bool { return ownedBy(base, r.Name) })
 	for _, kind := range append([]ruleKind{{"loadBalancingRules", others}}, lb.otherRules()...) {
 		for _, r := range kind.rules {
@@ -370,12 +372,12 @@ func isUsedByOthers(lb *loadBalancer, f *frontend, base string) (why string) {
 
 // applyService makes a load balancer's document what a Service asks for; d is nil for a Service that goes. It reports whether anything
 // changed.
-func applyService(lb *loadBalancer, base string, d *spec, c *Config, a otherParts) (bool, error) {
-	var want spec
+func applyService(lb *loadBalancer, base string, d *desired, c *Config, a otherParts) (bool, error) {
+	var want desired
 	if d != nil {
 		want = *d
 	}
-	if err := conflicts(lb, base, want); err != nil {
+	if err := checkConflicts(lb, base, want); err != nil {
 		return false, err
 	}
 	changed := ensurePools(lb, want)
@@ -384,7 +386,7 @@ func applyService(lb *loadBalancer, base string, d *spec, c *Config, a otherPart
 	changed = replaceOwn(&lb.Properties.Probes, want.Probes, sameProbe, func(p *probe) bool {
 		return ownedBy(base, p.Name) || p.hasName(sharedProbe) && !referenced(lb, p)
 	}) || changed
-	changed = dropPools(lb, a.pools, want.Fronts) || changed
+	changed = dropPools(lb, a.ownPools, want.Fronts) || changed
 	if d == nil {
 		return changed, nil
 	}
@@ -398,7 +400,7 @@ func referenced(lb *loadBalancer, p *probe) bool {
 	})
 }
 
-func ensurePools(lb *loadBalancer, d spec) (changed bool) {
+func ensurePools(lb *loadBalancer, d desired) (changed bool) {
 	for _, f := range d.Fronts {
 		if lb.pool(f.pool) == nil {
 			lb.Properties.Pools, changed = append(lb.Properties.Pools, &pool{subresource: subresource{Name: f.pool}}), true
@@ -407,13 +409,13 @@ func ensurePools(lb *loadBalancer, d spec) (changed bool) {
 	return changed
 }
 
-func applyFronts(lb *loadBalancer, base string, d spec, c *Config, others otherParts) bool {
+func applyFronts(lb *loadBalancer, base string, d desired, c *Config, others otherParts) bool {
 	kept := []*frontend{}
 	changed := false
 	for _, have := range lb.Properties.Fronts {
-		at := slices.IndexFunc(d.Fronts, func(f front) bool { return !f.foreign && strings.EqualFold(f.name, have.Name) })
+		at := slices.IndexFunc(d.Fronts, func(f desiredFront) bool { return !f.isOthers && strings.EqualFold(f.name, have.Name) })
 		switch {
-		case !ownedBy(base, have.Name) && !slices.Contains(others.inherited, have.lowerID()), at >= 0 && sameFront(have, d.Fronts[at], c):
+		case !ownedBy(base, have.Name) && !slices.Contains(others.inheritedFronts, have.lowerID()), at >= 0 && sameFront(have, d.Fronts[at], c):
 			kept = append(kept, have)
 		case at < 0 && others.userOf(lb, have, base) != "":
 			kept = append(kept, have)
@@ -422,7 +424,7 @@ func applyFronts(lb *loadBalancer, base string, d spec, c *Config, others otherP
 		}
 	}
 	for _, f := range d.Fronts {
-		if f.foreign || findByName(kept, f.name) != nil {
+		if f.isOthers || findByName(kept, f.name) != nil {
 			continue
 		}
 		made := f.document(c)
@@ -461,8 +463,8 @@ func replaceOwn[P named](list *[]P, wanted []P, same func(have, want P) bool, ow
 	return changed
 }
 
-// conflicts refuses a port that somebody else has on the same address.
-func conflicts(lb *loadBalancer, base string, d spec) error {
+// checkConflicts refuses a port that somebody else has on the same address.
+func checkConflicts(lb *loadBalancer, base string, d desired) error {
 	for _, rule := range d.Rules {
 		for _, other := range lb.Properties.Rules {
 			same := sameID(rule.Properties.Front.ID, other.Properties.Front.ID)
@@ -478,8 +480,12 @@ func conflicts(lb *loadBalancer, base string, d spec) error {
 	return nil
 }
 
-// unlikePool refuses to mix the two kinds of members in the pools of frontends. byAddress is what the configuration says.
-func unlikePool(lb *loadBalancer, fronts []front, byAddress bool) error {
+// checkPoolKind refuses to mix the two kinds of members in the pools of frontends that this program fills.
+func (c *Config) checkPoolKind(lb *loadBalancer, internal bool, fronts []desiredFront) error {
+	if !c.fillsPools(internal) {
+		return nil
+	}
+	byAddress := c.PoolType == poolIP
 	for _, f := range fronts {
 		pool := lb.pool(f.pool)
 		has := len(pool.ips()) > 0

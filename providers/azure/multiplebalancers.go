@@ -82,16 +82,16 @@ func parseLoadBalancers(text string) ([]standardLB, error) {
 	return list, errors.Join(problems...)
 }
 
-// checkSeveral demands that one of several load balancers is called like the cluster.
-func (c *Config) checkSeveral(cluster string) error {
-	if len(c.several) == 0 || slices.ContainsFunc(c.several, func(l standardLB) bool { return strings.EqualFold(l.Name, cluster) }) {
+// checkStandardLBs demands that one of several load balancers is called like the cluster.
+func (c *Config) checkStandardLBs(cluster string) error {
+	if len(c.standardLBs) == 0 || slices.ContainsFunc(c.standardLBs, func(l standardLB) bool { return strings.EqualFold(l.Name, cluster) }) {
 		return nil
 	}
 	return fmt.Errorf("multiple standard load balancers are enabled but no configuration named %q is found", cluster)
 }
 
-// baseLB is the name of a load balancer without its kind.
-func baseLB(resource string) string {
+// trimInternal is the name of a load balancer without its kind.
+func trimInternal(resource string) string {
 	if isInternal(resource) {
 		return resource[:len(resource)-len(internalSuffix)]
 	}
@@ -105,17 +105,17 @@ func isInternal(resource string) bool {
 
 // namesOf are the names that load balancers of a cluster may have.
 func (c *Config) namesOf(cluster string) (names []string) {
-	if len(c.several) == 0 {
+	if len(c.standardLBs) == 0 {
 		return []string{c.loadBalancerNameOf(cluster, false), c.loadBalancerNameOf(cluster, true)}
 	}
-	for _, l := range c.several {
+	for _, l := range c.standardLBs {
 		names = append(names, l.Name, l.Name+internalSuffix)
 	}
 	return names
 }
 
-// placing holds the input for choosing a Service's load balancer.
-type placing struct {
+// lbChoice holds the input for choosing a Service's load balancer.
+type lbChoice struct {
 	service *v1.Service
 	// asked are the load balancers of the annotation, in lower case; namespace are the labels of the Service's namespace.
 	asked     []string
@@ -127,15 +127,15 @@ type placing struct {
 }
 
 // matches reports whether a load balancer's selectors match a Service.
-func (l standardLB) matches(p placing) bool {
+func (l standardLB) matches(p lbChoice) bool {
 	byLabels := l.services == nil || l.services.Matches(labels.Set(p.service.Labels))
 	return byLabels && (l.namespaces == nil || l.namespaces.Matches(p.namespace))
 }
 
 // eligibleLBs are those that a Service may be on, in the order of the configuration.
-func (c *Config) eligibleLBs(p placing) (list []standardLB, err error) {
+func (c *Config) eligibleLBs(p lbChoice) (list []standardLB, err error) {
 	name := serviceName(p.service)
-	known := slices.DeleteFunc(slices.Clone(c.several), func(l standardLB) bool {
+	known := slices.DeleteFunc(slices.Clone(c.standardLBs), func(l standardLB) bool {
 		return len(p.asked) > 0 && !slices.Contains(p.asked, strings.ToLower(l.Name))
 	})
 	if len(known) == 0 {
@@ -161,9 +161,9 @@ func (c *Config) eligibleLBs(p placing) (list []standardLB, err error) {
 	return selected, nil
 }
 
-// place chooses the load balancer of a Service: where it is, or else one without rules, one that does not exist, or the one with the fewest
-// rules.
-func (c *Config) place(p placing) (string, error) {
+// chooseStandardLB chooses the load balancer of a Service: where it is, or else one without rules, one that does not exist, or the one with
+// the fewest rules.
+func (c *Config) chooseStandardLB(p lbChoice) (string, error) {
 	list, err := c.eligibleLBs(p)
 	if err != nil {
 		return "", err
@@ -199,8 +199,8 @@ func (c *Config) place(p placing) (string, error) {
 	return best, nil
 }
 
-// asksLBs are the load balancers that a Service asks for, in lower case.
-func asksLBs(text string) (names []string) {
+// requestedLBs are the load balancers that a Service asks for, in lower case.
+func requestedLBs(text string) (names []string) {
 	for name := range strings.SplitSeq(text, ",") {
 		if name = strings.ToLower(strings.TrimSpace(name)); name != "" {
 			names = append(names, name)
@@ -209,37 +209,37 @@ func asksLBs(text string) (names []string) {
 	return names
 }
 
-// loadBalancerOf is the name of the load balancer that a Service is to be on.
-func (r *reconciler) loadBalancerOf(ctx context.Context, q services.Request, s *settings, o *observed) (string, error) {
-	if len(r.config.several) == 0 {
+// chooseLoadBalancer is the name of the load balancer that a Service is to be on.
+func (r *reconciler) chooseLoadBalancer(ctx context.Context, q services.Request, s *settings, o *observed) (string, error) {
+	if len(r.config.standardLBs) == 0 {
 		return r.config.loadBalancerNameOf(q.Cluster, s.Internal), nil
 	}
 	base := baseName(q.Service)
-	p := placing{service: q.Service, asked: asksLBs(s.Configs), lbs: map[string]*loadBalancer{}}
+	p := lbChoice{service: q.Service, asked: requestedLBs(s.Configs), lbs: map[string]*loadBalancer{}}
 	var own []*loadBalancer
 	for _, lb := range o.lbs {
 		if isInternal(lb.Name) != s.Internal {
 			continue
 		}
-		p.lbs[strings.ToLower(baseLB(lb.Name))] = lb
+		p.lbs[strings.ToLower(trimInternal(lb.Name))] = lb
 		if hasPart(lb, base) {
-			p.current, own = baseLB(lb.Name), append(own, lb)
+			p.current, own = trimInternal(lb.Name), append(own, lb)
 		}
 		if o.holdsAddress(q, s, lb) {
-			p.pinned = baseLB(lb.Name)
+			p.pinned = trimInternal(lb.Name)
 		}
 	}
 	var err error
 	if p.namespace, err = r.namespaceLabels(ctx, q.Service.Namespace); err != nil {
 		return "", err
 	}
-	name, err := r.config.place(p)
+	name, err := r.config.chooseStandardLB(p)
 	if err != nil {
 		return "", err
 	}
 	for _, lb := range own {
 		for _, f := range lb.Properties.Fronts {
-			if why := isUsedByOthers(lb, f, base); !strings.EqualFold(baseLB(lb.Name), name) && ownedBy(base, f.Name) && why != "" {
+			if why := otherUserOf(lb, f, base); !strings.EqualFold(trimInternal(lb.Name), name) && ownedBy(base, f.Name) && why != "" {
 				return "", fmt.Errorf("service %q cannot migrate from load balancer %q to %q because frontend IP %q is also referenced by other resources; it is %s",
 					serviceName(q.Service), lb.Name, name, f.Name, why)
 			}
@@ -253,10 +253,9 @@ func (r *reconciler) loadBalancerOf(ctx context.Context, q services.Request, s *
 
 // holdsAddress reports whether a frontend of somebody else's on a load balancer has the address that a Service names.
 func (o *observed) holdsAddress(q services.Request, s *settings, lb *loadBalancer) bool {
-	list, _ := families(q.Service)
-	for _, six := range list {
-		ip := requestedIP(q.Service, s, six)
-		name, _ := s.namedAddress(q.Service, six)
+	for _, ipv6 := range families(q.Service) {
+		ip := requestedIP(q.Service, s, ipv6)
+		name, _ := s.namedAddress(q.Service, ipv6)
 		for _, f := range lb.Properties.Fronts {
 			public := nameOf(f.Properties.PublicIP.ID)
 			named := sameIP(o.ipOf(f), ip) || name != "" && strings.EqualFold(public, name)
@@ -271,7 +270,7 @@ func (o *observed) holdsAddress(q services.Request, s *settings, lb *loadBalance
 // namespaceLabels are the labels of a namespace, where a selector needs them. The name of a namespace is a label that each one has.
 func (r *observer) namespaceLabels(ctx context.Context, namespace string) (labels.Set, error) {
 	known := labels.Set{v1.LabelMetadataName: namespace}
-	needed := slices.ContainsFunc(r.config.several, func(l standardLB) bool {
+	needed := slices.ContainsFunc(r.config.standardLBs, func(l standardLB) bool {
 		if l.namespaces == nil {
 			return false
 		}
@@ -295,7 +294,7 @@ func (r *observer) namespaceLabels(ctx context.Context, namespace string) (label
 // setOf returns the set of a node; has reports whether a load balancer has an address.
 func (c *Config) placeNodes(
 	nodes []*v1.Node, setOf func(*v1.Node) string, has func(lb, ip string) bool,
-) (placed map[string]string, homeless []string) {
+) (placed map[string]string, unplaced []string) {
 	placed = map[string]string{}
 	count := map[string]int{}
 	put := func(n *v1.Node, name string) {
@@ -308,8 +307,8 @@ func (c *Config) placeNodes(
 		list := c.lbsFor(n, setOf(n))
 		choices[n.Name] = list
 		at := slices.IndexFunc(list, func(l standardLB) bool {
-			return slices.ContainsFunc([]bool{false, true}, func(six bool) bool {
-				ip := internalIP(n, six)
+			return slices.ContainsFunc([]bool{false, true}, func(ipv6 bool) bool {
+				ip := internalIP(n, ipv6)
 				return ip != "" && has(l.Name, ip)
 			})
 		})
@@ -331,18 +330,18 @@ func (c *Config) placeNodes(
 			}
 		}
 		if best == "" {
-			homeless = append(homeless, n.Name)
+			unplaced = append(unplaced, n.Name)
 			continue
 		}
 		put(n, best)
 	}
-	return placed, homeless
+	return placed, unplaced
 }
 
 // lbsFor are the load balancers that a node may be on.
 func (c *Config) lbsFor(n *v1.Node, set string) []standardLB {
 	var selected, others []standardLB
-	for _, l := range c.several {
+	for _, l := range c.standardLBs {
 		switch {
 		case set != "" && strings.EqualFold(set, l.PrimaryVMSet):
 			return []standardLB{l}
@@ -361,7 +360,7 @@ func (c *Config) lbsFor(n *v1.Node, set string) []standardLB {
 // readSets reads the names of the sets of nodes whose provider IDs do not tell them.
 func (r *observer) readSets(ctx context.Context, o *observed, nodes []*v1.Node) error {
 	o.sets = map[machineID]string{}
-	for _, n := range r.config.eligible(nodes) {
+	for _, n := range r.config.eligibleNodes(nodes) {
 		id, err := parseProviderID(n.Spec.ProviderID)
 		if err != nil {
 			continue // eligible nodes have one
@@ -384,16 +383,16 @@ func (r *observer) readSets(ctx context.Context, o *observed, nodes []*v1.Node) 
 	return nil
 }
 
-// nodesOn are the nodes that are behind a load balancer, and those that are behind none.
-func (c *Config) nodesOn(q services.Request, o *observed, lb string) (on []*v1.Node, homeless []string) {
+// nodesBehind are the nodes that are behind a load balancer, and those that are behind none.
+func (c *Config) nodesBehind(q services.Request, o *observed, lb string) (on []*v1.Node, unplaced []string) {
 	nodes := slices.Clone(o.nodes)
-	if len(c.several) == 0 {
+	if len(c.standardLBs) == 0 {
 		return nodes, nil
 	}
 	has := func(name, ip string) bool {
 		for _, lb := range o.lbs {
-			for _, six := range []bool{false, true} {
-				if strings.EqualFold(baseLB(lb.Name), name) && slices.Contains(lb.pool(poolName(q.Cluster, six)).ips(), ip) {
+			for _, ipv6 := range []bool{false, true} {
+				if strings.EqualFold(trimInternal(lb.Name), name) && slices.Contains(lb.pool(poolName(q.Cluster, ipv6)).ips(), ip) {
 					return true
 				}
 			}
@@ -404,6 +403,6 @@ func (c *Config) nodesOn(q services.Request, o *observed, lb string) (on []*v1.N
 		id, _ := parseProviderID(n.Spec.ProviderID)
 		return o.sets[id]
 	}
-	placed, homeless := c.placeNodes(nodes, setOf, has)
-	return slices.DeleteFunc(nodes, func(n *v1.Node) bool { return placed[n.Name] != strings.ToLower(baseLB(lb)) }), homeless
+	placed, unplaced := c.placeNodes(nodes, setOf, has)
+	return slices.DeleteFunc(nodes, func(n *v1.Node) bool { return placed[n.Name] != strings.ToLower(trimInternal(lb)) }), unplaced
 }

@@ -471,7 +471,7 @@ func TestPoolsThatTwoServicesShared(t *testing.T) {
 		return webService(nil, localTraffic, func(s *v1.Service) { s.Namespace, s.Name, s.UID = namespace, name, uid })
 	}
 	a, b := named("a-b", "c", "0000000a-0000-4000-8000-000000000000"), named("a", "b-c", "0000000b-0000-4000-8000-000000000000")
-	c := &Config{several: []standardLB{{Name: "kubernetes"}}}
+	c := &Config{standardLBs: []standardLB{{Name: "kubernetes"}}}
 	rule := func(s *v1.Service) *lbRule {
 		pool := subresource{ID: lbID("kubernetes") + "/backendAddressPools/a-b-c"}
 		return &lbRule{subresource{Name: baseName(s) + "-TCP-80"}, lbRuleProperties{Pool: pool}}

@@ -30,9 +30,9 @@ type clients struct {
 }
 
 // narrow returns which sources of a rule stay, and which requested ones to add, when others are to be removed.
-func (c clients) narrow(have []string, six bool) (after []string, narrower bool) {
+func (c clients) narrow(have []string, ipv6 bool) (after []string, narrower bool) {
 	everybody := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	if six {
+	if ipv6 {
 		everybody = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
 	var networks []netip.Prefix
@@ -50,7 +50,7 @@ func (c clients) narrow(have []string, six bool) (after []string, narrower bool)
 			narrower = true
 		}
 	}
-	asked := c.networks.Families(!six, six)
+	asked := c.networks.Families(!ipv6, ipv6)
 	left, closes := asked.Narrow(networks, c.whole)
 	if narrower = narrower || closes; !narrower {
 		return have, false
@@ -76,20 +76,15 @@ func (r *reconciler) Narrowing(_ context.Context, q services.Request, o *observe
 		return nil, nil
 	}
 	asked := clients{sources.New(good, len(bad) > 0), s.ServiceTags, q.Purpose != services.Narrow}
-	d := &spec{Base: baseName(q.Service), Internal: s.Internal}
-	d.accessTo(q.Service, s)
+	d := newDesired(q.Service, &s)
 	k := r.claimOf(q, o, nil)
 	var denied []access
 	if d.denies() {
 		denied = accesses(*d, o.servedAddresses(d.Base))
 	}
-	c, due, err := r.groupChange(o, func(group *securityGroup, now clusterState) error {
+	return r.groupChange(o, func(group *securityGroup, now clusterState) error {
 		return keepUnless(claimAt(k, q, o, now).narrow(group, asked, denied))
 	})
-	if err != nil || !due {
-		return nil, err
-	}
-	return []change{c}, nil
 }
 
 // servedAddresses are the addresses of a Service's own frontends.
@@ -111,7 +106,7 @@ func (c claim) narrow(group *securityGroup, asked clients, denied []access) (cha
 	var split, inside []access
 	for _, rule := range group.Properties.Rules {
 		before := accessOf(rule)
-		sources, narrower := asked.narrow(before.sources, before.six)
+		sources, narrower := asked.narrow(before.sources, before.ipv6)
 		if !isManaged(rule) || !narrower || !strings.EqualFold(rule.Properties.Access, "Allow") {
 			kept = append(kept, rule)
 			continue

@@ -46,7 +46,7 @@ func serveNarrowed(t *testing.T, from []string, test func(w *world, s *v1.Servic
 	withNode(t, s, func(w *world) {
 		ip := w.ensure(s).Status.LoadBalancer.Ingress[0].IP
 		require.NotEmpty(w, w.mayEnter(ip))
-		waitFor(2 * lookAge)
+		waitFor(2 * observeMaxAge)
 		test(w, s, ip)
 	})
 }
@@ -56,7 +56,7 @@ func (w *world) changeGroup(change func(rules []doc) []doc) {
 	group := w.sim.Shown(azuresim.ID("Microsoft.Network/networkSecurityGroups", azuresim.SecurityName))
 	setList(group, "securityRules", change(docs(group, "properties", "securityRules")))
 	w.sim.Leave(str(group, "id"), group)
-	waitFor(2 * lookAge)
+	waitFor(2 * observeMaxAge)
 }
 
 // fail makes all calls of an operation fail.
@@ -88,7 +88,7 @@ func TestNarrowingIsNotHeldUpByARefusedWrite(t *testing.T) {
 				})
 				for range 3 {
 					_ = w.refuse(s)
-					waitFor(2 * lookAge)
+					waitFor(2 * observeMaxAge)
 				}
 				assert.Equal(w, []string{kept}, w.mayEnter(ip))
 			})
@@ -157,7 +157,7 @@ func TestNarrowingOfNodesIsNotHeldUpByOneMachine(t *testing.T) {
 				if !restart {
 					assert.Equal(w, []string{kept}, w.mayEnter(far), "%v", err)
 				}
-				assert.Empty(w, w.cloud.reconciler.former.left, "no node has gone")
+				assert.Empty(w, w.cloud.reconciler.former.leftovers, "no node has gone")
 				w.server.ClearFaults()
 				w.ensure(s)
 				for _, n := range w.nodes {
@@ -187,7 +187,7 @@ func TestRefusedServiceDeniesOthers(t *testing.T) {
 			s := webService(annotations, narrowed(kept, former))
 			withNode(t, s, func(w *world) {
 				ip := w.ensure(s).Status.LoadBalancer.Ingress[0].IP
-				waitFor(2 * lookAge)
+				waitFor(2 * observeMaxAge)
 				w.change(s, func(s *v1.Service) {
 					narrowed(kept)(s)
 					s.Annotations[annotationDenyAll], s.Annotations[annotationIdle] = "true", "nonsense"
@@ -230,7 +230,7 @@ func TestSourcesOfSeveralDestinationsCountOnce(t *testing.T) {
 	withNode(t, s, func(w *world) {
 		w.joinAlone("n2")
 		w.ensure(s)
-		waitFor(2 * lookAge)
+		waitFor(2 * observeMaxAge)
 		w.changeGroup(fullOfSources)
 		w.change(s, narrowed(kept, "198.51.100.0/24"))
 		err := w.refuse(s)
@@ -311,7 +311,7 @@ func TestRuleWithAPriorityOfSomebodys(t *testing.T) {
 			w.Apply(second)
 			ip := w.ensure(second).Status.LoadBalancer.Ingress[0].IP
 			require.Equal(w, []string{"Internet"}, w.mayEnter(ip))
-			waitFor(2 * lookAge)
+			waitFor(2 * observeMaxAge)
 			w.remove(second)
 			assert.Empty(w, w.mayEnter(ip))
 		})

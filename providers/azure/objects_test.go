@@ -19,7 +19,7 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 	keepsUnknown[privateLink](t)
 	keepsUnknown[subnet](t)
 	keepsUnknown[routeTable](t)
-	keepsUnknown[networkCard](t)
+	keepsUnknown[nicDocument](t)
 	keepsUnknown[setModel](t)
 	keepsUnknown[setMachine](t)
 }

@@ -70,7 +70,7 @@ func (r *observer) Observe(ctx context.Context, q services.Request) (*observed, 
 
 // balancersOf are the load balancers of a cluster's names, in the order of their IDs.
 func (r *observer) balancersOf(ctx context.Context, cluster string) ([]*loadBalancer, error) {
-	all, err := r.resources.loadBalancers.All(ctx, inventory.Query{MaxAge: lookAge})
+	all, err := r.resources.loadBalancers.All(ctx, inventory.Query{MaxAge: observeMaxAge})
 	names := r.config.namesOf(cluster)
 	lbs := slices.DeleteFunc(parseAll[loadBalancer](all), func(lb *loadBalancer) bool { return !slices.ContainsFunc(names, lb.hasName) })
 	slices.SortFunc(lbs, func(a, b *loadBalancer) int { return strings.Compare(a.lowerID(), b.lowerID()) })
@@ -81,18 +81,18 @@ func (r *observer) balancersOf(ctx context.Context, cluster string) ([]*loadBala
 func (r *observer) hasLoadBalancers(q services.Request, o *observed) bool {
 	base := baseName(q.Service)
 	return slices.ContainsFunc(o.lbs, func(lb *loadBalancer) bool { return hasPart(lb, base) }) ||
-		slices.ContainsFunc(o.addresses, func(a *publicIP) bool { return r.serves(q, o, a) })
+		slices.ContainsFunc(o.addresses, func(a *publicIP) bool { return r.isAddressOf(q, o, a) })
 }
 
 // observeNodes reads what is to be known of nodes: the machines of members, and with several load balancers the sets of machines.
 func (r *observer) observeNodes(ctx context.Context, q services.Request, o *observed) (err error) {
 	if needsMembers := q.Purpose != services.Lookup && q.Purpose != services.Delete; needsMembers && r.config.PoolType == poolNIC {
-		r.members.note(r.config.eligible(q.Nodes))
+		r.members.recordNodes(r.config.eligibleNodes(q.Nodes))
 		if o.machines, err = r.members.machinesOf(ctx, o.lbs...); err != nil {
 			return err
 		}
 	}
-	if len(r.config.several) > 0 && len(q.Nodes) > 0 {
+	if len(r.config.standardLBs) > 0 && len(q.Nodes) > 0 {
 		if err = r.readSets(ctx, o, q.Nodes); err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (r *observer) observeNodes(ctx context.Context, q services.Request, o *obse
 	onNodes := bad == nil && s.NoFloating
 	inPools := r.config.PoolType == poolIP && q.Purpose != services.Delete
 	if q.Purpose != services.Lookup && (onNodes || inPools) {
-		o.nodes, err = r.attestedNodes(ctx, r.config.eligible(q.Nodes))
+		o.nodes, err = r.attestedNodes(ctx, r.config.eligibleNodes(q.Nodes))
 	}
 	return err
 }
@@ -118,8 +118,8 @@ func (r *observer) attestedNodes(ctx context.Context, nodes []*v1.Node) (list []
 		}
 		with := *n
 		with.Status.Addresses = slices.DeleteFunc(kitnodes.Vouched(n.Status.Addresses, has), func(a v1.NodeAddress) bool {
-			six := strings.Contains(a.Address, ":")
-			return internalIP(n, six) == "" && internalIP(n, !six) != "" // it says that it serves the other family alone
+			ipv6 := strings.Contains(a.Address, ":")
+			return internalIP(n, ipv6) == "" && internalIP(n, !ipv6) != "" // it says that it serves the other family alone
 		})
 		list = append(list, &with)
 	}
@@ -139,7 +139,7 @@ func (r *observer) observeAddresses(ctx context.Context, q services.Request, o *
 			continue
 		}
 		groups = append(groups, g)
-		list, err := r.resources.addressesOf(g).All(ctx, inventory.Query{MaxAge: lookAge})
+		list, err := r.resources.addressesOf(g).All(ctx, inventory.Query{MaxAge: observeMaxAge})
 		if g != r.config.Group && isSkippedGroup(err) {
 			r.resources.forgetGroup(g)
 		}
@@ -192,14 +192,14 @@ func (r *observer) observeGroup(ctx context.Context, q services.Request, o *obse
 	if err != nil {
 		return err
 	}
-	o.known = known
+	o.services = known
 	if r.config.SecurityGroup == "" {
 		if mayLack {
 			return nil
 		}
 		return &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: "reading the security group", Message: "securityGroupName is not configured"}
 	}
-	group, err := r.resources.single.Get(ctx, strings.ToLower(r.config.groupDocument().id), inventory.Query{MaxAge: lookAge})
+	group, err := r.resources.singles.Get(ctx, strings.ToLower(r.config.groupDocument().id), inventory.Query{MaxAge: observeMaxAge})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		if mayLack {
 			return nil
@@ -235,5 +235,5 @@ func (r *observer) namedNodes(ctx context.Context, q services.Request, group *se
 	unread := slices.DeleteFunc(nodes, func(n *v1.Node) bool {
 		return slices.ContainsFunc(vouched, func(v *v1.Node) bool { return v.Name == n.Name })
 	})
-	return append(nodeIPs(vouched), r.former.present(nodeIPs(unread))...), nil
+	return append(nodeIPs(vouched), r.former.seenAmong(nodeIPs(unread))...), nil
 }

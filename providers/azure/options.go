@@ -53,9 +53,9 @@ type Config struct {
 	Gateway                            bool
 	Insecure                           bool
 
-	several []standardLB
+	standardLBs []standardLB
 
-	cloud cloudAt
+	cloud environment
 	tags  map[string]string
 	file  string
 }
@@ -87,10 +87,10 @@ var Options = append(schema.Options[Config]{
 		func(c *Config) *bool { return &c.Federated }),
 	fromEnv("aadFederatedTokenFile", "AZURE_FEDERATED_TOKEN_FILE", "File of that token. The environment variable switches workload identity on.",
 		func(c *Config) *string { return &c.FederatedFile }),
-}, append(placement(), append(shape(), keysWithoutEffect()...)...)...)
+}, append(placementOptions(), append(shapeOptions(), ignoredOptions()...)...)...)
 
-// placement are the options that say where things are.
-func placement() schema.Options[Config] {
+// placementOptions are the options that say where things are.
+func placementOptions() schema.Options[Config] {
 	return schema.Options[Config]{
 		required("resourceGroup", "Resource group of the nodes, and of all for which nothing else is said.", func(c *Config) *string { return &c.Group }),
 		required("location", "Region.", func(c *Config) *string { return &c.Location }),
@@ -113,8 +113,8 @@ func placement() schema.Options[Config] {
 	}
 }
 
-// shape are the options that say how things are made.
-func shape() schema.Options[Config] {
+// shapeOptions are the options that say how things are made.
+func shapeOptions() schema.Options[Config] {
 	return schema.Options[Config]{
 		stringOption("loadBalancerSku", skuStandard, "standard; Azure has retired basic load balancers.", func(c *Config) *string { return &c.SKU }),
 		stringOption("loadBalancerName", "", "Name of the load balancer where it is not that of the cluster.", func(c *Config) *string { return &c.LoadBalancerName }),
@@ -174,8 +174,8 @@ func ignoredKeys() map[string][]string {
 	}
 }
 
-// keysWithoutEffect returns the rows of ignored keys.
-func keysWithoutEffect() schema.Options[Config] {
+// ignoredOptions returns the rows of ignored keys.
+func ignoredOptions() schema.Options[Config] {
 	var rows schema.Options[Config]
 	for _, why := range sortedKeys(ignoredKeys()) {
 		for _, key := range ignoredKeys()[why] {
@@ -267,10 +267,10 @@ func (c *Config) complete(in registry.Inputs) error {
 	if c.tags, err = parseTags(c.Tags, c.TagsMap); err != nil {
 		problems = append(problems, err)
 	}
-	if c.several, err = parseLoadBalancers(c.Multiple); err != nil {
+	if c.standardLBs, err = parseLoadBalancers(c.Multiple); err != nil {
 		problems = append(problems, err)
 	}
-	refuse(len(c.several) > 0 && c.PoolType == poolNIC, "multipleStandardLoadBalancerConfigurations needs loadBalancerBackendPoolConfigurationType "+poolIP)
+	refuse(len(c.standardLBs) > 0 && c.PoolType == poolNIC, "multipleStandardLoadBalancerConfigurations needs loadBalancerBackendPoolConfigurationType "+poolIP)
 	return errors.Join(append(problems, c.checkCredentials())...)
 }
 

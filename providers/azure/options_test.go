@@ -155,7 +155,7 @@ func TestTokensAreRenewed(t *testing.T) {
 		w.sim.ForgetTokens()
 		_, err := w.cloud.instances.inventory.All(w.Context(), queryNow)
 		require.NoError(t, err)
-		waitFor(azuresim.TokenLife - 2*early/5)
+		waitFor(azuresim.TokenLife - 2*renewBefore/5)
 		w.server.ResetCalls()
 		_, err = w.cloud.instances.inventory.All(w.Context(), queryNow)
 		require.NoError(t, err)

@@ -30,8 +30,8 @@ func additionalAddresses(s *v1.Service) (list []string) {
 // spareOthers returns the claim of a Service without what the other Services of the cluster have. A Service that is deleted has its part as
 // long as its load balancer stays.
 func (c claim) spareOthers(known []*v1.Service, service *v1.Service) claim {
-	c.taken = nodePortsTaken(known, service)
-	c.nodePorts, c.shared = slices.Clone(c.nodePorts), maps.Clone(c.shared)
+	c.takenNodePorts = nodePortsTaken(known, service)
+	c.nodePorts, c.sharedPorts = slices.Clone(c.nodePorts), maps.Clone(c.sharedPorts)
 	c.living = slices.DeleteFunc(slices.Clone(known), func(s *v1.Service) bool {
 		return s.UID == service.UID || s.DeletionTimestamp != nil && !contract.Keeps(s) && !contract.IsDisowned(s)
 	})
@@ -47,7 +47,7 @@ func (c *claim) keepPortsOf(living []*v1.Service) {
 		for _, ip := range additionalAddresses(s) {
 			for _, p := range s.Spec.Ports {
 				protocol := securityProtocol(p.Protocol)
-				c.shared[ip] = append(slices.Clip(c.shared[ip]), portKey(protocol, int(p.Port)), portKey(protocol, int(p.NodePort)))
+				c.sharedPorts[ip] = append(slices.Clip(c.sharedPorts[ip]), portKey(protocol, int(p.Port)), portKey(protocol, int(p.NodePort)))
 			}
 		}
 	}
@@ -56,11 +56,11 @@ func (c *claim) keepPortsOf(living []*v1.Service) {
 // closeTo takes a Service that is gone out of the security group, by its part of a load balancer: the addresses of its frontends, those of
 // others' frontends with its rules, and its node ports, unless a living Service uses them now.
 func (r orphans) closeTo(ctx context.Context, lb *loadBalancer, base string, living []*v1.Service) error {
-	lbs, err := r.resources.loadBalancers.All(ctx, inventory.Query{MaxAge: lookAge})
+	lbs, err := r.resources.loadBalancers.All(ctx, inventory.Query{MaxAge: observeMaxAge})
 	if err != nil {
 		return err
 	}
-	k := claim{shared: map[string][]string{}}
+	k := claim{sharedPorts: map[string][]string{}}
 	for _, other := range parseAll[loadBalancer](lbs) {
 		for _, f := range other.Properties.Fronts {
 			ip, err := r.addressAt(ctx, f)
@@ -71,9 +71,9 @@ func (r orphans) closeTo(ctx context.Context, lb *loadBalancer, base string, liv
 				continue
 			}
 			if sameID(other.ID, lb.ID) && (ownedBy(base, f.Name) || servesFrontend(lb, f, base)) {
-				k.own = append(k.own, ip)
+				k.ownIPs = append(k.ownIPs, ip)
 			}
-			k.shared[ip] = append(k.shared[ip], otherPorts(other, f, base)...)
+			k.sharedPorts[ip] = append(k.sharedPorts[ip], otherPorts(other, f, base)...)
 		}
 	}
 	for _, rule := range lb.Properties.Rules {
@@ -114,9 +114,9 @@ func (r orphans) closeAddress(ctx context.Context, id string, living []*v1.Servi
 	if err != nil {
 		return err
 	}
-	k := claim{shared: map[string][]string{}}
+	k := claim{sharedPorts: map[string][]string{}}
 	if a != nil && a.Properties.Address != "" {
-		k.own = []string{a.Properties.Address}
+		k.ownIPs = []string{a.Properties.Address}
 	}
 	k.keepPortsOf(living)
 	return r.withdrawClaim(ctx, k)
@@ -124,7 +124,7 @@ func (r orphans) closeAddress(ctx context.Context, id string, living []*v1.Servi
 
 // withdrawClaim removes a claim from the security group, if the group contains any of it.
 func (r *reconciler) withdrawClaim(ctx context.Context, k claim) error {
-	if r.config.SecurityGroup == "" || len(k.own)+len(k.nodePorts) == 0 {
+	if r.config.SecurityGroup == "" || len(k.ownIPs)+len(k.nodePorts) == 0 {
 		return nil
 	}
 	var err error

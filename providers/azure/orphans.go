@@ -125,7 +125,7 @@ func basesIn(lb *loadBalancer) []string {
 // orphansIn finds what a Service that is gone has of a load balancer: its frontends, or its rules where no frontend can go.
 func (r orphans) orphansIn(ctx context.Context, lb *loadBalancer, base string, list []*v1.Service) (found []contract.Orphan, err error) {
 	for _, f := range lb.Properties.Fronts {
-		if !ownedBy(base, f.Name) || isUsedByOthers(lb, f, base) != "" {
+		if !ownedBy(base, f.Name) || otherUserOf(lb, f, base) != "" {
 			continue
 		}
 		ip, err := r.addressAt(ctx, f)

@@ -30,8 +30,8 @@ func tryOthers(sim *azuresim.Sim, f *conformance.Fixture) *conformance.Fixture {
 		sim.AddSubnet("storage", "10.9.0.0/24")
 		subnet := doc{"id": azuresim.ID("Microsoft.Network/virtualNetworks", azuresim.Network, "subnets", "storage")}
 		_ = sim.Change(id, func(m map[string]any) {
-			cards := m["properties"].(doc)["networkProfileConfiguration"].(doc)
-			cards["networkInterfaceConfigurations"] = append(cards["networkInterfaceConfigurations"].([]any), part("second", doc{
+			nics := m["properties"].(doc)["networkProfileConfiguration"].(doc)
+			nics["networkInterfaceConfigurations"] = append(nics["networkInterfaceConfigurations"].([]any), part("second", doc{
 				"primary": false, "ipConfigurations": []any{part("ipconfig", doc{"primary": true, "privateIPAddressVersion": "IPv4", "subnet": subnet})},
 			}))
 			machine := m["properties"].(doc)["networkProfile"].(doc)

@@ -94,7 +94,7 @@ func (l *linkSettings) judge(service *v1.Service, s *settings) (err error) {
 	if !s.Internal && !s.NoFloating {
 		refuse(annotationPrivateLink, "needs an internal load balancer, or one without floating IP; set %s, or %s", annotationInternal, annotationNoFloating)
 	}
-	if list, _ := families(service); !slices.Contains(list, false) {
+	if !slices.Contains(families(service), false) {
 		refuse(annotationPrivateLink, "is for addresses of IPv4; give the Service one, or remove the annotation")
 	}
 	ips := strings.Fields(l.IPs)
@@ -113,14 +113,14 @@ func (l *linkSettings) judge(service *v1.Service, s *settings) (err error) {
 	return err
 }
 
-// link is the private link service that a Service asks for.
-type link struct {
+// desiredLink is the private link service that a Service asks for.
+type desiredLink struct {
 	id, front, subnet string
 	// found is the existing document, or nil; fresh is the one to create if there is none.
 	found, fresh *privateLink
 	edit         func(*privateLink) error
-	// closed is the subnet where it does not let private link services in yet.
-	closed *subnet
+	// closedSubnet is the subnet where it does not let private link services in yet.
+	closedSubnet *subnet
 }
 
 // managedLink reports whether a private link service is one of this cluster's.
@@ -131,11 +131,11 @@ func managedLink(l *privateLink, cluster, mark string) bool {
 
 // linkOn finds the private link service of a frontend.
 func linkOn(links []*privateLink, front string) *privateLink {
-	return find(links, func(l *privateLink) bool { return l.serves(front) })
+	return find(links, func(l *privateLink) bool { return l.isOn(front) })
 }
 
-// serves reports whether a private link service is on a frontend.
-func (l *privateLink) serves(front string) bool {
+// isOn reports whether a private link service is on a frontend.
+func (l *privateLink) isOn(front string) bool {
 	return slices.ContainsFunc(l.Properties.Fronts, func(f *subresource) bool { return front != "" && sameID(f.ID, front) })
 }
 
@@ -153,7 +153,7 @@ func (r *observer) observeLinks(ctx context.Context, service *v1.Service, o *obs
 		groups = append(groups, r.config.LinkGroup)
 	}
 	for _, g := range groups {
-		list, err := r.resources.linksOf(g).All(ctx, inventory.Query{MaxAge: lookAge})
+		list, err := r.resources.linksOf(g).All(ctx, inventory.Query{MaxAge: observeMaxAge})
 		if g != r.config.LinkGroup && isSkippedGroup(err) {
 			r.resources.forgetGroup(g)
 		}
@@ -166,13 +166,13 @@ func (r *observer) observeLinks(ctx context.Context, service *v1.Service, o *obs
 		o.links = append(o.links, parseAll[privateLink](list)...)
 	}
 	slices.SortFunc(o.links, func(a, b *privateLink) int { return strings.Compare(a.lowerID(), b.lowerID()) })
-	o.held = map[string]string{}
+	o.heldFronts = map[string]string{}
 	for _, l := range o.links {
 		if managedLink(l, o.cluster, o.mark) {
 			continue
 		}
 		for _, f := range l.Properties.Fronts {
-			o.held[f.lowerID()] = l.Name
+			o.heldFronts[f.lowerID()] = l.Name
 		}
 	}
 	return nil
@@ -186,14 +186,14 @@ func mayBeLinked(lb *loadBalancer, f *frontend) bool {
 }
 
 // droppedFronts returns the IDs of frontends that a Service gives up; d is nil for a deleted Service.
-func (o *observed) droppedFronts(c *Config, base string, d *spec) (ids []string) {
+func (o *observed) droppedFronts(c *Config, base string, d *desired) (ids []string) {
 	for _, lb := range o.lbs {
 		for _, f := range lb.Properties.Fronts {
-			kept := d != nil && lb.hasName(d.LB) && slices.ContainsFunc(d.Fronts, func(w front) bool {
-				return strings.EqualFold(w.name, f.Name) && (w.foreign || sameFront(f, w, c))
+			kept := d != nil && lb.hasName(d.LB) && slices.ContainsFunc(d.Fronts, func(w desiredFront) bool {
+				return strings.EqualFold(w.name, f.Name) && (w.isOthers || sameFront(f, w, c))
 			})
-			goes := ownedBy(base, f.Name) || slices.Contains(o.inherited, f.lowerID())
-			if goes && !kept && mayBeLinked(lb, f) && isUsedByOthers(lb, f, base) == "" {
+			goes := ownedBy(base, f.Name) || slices.Contains(o.inheritedFronts, f.lowerID())
+			if goes && !kept && mayBeLinked(lb, f) && otherUserOf(lb, f, base) == "" {
 				ids = append(ids, f.ID)
 			}
 		}
@@ -201,8 +201,8 @@ func (o *observed) droppedFronts(c *Config, base string, d *spec) (ids []string)
 	return ids
 }
 
-// unlink removes the private link services of frontends that go, which Azure keeps as long as they have one.
-func (r *reconciler) unlink(q services.Request, o *observed, d *spec) (list []change) {
+// removeLinks removes the private link services of frontends that go, which Azure keeps as long as they have one.
+func (r *reconciler) removeLinks(q services.Request, o *observed, d *desired) (list []change) {
 	seen := map[string]bool{}
 	for _, id := range o.droppedFronts(r.config, baseName(q.Service), d) {
 		l := linkOn(o.links, id)
@@ -250,8 +250,8 @@ func (r *resources) forgetFronts(l *privateLink) {
 	}
 }
 
-// wantLink decides which private link service a Service has, and which are deleted with its frontends.
-func (r *reconciler) wantLink(ctx context.Context, q services.Request, s *settings, o *observed, d *spec) error {
+// desireLink decides which private link service a Service has, and which are deleted with its frontends.
+func (r *reconciler) desireLink(ctx context.Context, q services.Request, s *settings, o *observed, d *desired) error {
 	asks := s.Link.Create
 	if !asks && len(o.droppedFronts(r.config, d.Base, d)) == 0 {
 		return nil
@@ -262,24 +262,24 @@ func (r *reconciler) wantLink(ctx context.Context, q services.Request, s *settin
 		}
 	}
 	for _, id := range o.droppedFronts(r.config, d.Base, d) {
-		same := func(f front) bool { return strings.EqualFold(f.name, nameOf(id)) }
-		if name, held := o.held[strings.ToLower(id)]; held && slices.ContainsFunc(d.Fronts, same) {
+		same := func(f desiredFront) bool { return strings.EqualFold(f.name, nameOf(id)) }
+		if name, held := o.heldFronts[strings.ToLower(id)]; held && slices.ContainsFunc(d.Fronts, same) {
 			return fmt.Errorf("frontend %s is to change, and private link service %s, which was not made for a Service of this cluster, uses it: remove that first",
 				nameOf(id), name)
 		}
 	}
-	at := slices.IndexFunc(d.Fronts, func(f front) bool { return !f.six })
+	at := slices.IndexFunc(d.Fronts, func(f desiredFront) bool { return !f.ipv6 })
 	if !asks || at < 0 {
 		return nil
 	}
-	l := &link{front: r.config.loadBalancerID(d.LB) + "/frontendIPConfigurations/" + d.Fronts[at].name}
+	l := &desiredLink{front: r.config.loadBalancerID(d.LB) + "/frontendIPConfigurations/" + d.Fronts[at].name}
 	if l.found = linkOn(o.links, l.front); l.found != nil {
 		mine, err := ownLink(q, s, l.found, o.mark)
 		if err != nil || !mine {
 			return err
 		}
 	}
-	r.fillLink(q, s, o, l, d.Fronts[at].name)
+	r.computeLink(q, s, o, l, d.Fronts[at].name)
 	if l.found != nil && errors.Is(l.edit(clone(l.found)), errKeep) {
 		return nil
 	}
@@ -308,8 +308,8 @@ func ownLink(q services.Request, s *settings, found *privateLink, mark string) (
 	return true, nil
 }
 
-// fillLink computes a private link service.
-func (r *reconciler) fillLink(q services.Request, s *settings, o *observed, l *link, frontName string) {
+// computeLink computes a private link service.
+func (r *reconciler) computeLink(q services.Request, s *settings, o *observed, l *desiredLink, frontName string) {
 	c := r.config
 	name := s.Link.Name
 	switch {
@@ -332,7 +332,7 @@ func (r *reconciler) fillLink(q services.Request, s *settings, o *observed, l *l
 	configs := linkConfigs(name, subnet, l.subnet, &s.Link)
 	made := l.found == nil
 	l.edit = func(p *privateLink) error {
-		if made && len(p.Properties.Fronts) > 0 && !p.serves(l.front) {
+		if made && len(p.Properties.Fronts) > 0 && !p.isOn(l.front) {
 			return fmt.Errorf("private link service %s exists already, for other frontends: choose another name by annotation %s", name, annotationLinkName)
 		}
 		return keepUnless(applyLink(p, l.front, configs, &s.Link, tags, c.SystemTags))
@@ -374,7 +374,7 @@ func applyLink(
 ) (changed bool, err error) {
 	in := &p.Properties
 	changed = hasFailed(in.State)
-	if !p.serves(front) {
+	if !p.isOn(front) {
 		in.Fronts, changed = []*subresource{{ID: front}}, true
 	}
 	if !slices.Equal(configsOf(in.Configs), configsOf(configs)) {
@@ -399,7 +399,7 @@ func applyLink(
 }
 
 // checkLinkSubnet looks whether the subnet lets private link services in.
-func (r *observer) checkLinkSubnet(ctx context.Context, q services.Request, l *link) error {
+func (r *observer) checkLinkSubnet(ctx context.Context, q services.Request, l *desiredLink) error {
 	in, err := readAs[subnet](ctx, r.resources, l.subnet, false)
 	switch {
 	case err != nil:
@@ -409,7 +409,7 @@ func (r *observer) checkLinkSubnet(ctx context.Context, q services.Request, l *l
 			nameOf(l.subnet), r.config.Network, annotationLinkSubnet)
 	}
 	if !in.allowsLinks() {
-		l.closed = in
+		l.closedSubnet = in
 	}
 	return nil
 }
@@ -427,18 +427,18 @@ func (s *subnet) allowLinks() error {
 func (s *subnet) allowsLinks() bool { return strings.EqualFold(s.Properties.LinkPolicies, "Disabled") }
 
 // linkChanges make the private link service of a Service what it should be.
-func (r *reconciler) linkChanges(d *spec) (list []change) {
+func (r *reconciler) linkChanges(d *desired) (list []change) {
 	l := d.Link
 	if l == nil {
 		return nil
 	}
-	if l.closed != nil {
+	if l.closedSubnet != nil {
 		list = append(list, change{
 			Planned: contract.Planned{Action: contract.PlanChange, Object: "subnet " + nameOf(l.subnet), Detail: "network policies of private link services: off"},
 			Compare: func() (before, after any) {
-				draft := clone(l.closed)
+				draft := clone(l.closedSubnet)
 				_ = draft.allowLinks()
-				return format(l.closed), format(draft)
+				return format(l.closedSubnet), format(draft)
 			},
 			Make: func(ctx context.Context, _ *services.Request, o *observed) (*observed, error) {
 				target := document{id: l.subnet, what: "subnet " + nameOf(l.subnet)}

@@ -54,7 +54,7 @@ type cloud struct {
 
 	instances     *instances
 	reconciler    *reconciler
-	loadBalancers *services.LoadBalancer[*observed, *spec]
+	loadBalancers *services.LoadBalancer[*observed, *desired]
 	stop          <-chan struct{}
 }
 
@@ -86,7 +86,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 		translate: func(s *v1.Service) *v1.Service { return registry.Translate(Description(), in, s).Service },
 	}}
 	c.OrphanFinder = orphans{c.reconciler}
-	c.loadBalancers = &services.LoadBalancer[*observed, *spec]{
+	c.loadBalancers = &services.LoadBalancer[*observed, *desired]{
 		Reconciler: c.reconciler, Creations: services.Creations{Shows: creationShows, Repeat: true}, Identify: c.instances.machines.Identify,
 		Name: func(cluster string, s *v1.Service) string {
 			return a.config.loadBalancerNameOf(cluster, strings.EqualFold(s.Annotations[annotationInternal], "true"))

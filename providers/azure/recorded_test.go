@@ -146,7 +146,7 @@ func statusText(code int) string {
 // recordedBodies are the request bodies of the recordings, by kind.
 func recordedBodies() map[string]doc {
 	subnet := doc{"id": azuresim.ID("Microsoft.Network/virtualNetworks", azuresim.Network, "subnets", azuresim.Subnet)}
-	card := part("card", doc{"primary": true, "enableIPForwarding": true, "ipConfigurations": []any{part("config", doc{"subnet": subnet})}})
+	nic := part("card", doc{"primary": true, "enableIPForwarding": true, "ipConfigurations": []any{part("config", doc{"subnet": subnet})}})
 	return map[string]doc{
 		"Microsoft.Network/loadBalancers": {"sku": doc{"name": "Standard", "tier": "Regional"}, "properties": doc{"frontendIPConfigurations": []any{
 			part("front", doc{"publicIPAddress": doc{"id": pipID("public")}}),
@@ -172,7 +172,7 @@ func recordedBodies() map[string]doc {
 		}},
 		"Microsoft.Compute/virtualMachineScaleSets": {"sku": doc{"name": "Standard_D2s_v3", "capacity": 1}, "properties": doc{
 			"overprovision": false, "upgradePolicy": doc{"mode": "Manual"}, "virtualMachineProfile": doc{
-				"osProfile": doc{"computerNamePrefix": "vmss"}, "networkProfile": doc{"networkInterfaceConfigurations": []any{card}},
+				"osProfile": doc{"computerNamePrefix": "vmss"}, "networkProfile": doc{"networkInterfaceConfigurations": []any{nic}},
 			},
 		}},
 		"Microsoft.Compute/virtualMachineScaleSets/virtualMachines": {"tags": doc{"key1": "value1"}},

@@ -57,7 +57,7 @@ func (w *world) removeByHand() {
 	w.Helper()
 	w.sim.RemoveLoadBalancers()
 	require.NoError(w, w.cloud.reconciler.resources.api.remove(w.Context(), webPIP, pipID(webPIP), networkVersion, ""))
-	waitFor(2 * lookAge)
+	waitFor(2 * observeMaxAge)
 }
 
 // TestRulesThatAreLeftAlone: where a load balancer and its address were deleted by hand, the rules of the security group are what is left
@@ -100,7 +100,7 @@ func TestNothingIsLeft(t *testing.T) {
 	s := webService(nil)
 	withNode(t, s, func(w *world) {
 		w.ensure(s)
-		waitFor(2 * lookAge)
+		waitFor(2 * observeMaxAge)
 		w.server.ResetCalls()
 		for i := range 3 {
 			gone := webNumber(i+1, nil)

@@ -18,17 +18,17 @@ type resources struct {
 	api           *api
 	loadBalancers *inventory.Inventory[string, doc]
 	routeTables   *inventory.Inventory[string, doc]
-	single        *inventory.Inventory[string, doc]
+	singles       *inventory.Inventory[string, doc]
 	writer        shared.Writer[draft]
 
 	mu sync.Mutex
 	// byPath are the public addresses and private link services of resource groups, by the path of their listing.
 	byPath    map[string]*inventory.Inventory[string, doc]
-	known     []string
+	zoneNames []string
 	zonesRead bool
-	// strays are public addresses for Services in other resource groups than the usual one, by their IDs in lower case, as they were seen
+	// unlisted are public addresses for Services in other resource groups than the usual one, by their IDs in lower case, as they were seen
 	// last; nil before the first listing, which shows them all.
-	strays map[string]*publicIP
+	unlisted map[string]*publicIP
 }
 
 func newResources(a *api) *resources {
@@ -37,7 +37,7 @@ func newResources(a *api) *resources {
 	r.byPath = map[string]*inventory.Inventory[string, doc]{r.addressPath(a.config.Group): usual}
 	r.loadBalancers = r.inventory("load balancer", a.config.networkPath(a.config.LBGroup, "loadBalancers"))
 	r.routeTables = r.inventory("route table", a.config.networkPath(a.config.RouteGroup, "routeTables"))
-	r.single = inventory.New(inventory.Source[string, doc]{Kind: "network resource", ID: docID, Get: r.get})
+	r.singles = inventory.New(inventory.Source[string, doc]{Kind: "network resource", ID: docID, Get: r.get})
 	return r
 }
 
@@ -71,7 +71,7 @@ func (r *resources) inventoryOf(id string) *inventory.Inventory[string, doc] {
 	case strings.Contains(id, "/privatelinkservices/"):
 		return r.linksOf(groupOf(id))
 	}
-	return r.single
+	return r.singles
 }
 
 // groupOf is the resource group of an ID in lower case.
@@ -146,7 +146,7 @@ func (r *resources) zones(ctx context.Context) ([]string, error) {
 		return nil, nil
 	}
 	r.mu.Lock()
-	known, read := r.known, r.zonesRead
+	known, read := r.zoneNames, r.zonesRead
 	r.mu.Unlock()
 	if read {
 		return known, nil
@@ -176,7 +176,7 @@ func (r *resources) zones(ctx context.Context) ([]string, error) {
 		}
 	}
 	r.mu.Lock()
-	r.known, r.zonesRead = known, true
+	r.zoneNames, r.zonesRead = known, true
 	r.mu.Unlock()
 	return known, nil
 }

@@ -63,8 +63,8 @@ type routes struct {
 	resources *resources
 	instances *instances
 
-	// known are the routes that were seen to lead to a node.
-	known sync.Map
+	// seenRoutes are the routes that were seen to lead to a node.
+	seenRoutes sync.Map
 
 	mu sync.Mutex
 	// unmanaged are the routes of nodes that Azure does not have, by name.
@@ -157,7 +157,7 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 func (r *routes) isCorrect(ctx context.Context, node *v1.Node, have *route) (bool, error) {
 	key := strings.ToLower(have.Name) + " " + have.Properties.Hop
 	if node == nil {
-		if _, known := r.known.Load(key); known {
+		if _, known := r.seenRoutes.Load(key); known {
 			return true, nil
 		}
 		foreign, err := r.leadsToMachine(ctx, have.Properties.Hop)
@@ -166,17 +166,17 @@ func (r *routes) isCorrect(ctx context.Context, node *v1.Node, have *route) (boo
 	hop, err := r.nextHop(ctx, node, have.Properties.Prefix)
 	leadsHere := err == nil && sameIP(hop, have.Properties.Hop)
 	if leadsHere {
-		r.known.Store(key, true)
+		r.seenRoutes.Store(key, true)
 	}
 	return leadsHere || err != nil, nil // while the machine cannot be read, the route stays as it is
 }
 
 // leadsToMachine reports whether a machine has an address.
 func (r *routes) leadsToMachine(ctx context.Context, hop string) (bool, error) {
-	all, err := r.instances.networks.all.All(ctx, queryHops())
-	return slices.ContainsFunc(all, func(card networkInterface) bool {
-		has := slices.ContainsFunc(card.Properties.Configs, func(c ipConfiguration) bool { return sameIP(c.Properties.Address, hop) })
-		return has && card.Properties.Machine != nil
+	all, err := r.instances.networks.nics.All(ctx, queryHops())
+	return slices.ContainsFunc(all, func(nic networkInterface) bool {
+		has := slices.ContainsFunc(nic.Properties.Configs, func(c ipConfiguration) bool { return sameIP(c.Properties.Address, hop) })
+		return has && nic.Properties.Machine != nil
 	}), err
 }
 

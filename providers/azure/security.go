@@ -90,17 +90,17 @@ func setValues(one *string, many *[]string, list []string) {
 // access is one rule that a Service needs.
 type access struct {
 	deny         bool
-	six          bool
+	ipv6         bool
 	protocol     string
 	sources      []string
 	ports        []string
 	destinations []string
-	// further are those among destinations, if any, that are further addresses.
-	further []string
+	// additional are those among destinations, if any, that are further addresses.
+	additional []string
 }
 
-func familyName(six bool) string {
-	if six {
+func familyName(ipv6 bool) string {
+	if ipv6 {
 		return "IPv6"
 	}
 	return "IPv4"
@@ -109,11 +109,11 @@ func familyName(six bool) string {
 // name is the exact name that Azure's own controller gives.
 func (a access) name() string {
 	if a.deny {
-		return rulePrefix + "_deny-all_" + familyName(a.six)
+		return rulePrefix + "_deny-all_" + familyName(a.ipv6)
 	}
 	sources, ports := slices.Sorted(slices.Values(a.sources)), slices.Sorted(slices.Values(a.ports))
 	sum := md5.Sum([]byte(a.protocol + "_" + strings.Join(sources, ",") + "_" + strings.Join(ports, ","))) //nolint:gosec // see above
-	return rulePrefix + "_allow_" + familyName(a.six) + "_" + hex.EncodeToString(sum[:])
+	return rulePrefix + "_allow_" + familyName(a.ipv6) + "_" + hex.EncodeToString(sum[:])
 }
 
 // isManaged reports whether a rule is one of those that this program, or Azure's own, makes: by its priority or, where somebody has changed
@@ -128,7 +128,7 @@ func isManaged(rule *securityRule) bool {
 func accessOf(rule *securityRule) access {
 	destinations := rule.destinations()
 	return access{
-		deny: rule.denies(), six: strings.Contains(strings.Join(destinations, ""), ":"), protocol: rule.Properties.Protocol,
+		deny: rule.denies(), ipv6: strings.Contains(strings.Join(destinations, ""), ":"), protocol: rule.Properties.Protocol,
 		sources: rule.sources(), ports: rule.ports(), destinations: destinations,
 	}
 }
@@ -137,30 +137,30 @@ func (r *securityRule) denies() bool { return strings.EqualFold(r.Properties.Acc
 
 // claim holds a Service's desired access in the security group.
 type claim struct {
-	// own are all addresses that the Service has or had.
-	own []string
-	// shared are the ports, with their protocol in lower case, that other Services have on an address.
-	shared map[string][]string
-	wanted []access
-	// kept are the ports of load balancers that stay without a Service, and named the addresses that the Service names or shows.
-	kept, named []string
+	// ownIPs are all addresses that the Service has or had.
+	ownIPs []string
+	// sharedPorts are the ports, with their protocol in lower case, that other Services have on an address.
+	sharedPorts map[string][]string
+	wanted      []access
+	// orphanPorts are the ports of load balancers that stay without a Service, and named the addresses that the Service names or shows.
+	orphanPorts, namedIPs []string
 	// nodes are the addresses of nodes, and nodePorts the ports there that are the Service's, with their protocol in lower case.
 	nodes, nodePorts []string
 	// living are the other Services of the cluster, nil if unknown. denies reports whether a Service denies all other clients at an address.
 	living []*v1.Service
 	denies func(s *v1.Service, ip string) bool
-	// taken are the node ports of other Services, where the Services of the cluster are known: nil where they are not.
-	taken map[string]bool
-	// former are addresses of nodes that are gone, each with the names of the rules where it is left.
-	former map[string][]string
+	// takenNodePorts are the node ports of other Services, where the Services of the cluster are known: nil where they are not.
+	takenNodePorts map[string]bool
+	// formerNodes are addresses of nodes that are gone, each with the names of the rules where it is left.
+	formerNodes map[string][]string
 	// mark is the cluster's, where the Services of the cluster are known: under it rules say which further addresses it put there.
 	mark string
 }
 
 // isOwnAddress reports whether the Service added an address to a rule, or a former Service that no longer needs it.
 func (c claim) isOwnAddress(address string, rule *securityRule, onNodes bool) bool {
-	return hasIP(c.own, address) || hasIP(additionalIn(rule, c.mark), address) ||
-		onNodes && (hasIP(c.nodes, address) || slices.Contains(c.former[address], rule.Name))
+	return hasIP(c.ownIPs, address) || hasIP(additionalIn(rule, c.mark), address) ||
+		onNodes && (hasIP(c.nodes, address) || slices.Contains(c.formerNodes[address], rule.Name))
 }
 
 // additionalIn returns a cluster's additional addresses in a rule, according to the rule's description. Another cluster with the same
@@ -176,7 +176,7 @@ func additionalIn(rule *securityRule, mark string) []string {
 	}
 	data, _ := base64.RawURLEncoding.DecodeString(packed) // what somebody has broken names nothing
 	width := net.IPv4len
-	if accessOf(rule).six {
+	if accessOf(rule).ipv6 {
 		width = net.IPv6len
 	}
 	var ips []string
@@ -221,23 +221,23 @@ func recordAdditional(rule *securityRule, mark string, list []string) {
 	rule.Properties.Description = text
 }
 
-// onNodes reports whether a rule is about the Service's ports on nodes alone.
-func (c claim) onNodes(protocol string, ports []string) bool {
+// isForNodePorts reports whether a rule is about the Service's ports on nodes alone.
+func (c claim) isForNodePorts(protocol string, ports []string) bool {
 	return len(ports) > 0 && !slices.ContainsFunc(ports, func(p string) bool {
 		return !slices.Contains(c.nodePorts, strings.ToLower(protocol)+" "+p)
 	})
 }
 
-// isOnNodes reports whether what a rule says of nodes is the Service's, or is left over.
-func (c claim) isOnNodes(rule *securityRule) bool {
-	return c.onNodes(rule.Properties.Protocol, rule.ports()) || c.isLeft(rule)
+// ownsNodesIn reports whether what a rule says of nodes is the Service's, or is left over.
+func (c claim) ownsNodesIn(rule *securityRule) bool {
+	return c.isForNodePorts(rule.Properties.Protocol, rule.ports()) || c.isObsolete(rule)
 }
 
-// isLeft reports whether a rule for nodes is obsolete: a controller made it, according to its name, and no Service has its ports.
-func (c claim) isLeft(rule *securityRule) bool {
+// isObsolete reports whether a rule for nodes is obsolete: a controller made it, according to its name, and no Service has its ports.
+func (c claim) isObsolete(rule *securityRule) bool {
 	a := accessOf(rule)
-	return c.taken != nil && rule.hasName(a.name()) && !slices.ContainsFunc(a.ports, func(p string) bool {
-		return c.taken[strings.ToLower(a.protocol)+" "+p]
+	return c.takenNodePorts != nil && rule.hasName(a.name()) && !slices.ContainsFunc(a.ports, func(p string) bool {
+		return c.takenNodePorts[strings.ToLower(a.protocol)+" "+p]
 	})
 }
 
@@ -279,7 +279,7 @@ func applyClaim(group *securityGroup, c claim) (bool, error) {
 		}
 		if added {
 			rule := findByName(kept, a.name())
-			put := slices.DeleteFunc(slices.Clone(a.further), func(ip string) bool { return hasIP(before, ip) || !hasIP(a.destinations, ip) })
+			put := slices.DeleteFunc(slices.Clone(a.additional), func(ip string) bool { return hasIP(before, ip) || !hasIP(a.destinations, ip) })
 			recordAdditional(rule, c.mark, append(additionalIn(rule, c.mark), put...))
 		}
 		changed = changed || added
@@ -299,15 +299,15 @@ func withdrawFromRule(rule *securityRule, c claim, wanted []string) (stays bool,
 	a := accessOf(rule)
 	before := a.destinations
 	var after []string
-	onNodes := a.deny || c.isOnNodes(rule) // no rule may deny all to a node
+	onNodes := a.deny || c.ownsNodesIn(rule) // no rule may deny all to a node
 	for _, d := range before {
 		if !c.isOwnAddress(d, rule, onNodes) || hasIP(wanted, d) {
 			after = append(after, d)
 			continue
 		}
-		others := c.shared[canonicalIP(d)]
-		if hasIP(additionalIn(rule, c.mark), d) && !hasIP(c.named, d) {
-			others = slices.Concat(others, c.kept)
+		others := c.sharedPorts[canonicalIP(d)]
+		if hasIP(additionalIn(rule, c.mark), d) && !hasIP(c.namedIPs, d) {
+			others = slices.Concat(others, c.orphanPorts)
 		}
 		if a.deny && len(others) > 0 && c.isDenied(d) {
 			after = append(after, d)
@@ -320,8 +320,8 @@ func withdrawFromRule(rule *securityRule, c claim, wanted []string) (stays bool,
 			after = append(after, d)
 		default:
 			split = append(split, access{
-				six: strings.Contains(d, ":"), protocol: a.protocol, sources: a.sources, ports: needed, destinations: []string{d},
-				further: additionalIn(rule, c.mark),
+				ipv6: strings.Contains(d, ":"), protocol: a.protocol, sources: a.sources, ports: needed, destinations: []string{d},
+				additional: additionalIn(rule, c.mark),
 			})
 		}
 	}
@@ -457,39 +457,39 @@ func countSources(rules []*securityRule) (n int) {
 }
 
 // accesses are the rules that a Service asks for.
-func accesses(d spec, destinations []string) []access {
+func accesses(d desired, destinations []string) []access {
 	var list []access
-	for _, six := range []bool{false, true} {
+	for _, ipv6 := range []bool{false, true} {
 		var own []string
 		for _, a := range destinations {
-			if ip, err := netip.ParseAddr(a); a == unknownAddress(six) || err == nil && ip.Is6() == six {
+			if ip, err := netip.ParseAddr(a); a == unknownAddress(ipv6) || err == nil && ip.Is6() == ipv6 {
 				own = append(own, a)
 			}
 		}
 		if len(own) == 0 || d.NoSecurity {
 			continue
 		}
-		list = append(list, d.accessesOf(six, own)...)
+		list = append(list, d.accessesOf(ipv6, own)...)
 	}
 	return list
 }
 
 // denies reports whether all others than those that may connect are denied, also from the network itself.
-func (d spec) denies() bool { return len(d.BadRanges) > 0 || d.DenyAll && len(d.Ranges) > 0 }
+func (d desired) denies() bool { return len(d.BadRanges) > 0 || d.DenyAll && len(d.Ranges) > 0 }
 
 // deniable are the destinations of a rule that denies all others. Nodes are none: it would cut them off from each other, and from the
 // probes of all load balancers.
-func (d spec) deniable(destinations []string) []string {
+func (d desired) deniable(destinations []string) []string {
 	if !d.NodePorts {
 		return destinations
 	}
 	return slices.DeleteFunc(slices.Clone(destinations), func(ip string) bool { return !hasIP(d.Additional, ip) })
 }
 
-func (d spec) accessesOf(six bool, own []string) []access {
+func (d desired) accessesOf(ipv6 bool, own []string) []access {
 	var ranges []string
 	for _, p := range d.Ranges {
-		if p.Addr().Is6() == six {
+		if p.Addr().Is6() == ipv6 {
 			ranges = append(ranges, p.String())
 		}
 	}
@@ -510,11 +510,13 @@ func (d spec) accessesOf(six bool, own []string) []access {
 	var list []access
 	for _, protocol := range sortedKeys(ports) {
 		for _, s := range sources {
-			list = append(list, access{six: six, protocol: protocol, sources: s, ports: ports[protocol], destinations: own, further: d.Additional})
+			list = append(list, access{
+				ipv6: ipv6, protocol: protocol, sources: s, ports: ports[protocol], destinations: own, additional: d.Additional,
+			})
 		}
 	}
 	if others := d.deniable(own); d.denies() && len(others) > 0 {
-		list = append(list, access{deny: true, six: six, destinations: others, further: d.Additional})
+		list = append(list, access{deny: true, ipv6: ipv6, destinations: others, additional: d.Additional})
 	}
 	return list
 }

@@ -30,7 +30,7 @@ func TestSingleDestinationIsWrittenOnce(t *testing.T) {
 	t.Parallel()
 	g := group(t, `[{"name":"`+web().name()+`","properties":{"direction":"Inbound","priority":500,"access":"Allow","protocol":"Tcp","sourceAddressPrefix":"Internet",
 		"sourceAddressPrefixes":[],"destinationAddressPrefix":"20.0.0.1","destinationAddressPrefixes":[],"destinationPortRanges":["80"],"sourcePortRange":"*"}}]`)
-	changed, err := applyClaim(g, claim{own: []string{"20.0.0.1"}, wanted: []access{web("20.0.0.1")}})
+	changed, err := applyClaim(g, claim{ownIPs: []string{"20.0.0.1"}, wanted: []access{web("20.0.0.1")}})
 	require.NoError(t, err)
 	assert.False(t, changed)
 }
@@ -42,7 +42,7 @@ func TestForeignRulesStay(t *testing.T) {
 		{"name":"asg","properties":{"direction":"Inbound","priority":501,"access":"Allow","protocol":"*","destinationApplicationSecurityGroups":[{"id":"/x"}]}}`
 	g := group(t, `[`+foreign+`,{"name":"`+web().name()+`","properties":{"direction":"Inbound","priority":502,"access":"Allow","protocol":"Tcp",
 		"sourceAddressPrefix":"Internet","destinationAddressPrefix":"40.0.0.9","destinationPortRanges":["80"]}}]`)
-	changed, err := applyClaim(g, claim{own: []string{"20.0.0.1"}, wanted: []access{web("20.0.0.1")}})
+	changed, err := applyClaim(g, claim{ownIPs: []string{"20.0.0.1"}, wanted: []access{web("20.0.0.1")}})
 	require.NoError(t, err)
 	require.True(t, changed)
 	rules := g.Properties.Rules
@@ -50,7 +50,7 @@ func TestForeignRulesStay(t *testing.T) {
 	assert.Equal(t, []string{"20.0.0.1", "40.0.0.9"}, rules[2].destinations(), "another cluster's address stays in the shared rule")
 	assert.Equal(t, 502, rules[2].Properties.Priority)
 
-	changed, err = applyClaim(g, claim{own: []string{"20.0.0.1"}})
+	changed, err = applyClaim(g, claim{ownIPs: []string{"20.0.0.1"}})
 	require.NoError(t, err)
 	require.True(t, changed)
 	assert.Equal(t, []string{"40.0.0.9"}, g.Properties.Rules[2].destinations())
@@ -62,9 +62,9 @@ func TestSharedAddress(t *testing.T) {
 	g := group(t, `[]`)
 	both := access{protocol: "Tcp", sources: []string{"Internet"}, ports: []string{"80", "443"}, destinations: []string{"20.0.0.1"}}
 	deny := access{deny: true, destinations: []string{"20.0.0.1"}}
-	_, err := applyClaim(g, claim{own: []string{"20.0.0.1"}, wanted: []access{both, deny}})
+	_, err := applyClaim(g, claim{ownIPs: []string{"20.0.0.1"}, wanted: []access{both, deny}})
 	require.NoError(t, err)
-	_, err = applyClaim(g, claim{own: []string{"20.0.0.1"}, shared: map[string][]string{"20.0.0.1": {"tcp 443"}}})
+	_, err = applyClaim(g, claim{ownIPs: []string{"20.0.0.1"}, sharedPorts: map[string][]string{"20.0.0.1": {"tcp 443"}}})
 	require.NoError(t, err)
 	rules := g.Properties.Rules
 	require.Len(t, rules, 2)
@@ -78,7 +78,7 @@ func TestSharedAddress(t *testing.T) {
 func TestFullGroupLetsGo(t *testing.T) {
 	t.Parallel()
 	g := group(t, `[]`)
-	_, err := applyClaim(g, claim{own: []string{"20.0.0.1"}, wanted: []access{web("20.0.0.1")}})
+	_, err := applyClaim(g, claim{ownIPs: []string{"20.0.0.1"}, wanted: []access{web("20.0.0.1")}})
 	require.NoError(t, err)
 	var many []string
 	for i := range azurelimits.Sources.Max + 1 {
@@ -88,9 +88,9 @@ func TestFullGroupLetsGo(t *testing.T) {
 		Direction: "Inbound", Priority: 100, Access: "Allow", Protocol: "*", Sources: many,
 	}}
 	g.Properties.Rules = append(g.Properties.Rules, others)
-	_, err = applyClaim(clone(g), claim{own: []string{"20.0.0.2"}, wanted: []access{web("20.0.0.2")}})
+	_, err = applyClaim(clone(g), claim{ownIPs: []string{"20.0.0.2"}, wanted: []access{web("20.0.0.2")}})
 	require.ErrorContains(t, err, "a network security group would have 4002 source addresses, and the cloud takes at most 4000")
-	changed, err := applyClaim(g, claim{own: []string{"20.0.0.1"}})
+	changed, err := applyClaim(g, claim{ownIPs: []string{"20.0.0.1"}})
 	require.NoError(t, err)
 	assert.True(t, changed)
 	assert.Equal(t, []*securityRule{others}, g.Properties.Rules)
@@ -128,7 +128,7 @@ func TestUglyNames(t *testing.T) {
 		long(41) + "Z1": {long(41) + "Z", long(34)},
 		long(80):        {long(42), long(34)},
 	} {
-		for _, suffix := range []string{"", sixSuffix} {
+		for _, suffix := range []string{"", suffixIPv6} {
 			assert.Equal(t, base+"-"+want.front+suffix, frontName(base, subnet, suffix), subnet)
 			rule := ruleName(base, subnet, v1.ServicePort{Protocol: "TCP", Port: 443}, suffix)
 			assert.Equal(t, base+"-"+want.rule+"-TCP-443"+suffix, rule, subnet)
@@ -143,7 +143,7 @@ func TestUglyNames(t *testing.T) {
 		if prefix != "" {
 			prefix = "/publicIPPrefixes/" + prefix
 		}
-		for _, suffix := range []string{"", sixSuffix} {
+		for _, suffix := range []string{"", suffixIPv6} {
 			assert.Equal(t, "kubernetes-"+base+want+suffix, addressName("kubernetes", base, prefix, suffix), prefix)
 		}
 	}
@@ -161,7 +161,7 @@ func TestAggregatedRanges(t *testing.T) {
 // TestNothingOpensForWhatIsNoAddress: a destination that cannot be read is none, or Azure would be asked to open something else.
 func TestNothingOpensForWhatIsNoAddress(t *testing.T) {
 	t.Parallel()
-	d := spec{AccessPorts: []accessPort{{"Tcp", 80}}}
+	d := desired{AccessPorts: []accessPort{{"Tcp", 80}}}
 	assert.Empty(t, accesses(d, []string{"", "*", "VirtualNetwork", "fe80::zz"}))
 	assert.Len(t, accesses(d, []string{"192.0.2.1", "2001:db8::1"}), 2)
 	assert.Len(t, accesses(d, []string{unknownAddress(false), unknownAddress(true)}), 2, "plan shows what is not known yet")

@@ -18,9 +18,9 @@ import (
 // This file says what a Service wants of the network security group.
 
 // securityChange writes the Service's part of the security group; d is nil for a Service that goes.
-func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c change, due bool, err error) {
+func (r *reconciler) securityChange(q services.Request, o *observed, d *desired) ([]change, error) {
 	if o.group == nil {
-		return c, false, nil
+		return nil, nil
 	}
 	k := r.claimOf(q, o, d)
 	return r.groupChange(o, func(group *securityGroup, now clusterState) error {
@@ -31,22 +31,22 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 
 // clusterState holds the cluster's Services and load balancers while rules are written.
 type clusterState struct {
-	known []*v1.Service
-	lbs   []*loadBalancer
+	services []*v1.Service
+	lbs      []*loadBalancer
 }
 
 // groupEdit changes the rules of a security group.
 type groupEdit func(group *securityGroup, now clusterState) error
 
 // groupChange writes the security group.
-func (r *reconciler) groupChange(o *observed, e groupEdit) (c change, due bool, err error) {
+func (r *reconciler) groupChange(o *observed, e groupEdit) ([]change, error) {
 	draft := clone(o.group)
-	if err = e(draft, clusterState{o.known, o.lbs}); errors.Is(err, errKeep) {
-		return c, false, nil
+	if err := e(draft, clusterState{o.services, o.lbs}); errors.Is(err, errKeep) {
+		return nil, nil
 	} else if err != nil {
-		return c, false, err
+		return nil, err
 	}
-	return change{
+	return []change{{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: r.config.groupDocument().what, Detail: "rules for the Service"},
 		Compare: func() (before, after any) {
 			return withoutAdded(format(o.group)), withoutAdded(format(draft))
@@ -61,7 +61,7 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c change, due bool, 
 				// A Service that has come meanwhile may have its rules there already.
 				var now clusterState
 				var err error
-				if now.known, err = r.cluster.Services(ctx); err == nil {
+				if now.services, err = r.cluster.Services(ctx); err == nil {
 					now.lbs, err = r.balancersOf(ctx, q.Cluster)
 				}
 				if err != nil {
@@ -70,7 +70,7 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c change, due bool, 
 				return e(group, now)
 			}))
 		}),
-	}, true, nil
+	}}, nil
 }
 
 // portKey is a port with its protocol in lower case, as claims have it.
@@ -135,7 +135,7 @@ func (r *lbRule) portAt(port int) string {
 // addressesFor are the public addresses of a Service alone. They identify its rules even if its load balancer is gone.
 func (r *observer) addressesFor(q services.Request, o *observed) (list []string) {
 	for _, a := range o.addresses {
-		if names, _ := a.services(); len(names) == 1 && r.serves(q, o, a) {
+		if names, _ := a.services(); len(names) == 1 && r.isAddressOf(q, o, a) {
 			list = append(list, a.Properties.Address)
 		}
 	}
@@ -144,14 +144,14 @@ func (r *observer) addressesFor(q services.Request, o *observed) (list []string)
 
 // claimOf returns a Service's claim to the security group. An address in an annotation is no proof that it is the Service's, nor is the
 // status, which repeats it.
-func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
+func (r *reconciler) claimOf(q services.Request, o *observed, d *desired) claim {
 	base := baseName(q.Service)
 	k := claim{nodes: o.namedNodes}
-	if nodePortsTaken(o.known, q.Service) != nil {
+	if nodePortsTaken(o.services, q.Service) != nil {
 		k.mark = o.mark
 	}
 	rules := o.group.Properties.Rules
-	k.former = r.former.update(rules, k.nodes)
+	k.formerNodes = r.former.update(rules, k.nodes)
 	k.nodePorts, k.denies = nodePortsOf(q.Service), r.denierAt(o.addresses)
 	proven := r.addressesFor(q, o)
 	var destinations []string
@@ -167,11 +167,11 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 			}
 		}
 	}
-	k.named = additionalAddresses(q.Service)
+	k.namedIPs = additionalAddresses(q.Service)
 	for _, shown := range q.Service.Status.LoadBalancer.Ingress {
-		k.named = append(k.named, shown.IP)
+		k.namedIPs = append(k.namedIPs, shown.IP)
 	}
-	k.own = slices.Concat(proven, o.left, shownAddresses(q.Service, rules, k.mark))
+	k.ownIPs = slices.Concat(proven, o.formerIPs, shownAddresses(q.Service, rules, k.mark))
 	if d == nil {
 		return k
 	}
@@ -186,19 +186,19 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 // claimAt returns a claim as it is at a moment, without what the others of the cluster have.
 func claimAt(k claim, q services.Request, o *observed, now clusterState) claim {
 	base := baseName(q.Service)
-	k.shared, k.kept = map[string][]string{}, nil
+	k.sharedPorts, k.orphanPorts = map[string][]string{}, nil
 	for _, lb := range now.lbs {
 		for _, f := range lb.Properties.Fronts {
 			ip := o.ipOf(f)
-			k.shared[ip] = append(k.shared[ip], otherPorts(lb, f, base)...)
+			k.sharedPorts[ip] = append(k.sharedPorts[ip], otherPorts(lb, f, base)...)
 		}
 		for _, gone := range basesIn(lb) {
-			if !slices.ContainsFunc(now.known, func(s *v1.Service) bool { return strings.EqualFold(baseName(s), gone) }) {
-				k.kept = append(k.kept, portsIn(lb, gone)...)
+			if !slices.ContainsFunc(now.services, func(s *v1.Service) bool { return strings.EqualFold(baseName(s), gone) }) {
+				k.orphanPorts = append(k.orphanPorts, portsIn(lb, gone)...)
 			}
 		}
 	}
-	return k.spareOthers(now.known, q.Service)
+	return k.spareOthers(now.services, q.Service)
 }
 
 // denierAt returns whether a Service at an address denies all others there. One without an address yet may get any, and one with a fault is
@@ -216,15 +216,14 @@ func (r *observer) denierAt(addresses []*publicIP) func(s *v1.Service, ip string
 			return false
 		}
 		given, _, err := parseSettings(s)
-		var d spec
-		d.accessTo(s, given)
+		d := newDesired(s, &given)
 		return err != nil || d.denies() && !d.NoSecurity && len(d.deniable([]string{ip})) > 0
 	}
 }
 
 // findUnproven tells of further addresses that stay in rules in which the Service wants them no more, because nothing shows that they were
 // put there for it; d is nil for a Service that goes.
-func (r *reconciler) findUnproven(q services.Request, o *observed, d *spec) (findings []services.Finding) {
+func (r *reconciler) findUnproven(q services.Request, o *observed, d *desired) (findings []services.Finding) {
 	further := additionalAddresses(q.Service)
 	if shown, served := q.Service.Status.LoadBalancer.Ingress, len(q.Service.Spec.IPFamilies); len(shown) > max(served, 1) {
 		for _, in := range shown { // the annotation may have named them
@@ -234,16 +233,16 @@ func (r *reconciler) findUnproven(q services.Request, o *observed, d *spec) (fin
 	if len(further) == 0 || o.group == nil {
 		return nil
 	}
-	k := claimAt(r.claimOf(q, o, d), q, o, clusterState{o.known, o.lbs})
+	k := claimAt(r.claimOf(q, o, d), q, o, clusterState{o.services, o.lbs})
 	for _, p := range q.Service.Spec.Ports { // a rule is about the ports of the Service, or about its node ports
 		k.nodePorts = append(k.nodePorts, portKey(securityProtocol(p.Protocol), int(p.Port)))
 	}
 	for _, rule := range o.group.Properties.Rules {
-		if !isManaged(rule) || !k.onNodes(rule.Properties.Protocol, rule.ports()) {
+		if !isManaged(rule) || !k.isForNodePorts(rule.Properties.Protocol, rule.ports()) {
 			continue
 		}
 		for _, ip := range further {
-			if !hasIP(rule.destinations(), ip) || k.isOwnAddress(ip, rule, false) || len(k.shared[ip]) > 0 || k.wants(ip, rule) {
+			if !hasIP(rule.destinations(), ip) || k.isOwnAddress(ip, rule, false) || len(k.sharedPorts[ip]) > 0 || k.wants(ip, rule) {
 				continue
 			}
 			findings = append(findings, services.Warning(eventRuleKept, "rule %s of network security group %s still names %s of annotation %s: nothing shows "+
@@ -262,10 +261,10 @@ func (c claim) wants(ip string, rule *securityRule) bool {
 }
 
 // frontsOnNodes are the addresses of the nodes in each family that a Service is served in: where traffic goes to node ports.
-func (o *observed) frontsOnNodes(d *spec) (list []string) {
+func (o *observed) frontsOnNodes(d *desired) (list []string) {
 	for _, n := range o.nodes {
 		for _, f := range d.Fronts {
-			list = append(list, internalIP(n, f.six))
+			list = append(list, internalIP(n, f.ipv6))
 		}
 	}
 	return list
@@ -273,13 +272,13 @@ func (o *observed) frontsOnNodes(d *spec) (list []string) {
 
 // checkAdditional refuses additional addresses that would open something of others: a node, or a port of another Service on its address,
 // which may admit fewer clients.
-func (r *reconciler) checkAdditional(q services.Request, o *observed, d *spec) error {
+func (r *reconciler) checkAdditional(q services.Request, o *observed, d *desired) error {
 	for _, ip := range d.Additional {
 		if a := o.isOfAnotherCluster(ip); a != nil {
 			return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: "is public IP address " + a.Name + " of another cluster"}
 		}
 		for _, n := range slices.Concat(r.instances.nodes.Nodes(), q.Nodes) {
-			if slices.ContainsFunc([]bool{false, true}, func(six bool) bool { return sameIP(internalIP(n, six), ip) }) {
+			if slices.ContainsFunc([]bool{false, true}, func(ipv6 bool) bool { return sameIP(internalIP(n, ipv6), ip) }) {
 				return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: "is an address of node " + n.Name}
 			}
 		}
@@ -312,11 +311,11 @@ func (o *observed) isOfAnotherCluster(ip string) *publicIP {
 	return nil
 }
 
-// sharedFronts refuses to give a frontend another address while other Services have rules on it: theirs would follow.
-func (c *Config) sharedFronts(lb *loadBalancer, d *spec) error {
+// checkSharedFronts refuses to give a frontend another address while other Services have rules on it: theirs would follow.
+func (c *Config) checkSharedFronts(lb *loadBalancer, d *desired) error {
 	for _, f := range d.Fronts {
 		have := lb.front(f.name)
-		if f.foreign || have == nil || sameFront(have, f, c) {
+		if f.isOthers || have == nil || sameFront(have, f, c) {
 			continue
 		}
 		for _, rule := range lb.Properties.Rules {

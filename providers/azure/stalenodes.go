@@ -22,9 +22,9 @@ import (
 // name it no more. In any other rule, and when it comes again, it is somebody else's: Azure gives it to the next machine, which may be
 // another cluster's behind the same security group.
 type formerNodes struct {
-	mu   sync.Mutex
-	now  []string
-	left map[string][]string
+	mu        sync.Mutex
+	lastIPs   []string
+	leftovers map[string][]string
 }
 
 // update records the rules and the present nodes' addresses, and returns those of former nodes.
@@ -40,41 +40,41 @@ func (f *formerNodes) update(rules []*securityRule, now []string) map[string][]s
 		}
 	}
 	left := map[string][]string{}
-	for ip, names := range f.left {
+	for ip, names := range f.leftovers {
 		left[ip] = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !slices.Contains(naming[ip], name) })
 	}
-	for _, ip := range f.now {
+	for _, ip := range f.lastIPs {
 		if left[ip] == nil {
 			left[ip] = naming[ip]
 		}
 	}
 	maps.DeleteFunc(left, func(ip string, names []string) bool { return len(names) == 0 || slices.Contains(now, ip) })
-	f.now, f.left = now, left
+	f.lastIPs, f.leftovers = now, left
 	return left
 }
 
-// present are those of some addresses that nodes had when the rules were last seen.
-func (f *formerNodes) present(ips []string) []string {
+// seenAmong are those of some addresses that nodes had when the rules were last seen.
+func (f *formerNodes) seenAmong(ips []string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.DeleteFunc(ips, func(ip string) bool { return !slices.Contains(f.now, ip) })
+	return slices.DeleteFunc(ips, func(ip string) bool { return !slices.Contains(f.lastIPs, ip) })
 }
 
 // recordLeft records that an address in a rule was a node's.
 func (f *formerNodes) recordLeft(ip, rule string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	left := maps.Clone(f.left)
+	left := maps.Clone(f.leftovers)
 	left[ip] = append(slices.Clone(left[ip]), rule)
-	f.left = left
+	f.leftovers = left
 }
 
 // nodeIPs are the addresses of nodes.
 func nodeIPs(list []*v1.Node) []string {
 	found := map[string]bool{}
 	for _, node := range list {
-		for _, six := range []bool{false, true} {
-			if ip := internalIP(node, six); ip != "" {
+		for _, ipv6 := range []bool{false, true} {
+			if ip := internalIP(node, ipv6); ip != "" {
 				found[ip] = true
 			}
 		}
@@ -111,7 +111,7 @@ func (r *observer) findFormerNodes(ctx context.Context, q services.Request, o *o
 	nodes, rules := o.namedNodes, o.group.Properties.Rules
 	former := r.former.update(rules, nodes)
 	for _, rule := range rules {
-		if !isManaged(rule) || !k.onNodes(rule.Properties.Protocol, rule.ports()) {
+		if !isManaged(rule) || !k.isForNodePorts(rule.Properties.Protocol, rule.ports()) {
 			continue
 		}
 		for _, text := range rule.destinations() {
@@ -155,7 +155,7 @@ func (r *observer) isFree(ctx context.Context, ip string) (bool, error) {
 	}
 	use, err := r.uses.Get(ctx, ip, inventory.Query{MaxAge: 10 * time.Minute})
 	if err == nil && use.free {
-		use, err = r.uses.Get(ctx, ip, inventory.Query{MaxAge: lookAge})
+		use, err = r.uses.Get(ctx, ip, inventory.Query{MaxAge: observeMaxAge})
 	}
 	if errors.Is(err, cloudapi.ErrUnauthorized) || errors.Is(err, cloudapi.ErrNotFound) || errors.Is(err, cloudapi.ErrInvalid) {
 		return false, nil

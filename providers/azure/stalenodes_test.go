@@ -21,7 +21,7 @@ func (w *world) nameInRule(ip string) {
 	require.Len(w, rules, 1)
 	setFieldValues(props(rules[0]), "destinationAddressPrefix", "destinationAddressPrefixes", append(destinationsOf(rules[0]), ip))
 	w.sim.Leave(str(group, "id"), group)
-	waitFor(2 * lookAge)
+	waitFor(2 * observeMaxAge)
 }
 
 // TestAddressOfAFormerNodeComesAgain: a former node's address leaves the rules for node ports, even after a failed try. It then belongs to
@@ -47,7 +47,7 @@ func TestAddressOfAFormerNodeComesAgain(t *testing.T) {
 		w.update(s)
 		assert.NotContains(w, opened(), ip)
 
-		waitFor(2 * lookAge)
+		waitFor(2 * observeMaxAge)
 		w.ensure(s) // it sees that the rule names the address no more
 		w.sim.Take(ip)
 		w.nameInRule(ip)
@@ -96,7 +96,7 @@ func TestNodePortsThatChange(t *testing.T) {
 		byHand := leftAllow("IPv4", "by-hand", 600, "Tcp", "Internet", ip, "22")
 		setList(group, "securityRules", append(docs(group, "properties", "securityRules"), byHand))
 		w.sim.Leave(str(group, "id"), group)
-		waitFor(2 * lookAge)
+		waitFor(2 * observeMaxAge)
 		require.True(w, w.allowed(ip, "30080"))
 		w.change(s, func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30090 })
 		w.ensure(s)

@@ -224,10 +224,10 @@ func (l left) putIn(sim *azuresim.Sim, machines []string) {
 	})
 	for _, at := range l.members {
 		id := azuresim.ID("Microsoft.Network/loadBalancers", ownerName(at), "backendAddressPools", nameOf(at))
-		six := nameOf(at) == "kubernetes-IPv6"
-		sim.LeaveMember(azuresim.ID("Microsoft.Compute/virtualMachineScaleSets", azuresim.ScaleSet), id, six)
+		ipv6 := nameOf(at) == "kubernetes-IPv6"
+		sim.LeaveMember(azuresim.ID("Microsoft.Compute/virtualMachineScaleSets", azuresim.ScaleSet), id, ipv6)
 		for _, machine := range machines {
-			sim.LeaveMember(machine, id, six)
+			sim.LeaveMember(machine, id, ipv6)
 		}
 	}
 }

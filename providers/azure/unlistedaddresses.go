@@ -23,7 +23,7 @@ func (r *resources) listSubscription(ctx context.Context) ([]doc, int, error) {
 // call and shows addresses in other groups. A credential without that permission sees its resource groups only.
 func (r *resources) listUsual(ctx context.Context) ([]doc, int, error) {
 	r.mu.Lock()
-	read := r.strays != nil
+	read := r.unlisted != nil
 	r.mu.Unlock()
 	if !read {
 		all, pages, err := r.listSubscription(ctx)
@@ -45,14 +45,14 @@ func (r *resources) listUsual(ctx context.Context) ([]doc, int, error) {
 func (r *resources) splitUsual(all []doc) (usual []doc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.strays == nil {
-		r.strays = map[string]*publicIP{}
+	if r.unlisted == nil {
+		r.unlisted = map[string]*publicIP{}
 	}
 	for _, d := range all {
 		if a := parse[publicIP](d); groupOf(a.lowerID()) == r.api.config.Group {
 			usual = append(usual, d)
 		} else if _, given := a.services(); given {
-			r.strays[a.lowerID()] = a
+			r.unlisted[a.lowerID()] = a
 		}
 	}
 	return usual
@@ -65,8 +65,8 @@ func (r *resources) recordUnlisted(a *publicIP) { r.splitUsual([]doc{format(a)})
 func (r *resources) unlistedIDs(is func(*publicIP) bool) (ids []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, id := range sortedKeys(r.strays) {
-		if is(r.strays[id]) {
+	for _, id := range sortedKeys(r.unlisted) {
+		if is(r.unlisted[id]) {
 			ids = append(ids, id)
 		}
 	}
@@ -76,7 +76,7 @@ func (r *resources) unlistedIDs(is func(*publicIP) bool) (ids []string) {
 func (r *resources) forgetUnlisted(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.strays, id)
+	delete(r.unlisted, id)
 }
 
 // unlistedAddresses returns a Service's public addresses outside of the resource groups already read.
@@ -84,7 +84,7 @@ func (r *observer) unlistedAddresses(
 	ctx context.Context, q services.Request, o *observed, looked []string,
 ) (list []*publicIP, err error) {
 	proven := func(a *publicIP) bool {
-		return r.config.servedBy(a, q.Service, q.Cluster) && (a.hasMark(o.mark) || isNamedFor(a, q.Cluster, q.Service))
+		return r.config.isTaggedFor(a, q.Service, q.Cluster) && (a.hasMark(o.mark) || isNamedFor(a, q.Cluster, q.Service))
 	}
 	for _, id := range r.resources.unlistedIDs(proven) {
 		if slices.Contains(looked, groupOf(id)) {

@@ -124,7 +124,7 @@ func TestSubscriptionThatMayNotBeSeen(t *testing.T) {
 		calls := w.server.Calls()
 		assert.Zero(w, calls.Writes)
 		assert.Equal(w, 2, calls.ByOperation["GET Microsoft.Network/publicIPAddresses"], "the second one is of the resource group")
-		waitFor(2 * lookAge)
+		waitFor(2 * observeMaxAge)
 		w.server.ResetCalls()
 		w.ensure(s)
 		assert.Equal(w, 1, w.server.Calls().ByOperation["GET Microsoft.Network/publicIPAddresses"], "it asks once")
@@ -147,7 +147,7 @@ func TestResourceGroupThatIsGone(t *testing.T) {
 		w.change(s, func(s *v1.Service) { s.Annotations[annotationGroup] = "no-such-group" })
 		require.ErrorContains(w, w.refuse(s), "no-such-group")
 		w.change(s, func(s *v1.Service) { delete(s.Annotations, annotationGroup) })
-		waitFor(2 * lookAge)
+		waitFor(2 * observeMaxAge)
 		w.ensure(s)
 		w.change(s, func(s *v1.Service) { s.Annotations[annotationGroup] = "no-such-group" })
 		w.remove(s)
@@ -212,14 +212,14 @@ func TestResourceGroupsNamedOneAfterAnother(t *testing.T) {
 		w.change(s, func(s *v1.Service) { delete(s.Annotations, annotationGroup) })
 		w.ensure(s)
 		assert.Nil(w, w.sim.Shown(otherPIP(webPIP)), "the address in the first group is the Service's still, and goes")
-		waitFor(2 * lookAge)
+		waitFor(2 * observeMaxAge)
 		w.server.ResetCalls()
 		w.ensure(s)
 		assert.Equal(w, 1, w.server.Calls().ByOperation["GET Microsoft.Network/publicIPAddresses"], "that of the usual group")
 		assert.LessOrEqual(w, w.server.Calls().Total, 3, "%v", w.server.Calls().ByOperation)
 		resources := w.cloud.reconciler.resources
 		assert.LessOrEqual(w, len(resources.byPath), 2)
-		assert.Empty(w, resources.strays)
+		assert.Empty(w, resources.unlisted)
 	})
 }
 
@@ -229,9 +229,9 @@ func TestAddressElsewhereIsForgottenWithItsService(t *testing.T) {
 	s := webElsewhere()
 	withNode(t, s, func(w *world) {
 		w.ensure(s)
-		assert.Len(w, w.cloud.reconciler.resources.strays, 1)
+		assert.Len(w, w.cloud.reconciler.resources.unlisted, 1)
 		w.remove(s)
-		assert.Empty(w, w.cloud.reconciler.resources.strays)
+		assert.Empty(w, w.cloud.reconciler.resources.unlisted)
 	})
 }
 
@@ -281,7 +281,7 @@ func TestFailedFirstListing(t *testing.T) {
 			_, err = w.Reconcile(w.cloud.loadBalancers, clusterName, s, w.nodes)
 			require.Error(w, err)
 			w.server.ClearFaults()
-			waitFor(lookAge)
+			waitFor(observeMaxAge)
 			w.ensure(s)
 			assert.Nil(w, w.sim.Shown(otherPIP(webPIP)), "nobody has it any more")
 		})

@@ -85,7 +85,7 @@ func (w *world) restart() {
 	c.begin(cloudbase.Begun{Kube: w.Kube, Events: w.Recorder, Stop: w.Context().Done()})
 	c.SetInformers(factory)
 	c.reconciler.cluster.SetServices(w.Services())
-	if len(c.reconciler.config.several) > 0 {
+	if len(c.reconciler.config.standardLBs) > 0 {
 		c.reconciler.endpoints = &endpoints{
 			list: func(labels.Selector) ([]*discovery.EndpointSlice, error) { return w.slices, nil }, synced: func() bool { return w.slices != nil },
 		}
