@@ -193,8 +193,7 @@ var Annotations = schema.Annotations[settings]{
 	idAnnotation(annotationPrefixID6, "The same for IPv6.", prefixForm(), func(s *settings) *string { return &s.PrefixID6 }),
 	checkedAnnotation(annotationTags, "Further tags of the public address, as a=b,c=d.", checkTags, func(s *settings) *string { return &s.Tags }).Serving(
 		schema.Serves{Portable: portable.Tags}),
-	stringAnnotation(annotationIPTags, "IP tags of the public address, as Type=Value. A change is made in place, and the address stays.",
-		func(s *settings) *string { return &s.IPTags }),
+	stringAnnotation(annotationIPTags, "IP tags of the public address, as Type=Value. A change is made in place, and the address stays.", func(s *settings) *string { return &s.IPTags }),
 	stringAnnotation(annotationLabel, "DNS label of the public address; empty removes it.", func(s *settings) *string { return &s.Label }),
 	markAdopting(listAnnotation(annotationAdditional, "Further public addresses, for the status and the security group.", func(s *settings) *[]string { return &s.Additional })),
 	listAnnotation(annotationServiceTags, "Service tags that may connect, instead of the internet.", func(s *settings) *[]string { return &s.ServiceTags }),
@@ -225,8 +224,7 @@ var Annotations = schema.Annotations[settings]{
 	stringAnnotation(annotationLinkFQDNs, "Names by which it is reached, separated by blanks.", func(s *settings) *string { return &s.Link.FQDNs }),
 	trimmedBoolAnnotation(annotationLinkProxy, "It sends the PROXY protocol, with the private endpoint's identifier.", func(s *settings) *bool { return &s.Link.Proxy }),
 	stringAnnotation(annotationLinkVisible, "Subscriptions that see it, separated by blanks, or *.", func(s *settings) *string { return &s.Link.Visibility }),
-	stringAnnotation(annotationLinkApproved, "Subscriptions whose private endpoints are accepted at once, separated by blanks, or *.",
-		func(s *settings) *string { return &s.Link.Approval }),
+	stringAnnotation(annotationLinkApproved, "Subscriptions whose private endpoints are accepted at once, separated by blanks, or *.", func(s *settings) *string { return &s.Link.Approval }),
 }.Needing(&schema.Where{Key: annotationInternal, OneOf: []string{"true"}}, annotationAllPorts).
 	Needing(&schema.Where{Key: annotationInternal, NoneOf: []string{"true"}},
 		annotationName, annotationName6, annotationPrefixID, annotationPrefixID6, annotationIPTags).

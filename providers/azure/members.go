@@ -141,9 +141,6 @@ func (m *members) machinesOf(ctx context.Context, lbs ...*loadBalancer) (map[str
 func (m *members) recordNodes(nodes []*v1.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.nodeMachines == nil {
-		m.nodeMachines = map[machineID]bool{}
-	}
 	for _, n := range nodes {
 		id, _ := parseProviderID(n.Spec.ProviderID) // eligible nodes have one
 		m.nodeMachines[id] = true

@@ -62,16 +62,14 @@ type Config struct {
 
 // Options is the table of the provider's options: the keys of azure.json as Azure's own controller has them.
 var Options = append(schema.Options[Config]{
-	stringOption("cloud", "", "Which Azure: AzureCloud (AzurePublicCloud), AzureChinaCloud or AzureUSGovernment (AzureUSGovernmentCloud).",
-		func(c *Config) *string { return &c.Cloud }),
+	stringOption("cloud", "", "Which Azure: AzureCloud (AzurePublicCloud), AzureChinaCloud or AzureUSGovernment (AzureUSGovernmentCloud).", func(c *Config) *string { return &c.Cloud }),
 	schema.URLOption(func(c *Config) *string { return &c.Endpoint }, row("resourceManagerEndpoint", "",
 		"Base URL of another Azure Resource Manager. Its description at /metadata/endpoints says where tokens come from.")),
 	stringOption("userAgent", "", "Beginning of the user agent.", func(c *Config) *string { return &c.UserAgent }),
 	fromEnv("tenantId", "AZURE_TENANT_ID", "Tenant of the identity.", func(c *Config) *string { return &c.Tenant }),
 	required("subscriptionId", "Subscription of the resources.", func(c *Config) *string { return &c.Subscription }),
 	stringOption("networkResourceTenantID", "", noEffect+"the network must be in the tenant of the identity.", func(c *Config) *string { return &c.NetworkTenant }),
-	stringOption("networkResourceSubscriptionID", "", "Subscription of the network, where it is another one.",
-		func(c *Config) *string { return &c.NetworkSubscription }),
+	stringOption("networkResourceSubscriptionID", "", "Subscription of the network, where it is another one.", func(c *Config) *string { return &c.NetworkSubscription }),
 	fromEnv("aadClientId", "AZURE_CLIENT_ID", "Client ID of the service principal.", func(c *Config) *string { return &c.ClientID }),
 	schema.SecretOption(func(c *Config) *schema.Secret { return &c.ClientSecret }, schema.OptionRow{
 		Env: "AZURE_CLIENT_SECRET", FileKey: "aadClientSecret", Spec: schema.Spec{Help: "Secret of the service principal."},
@@ -81,13 +79,10 @@ var Options = append(schema.Options[Config]{
 		FileKey: "aadClientCertPassword", Spec: schema.Spec{Help: "Password of that file."},
 	}),
 	boolOption("useManagedIdentityExtension", "false", "Authenticate as the managed identity of the machine.", func(c *Config) *bool { return &c.ManagedIdentity }),
-	stringOption("userAssignedIdentityID", "", "Client ID or resource ID of a user-assigned identity; empty means that of the system.",
-		func(c *Config) *string { return &c.UserIdentity }),
-	boolOption("useFederatedWorkloadIdentityExtension", "false", "Authenticate by a token of a service account (workload identity).",
-		func(c *Config) *bool { return &c.Federated }),
-	fromEnv("aadFederatedTokenFile", "AZURE_FEDERATED_TOKEN_FILE", "File of that token. The environment variable switches workload identity on.",
-		func(c *Config) *string { return &c.FederatedFile }),
-}, append(placementOptions(), append(shapeOptions(), ignoredOptions()...)...)...)
+	stringOption("userAssignedIdentityID", "", "Client ID or resource ID of a user-assigned identity; empty means that of the system.", func(c *Config) *string { return &c.UserIdentity }),
+	boolOption("useFederatedWorkloadIdentityExtension", "false", "Authenticate by a token of a service account (workload identity).", func(c *Config) *bool { return &c.Federated }),
+	fromEnv("aadFederatedTokenFile", "AZURE_FEDERATED_TOKEN_FILE", "File of that token. The environment variable switches workload identity on.", func(c *Config) *string { return &c.FederatedFile }),
+}, slices.Concat(placementOptions(), shapeOptions(), ignoredOptions())...)
 
 // placementOptions are the options that say where things are.
 func placementOptions() schema.Options[Config] {
@@ -101,15 +96,12 @@ func placementOptions() schema.Options[Config] {
 		stringOption("subnetName", "", "Subnet of internal load balancers.", func(c *Config) *string { return &c.Subnet }),
 		stringOption("securityGroupName", "", "Network security group that lets traffic to Services through.", func(c *Config) *string { return &c.SecurityGroup }),
 		stringOption("securityGroupResourceGroup", "", "Its resource group.", func(c *Config) *string { return &c.SecurityGroupGroup }),
-		stringOption("routeTableName", "", "Route table of the nodes' subnet, for the pods' networks. Routes are made where --cluster-cidr is set as well.",
-			func(c *Config) *string { return &c.RouteTable }),
+		stringOption("routeTableName", "", "Route table of the nodes' subnet, for the pods' networks. Routes are made where --cluster-cidr is set as well.", func(c *Config) *string { return &c.RouteTable }),
 		stringOption("routeTableResourceGroup", "", "Its resource group.", func(c *Config) *string { return &c.RouteGroup }),
 		choiceOption("vmType", vmTypeSets, "What nodes are: vmss, standard (availability sets and machines that stand alone), or vmssflex.",
 			[]string{vmTypeSets, vmTypeStandard, vmTypeFlex}, func(c *Config) *string { return &c.VMType }),
-		boolOption("disableAvailabilitySetNodes", "false", "With vmss: all nodes are in uniform scale sets, which saves a listing.",
-			func(c *Config) *bool { return &c.OnlyScaleSets }),
-		boolOption("enableVmssFlexNodes", "false", "With vmss: nodes may be in flexible scale sets, although availability set nodes are disabled.",
-			func(c *Config) *bool { return &c.FlexToo }),
+		boolOption("disableAvailabilitySetNodes", "false", "With vmss: all nodes are in uniform scale sets, which saves a listing.", func(c *Config) *bool { return &c.OnlyScaleSets }),
+		boolOption("enableVmssFlexNodes", "false", "With vmss: nodes may be in flexible scale sets, although availability set nodes are disabled.", func(c *Config) *bool { return &c.FlexToo }),
 	}
 }
 
@@ -124,21 +116,17 @@ func shapeOptions() schema.Options[Config] {
 			[]string{"internal", "external", "all"}, func(c *Config) *string { return &c.Preconfigured }),
 		boolOption("excludeMasterFromStandardLB", "true", "Control plane nodes receive no traffic of load balancers.", func(c *Config) *bool { return &c.ExcludeMaster }),
 		boolOption("disableOutboundSNAT", "false", "Load balancing rules give no outbound connections.", func(c *Config) *bool { return &c.DisableOutboundSNAT }),
-		stringOption("loadBalancerBackendPoolConfigurationType", poolNIC, "Members of pools: nodeIPConfiguration (network interfaces) or nodeIP (addresses).",
-			func(c *Config) *string { return &c.PoolType }),
+		stringOption("loadBalancerBackendPoolConfigurationType", poolNIC, "Members of pools: nodeIPConfiguration (network interfaces) or nodeIP (addresses).", func(c *Config) *string { return &c.PoolType }),
 		stringOption("tags", "", "Tags of what is created, as a=b,c=d.", func(c *Config) *string { return &c.Tags }),
 		schema.Structured(stringOption("tagsMap", "", "Tags of what is created, as a map.", func(c *Config) *string { return &c.TagsMap })),
-		stringOption("systemTags", "", "Beginnings of tags, comma-separated. If set, all other tags that are not configured are removed.",
-			func(c *Config) *string { return &c.SystemTags }),
-		stringOption("clusterServiceLoadBalancerHealthProbeMode", probeNodePort, "servicenodeport, or shared: one probe for all Services with externalTrafficPolicy Cluster.",
-			func(c *Config) *string { return &c.ProbeMode }),
+		stringOption("systemTags", "", "Beginnings of tags, comma-separated. If set, all other tags that are not configured are removed.", func(c *Config) *string { return &c.SystemTags }),
+		stringOption("clusterServiceLoadBalancerHealthProbeMode", probeNodePort, "servicenodeport, or shared: one probe for all Services with externalTrafficPolicy Cluster.", func(c *Config) *string { return &c.ProbeMode }),
 		schema.IntOption(func(c *Config) *int { return &c.SharedProbePort }, row("clusterServiceSharedLoadBalancerHealthProbePort", "10256", "Port of the shared probe.")),
 		stringOption("clusterServiceSharedLoadBalancerHealthProbePath", "/healthz", "Path of the shared probe.", func(c *Config) *string { return &c.SharedProbePath }),
 		schema.Structured(stringOption("multipleStandardLoadBalancerConfigurations", "", "Several load balancers, as a list of name, primaryVMSet, allowServicePlacement, "+
 			"serviceLabelSelector, serviceNamespaceSelector and nodeSelector. One has the name of the cluster. Only with nodeIP.",
 			func(c *Config) *string { return &c.Multiple })),
-		boolOption("listVmssVirtualMachinesWithoutInstanceView", "false", "Listings of scale sets leave out power states, which are read when they are needed.",
-			func(c *Config) *bool { return &c.WithoutView }),
+		boolOption("listVmssVirtualMachinesWithoutInstanceView", "false", "Listings of scale sets leave out power states, which are read when they are needed.", func(c *Config) *bool { return &c.WithoutView }),
 		boolOption("serviceGatewayEnabled", "false", "Must be false: container load balancers are not served.", func(c *Config) *bool { return &c.Gateway }),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -148,11 +149,7 @@ func (c *Config) linkGroup(service *v1.Service) string {
 // need. It is an error if the Service requests one.
 func (r *observer) observeLinks(ctx context.Context, service *v1.Service, o *observed, asked bool) error {
 	o.links, o.linksRead = nil, true
-	groups := []string{r.config.linkGroup(service)}
-	if groups[0] != r.config.LinkGroup {
-		groups = append(groups, r.config.LinkGroup)
-	}
-	for _, g := range groups {
+	for _, g := range slices.Compact([]string{r.config.linkGroup(service), r.config.LinkGroup}) {
 		list, err := r.resources.linksOf(g).All(ctx, inventory.Query{MaxAge: observeMaxAge})
 		if g != r.config.LinkGroup && isSkippedGroup(err) {
 			r.resources.forgetGroup(g)
@@ -311,22 +308,15 @@ func ownLink(q services.Request, s *settings, found *privateLink, mark string) (
 // computeLink computes a private link service.
 func (r *reconciler) computeLink(q services.Request, s *settings, o *observed, l *desiredLink, frontName string) {
 	c := r.config
-	name := s.Link.Name
-	switch {
-	case l.found != nil:
+	name := cmp.Or(s.Link.Name, "pls-"+frontName)
+	l.id = r.resources.linkPath(c.linkGroup(q.Service)) + "/" + name
+	if l.found != nil {
 		name, l.id = l.found.Name, l.found.ID
-	case name == "":
-		name = "pls-" + frontName
-	}
-	if l.id == "" {
-		l.id = groupPath(c.Subscription, r.config.linkGroup(q.Service), "Microsoft.Network") + "/privateLinkServices/" + name
 	}
 	subnet := cmp.Or(s.Link.Subnet, s.Subnet, c.Subnet)
 	l.subnet = r.config.networkID() + "/subnets/" + subnet
 	tags := map[string]string{}
-	for key, v := range c.tags {
-		setTag(tags, key, v)
-	}
+	maps.Copy(tags, c.tags)
 	tags[ownerTag], tags[nameTag] = serviceName(q.Service), q.Cluster
 	l.fresh = &privateLink{resource: c.newResource(o.mark)}
 	configs := linkConfigs(name, subnet, l.subnet, &s.Link)
@@ -401,10 +391,10 @@ func applyLink(
 // checkLinkSubnet looks whether the subnet lets private link services in.
 func (r *observer) checkLinkSubnet(ctx context.Context, q services.Request, l *desiredLink) error {
 	in, err := readAs[subnet](ctx, r.resources, l.subnet, false)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case in == nil:
+	}
+	if in == nil {
 		return fmt.Errorf("the private link service of Service %s: there is no subnet %s in network %s: correct annotation %s", serviceName(q.Service),
 			nameOf(l.subnet), r.config.Network, annotationLinkSubnet)
 	}

@@ -81,7 +81,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	c.Name, c.HTTP, c.NodeAPI, c.Begin = Name, a.http, c.instances, c.begin
 	r := newResources(a)
 	c.reconciler = &reconciler{observer: observer{
-		config: &a.config, resources: r, members: &members{api: a, instances: c.instances, resources: r},
+		config: &a.config, resources: r, members: &members{api: a, instances: c.instances, resources: r, nodeMachines: map[machineID]bool{}},
 		instances: c.instances, uses: newAddressUses(a),
 		translate: func(s *v1.Service) *v1.Service { return registry.Translate(Description(), in, s).Service },
 	}}
