@@ -278,7 +278,7 @@ func portableAddress(value string, _ schema.Asked) (map[string]string, error) {
 	return own, nil
 }
 
-// parseSettings reads the annotations of a Service, and judges what needs no look at the cloud.
+// parseSettings reads the annotations of a Service, and makes the checks that need no call.
 func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
 	_, s.LabelGiven = service.Annotations[annotationLabel]
@@ -297,7 +297,7 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	}
 	s.ports = map[int32]portSettings{}
 	ports := service.Spec.Ports
-	if isLocal(service) { // at this one, nodes say whether they have pods of it
+	if isLocal(service) { // this port says whether a node has pods of the Service
 		ports = append(slices.Clip(ports), v1.ServicePort{Port: service.Spec.HealthCheckNodePort})
 	}
 	for _, p := range ports {
@@ -329,7 +329,7 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	return s, warnings, err
 }
 
-// oddProtocols warns of protocols of probes that there are not. Such ports are probed by TCP.
+// oddProtocols warns of unknown protocols of probes. Such ports are probed by TCP.
 func (s *settings) oddProtocols(service *v1.Service) error {
 	odd := func(key, value string) error {
 		if slices.Contains([]string{"", "tcp", "http", "https"}, strings.ToLower(value)) {
@@ -428,7 +428,7 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 	return warnings, nil
 }
 
-// checkProbePorts refuses ports to probe that there are not, where they would be probed.
+// checkProbePorts refuses invalid ports to probe, if they would be probed.
 func (s *settings) checkProbePorts(service *v1.Service, probeMode string) error {
 	var problems []error
 	for i, p := range service.Spec.Ports {
@@ -476,7 +476,7 @@ func (s *settings) warnUnconfigured(c *Config) error {
 	}
 }
 
-// clientFindings say where others may connect, or may not, than the author of a Service may expect.
+// clientFindings report that other clients may connect than the author of a Service may expect.
 func (s *settings) clientFindings(service *v1.Service) (findings []services.Finding) {
 	_, bad := s.ranges(service)
 	if len(bad) > 0 {

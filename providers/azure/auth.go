@@ -22,7 +22,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// environment is where an Azure is.
+// environment holds the endpoints of one Azure cloud.
 type environment struct {
 	name, endpoint, authority, audience string
 	// described is set where the endpoint itself says where tokens come from.
@@ -34,7 +34,7 @@ func clouds() []string {
 	return []string{"AzureCloud", "AzurePublicCloud", "AzureChinaCloud", "AzureUSGovernment", "AzureUSGovernmentCloud", "AZURESTACKCLOUD"}
 }
 
-// cloudOf finds the Azure of a name. Another endpoint describes itself.
+// cloudOf returns the cloud of a name. A configured endpoint describes itself.
 func cloudOf(name, endpoint string) environment {
 	at := environment{"AzureCloud", "https://management.azure.com", "https://login.microsoftonline.com/", "https://management.azure.com", false}
 	switch strings.ToLower(name) {
@@ -59,8 +59,7 @@ type identity struct {
 	token    azcore.AccessToken
 }
 
-// authority carries the calls for tokens. A described cloud without TLS, as on a loopback address, is spoken to as it says, although
-// the SDK insists on TLS.
+// authority sends the calls for tokens. The SDK insists on TLS; plainHost is a host, such as a loopback address, that is called without.
 type authority struct {
 	http      *cloudapi.Client
 	plainHost string
@@ -248,7 +247,7 @@ func (c *Config) credential(options azcore.ClientOptions, described bool, secret
 	})
 }
 
-// currentSecret is the secret of now: the file may have been written again since the start.
+// currentSecret returns the present secret, because the file may have changed since the start.
 func (c *Config) currentSecret() string {
 	if c.file != "" {
 		if data, err := os.ReadFile(c.file); err == nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// This file is about basic load balancers, which Azure has retired: what is left of them gives way to standard ones.
+// This file replaces basic load balancers, which Azure has retired, by standard ones.
 
 // isBasic reports whether a load balancer or a public address is basic; Azure takes a missing SKU for basic.
 func (r *resource) isBasic() bool { return !strings.EqualFold(r.SKU.Name, "Standard") }
 
-// splitBasic sets basic load balancers apart where a Service is to be served: nothing of them stays.
+// splitBasic sets basic load balancers apart if the Service is to be served.
 func (o *observed) splitBasic(q services.Request) {
 	if q.Purpose != services.Ensure && q.Purpose != services.Plan && q.Purpose != services.UpdateNodes {
 		return

@@ -27,7 +27,7 @@ import (
 const (
 	computeVersion = "2025-04-01"
 	networkVersion = "2025-01-01"
-	// setVersion is the one by which the network's API shows what belongs to scale sets.
+	// setVersion also shows the network resources of uniform scale sets.
 	setVersion   = "2018-10-01"
 	zonesVersion = "2021-04-01"
 )
@@ -77,8 +77,8 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	return a, nil
 }
 
-// repeatable: what replaces a version of a resource does so once. What makes a resource may take effect late, and would then undo
-// what was written meanwhile: it is looked for first.
+// repeatable reports whether a call may be sent again. A write under an ETag takes effect once. A creation may take effect late and undo
+// what was written meanwhile, so that its result is looked for first.
 func repeatable(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodPost:
@@ -244,7 +244,7 @@ func (a *api) sameHost(address string) error {
 	return nil
 }
 
-// operation is work of Azure's.
+// operation is the state of an asynchronous operation of Azure.
 type operation struct {
 	Status string    `json:"status"`
 	Error  errorBody `json:"error"`
@@ -262,7 +262,7 @@ func (a *api) operation(ctx context.Context, address string) (o operation, err e
 	return o, cloudapi.NotAbsence(err)
 }
 
-// finish waits until the work that an answer names has ended.
+// finish waits until the operation that an answer names has ended.
 func (a *api) finish(ctx context.Context, what string, header http.Header) error {
 	address := header.Get("Azure-AsyncOperation")
 	if address == "" {

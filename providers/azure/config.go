@@ -14,7 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// This file reads azure.json, whose keys count in any case, and whose values may be lists and maps.
+// This file reads azure.json, whose keys are case-insensitive, and whose values may be lists and maps.
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
@@ -86,49 +86,4 @@ func flatten(value any) (string, error) {
 	default:
 		return fmt.Sprint(v), nil
 	}
-}
-
-// parseTags joins the two ways to write tags; the map wins.
-func parseTags(list, asMap string) (map[string]string, error) {
-	tags := pairs(list)
-	if asMap != "" {
-		var given map[string]any
-		if err := json.Unmarshal([]byte(asMap), &given); err != nil {
-			return nil, schema.BlameKey("tagsMap", "", "is no map of texts")
-		}
-		for _, key := range sortedKeys(given) {
-			setTag(tags, strings.TrimSpace(key), strings.TrimSpace(fmt.Sprint(given[key])))
-		}
-	}
-	return tags, nil
-}
-
-// pairs reads a=b,c=d; what has not exactly one = is left out, as Azure's own controller does.
-func pairs(list string) map[string]string {
-	tags := map[string]string{}
-	for pair := range strings.SplitSeq(list, ",") {
-		key, value, ok := strings.Cut(pair, "=")
-		if key = strings.TrimSpace(key); ok && key != "" && !strings.Contains(value, "=") {
-			setTag(tags, key, tagValue(value))
-		}
-	}
-	return tags
-}
-
-// tagValue trims a value. The bare word null is reserved, and keeps its blanks.
-func tagValue(value string) string {
-	if trimmed := strings.TrimSpace(value); !strings.EqualFold(trimmed, "null") {
-		return trimmed
-	}
-	return value
-}
-
-// setTag sets a tag, whose key counts in any case.
-func setTag(tags map[string]string, key, value string) {
-	for k := range tags {
-		if strings.EqualFold(k, key) {
-			delete(tags, k)
-		}
-	}
-	tags[key] = value
 }

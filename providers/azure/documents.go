@@ -28,13 +28,13 @@ func keepUnless(changed bool, err error) error {
 	return err
 }
 
-// edit returns a changed document, and leaves its argument as it is. It is asked again where somebody else wrote meanwhile.
+// edit returns a changed document, and leaves its argument as it is. It is called again if somebody else wrote meanwhile.
 type edit func(d doc) (doc, error)
 
 // deleteDocument is the edit that deletes a document.
 func deleteDocument(d doc) (doc, error) { return d, errRemove }
 
-// document is where a shared document is, and how it is made where it does not exist.
+// document says where a shared document is, and how it is created and deleted.
 type document struct {
 	id, what string
 	// create returns the document before its first edit; nil if this program never creates it.

@@ -4,6 +4,7 @@ import "github.com/anyccm/cloud-controller-manager/registry/events"
 
 // Reasons of events.
 const (
+	eventIgnored      = "LoadBalancerAnnotationIgnored"
 	eventConfigError  = "LoadBalancerConfigError"
 	eventSourceRanges = "InvalidSourceRanges"
 	eventConflict     = "ConflictConfiguration"

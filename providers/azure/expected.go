@@ -83,7 +83,7 @@ func (o *observed) expectWithoutLink(base string, l *privateLink) *observed {
 	return now
 }
 
-// foresee returns what apply writes.
+// foresee returns what changeMembers writes.
 func (m *members) foresee(
 	ctx context.Context, lb *loadBalancer, machines map[string]machineID, p membership,
 ) (writes []*poolWrite, err error) {

@@ -14,10 +14,10 @@ const segment = `([A-Za-z0-9._()-]+)`
 var machineForm = regexp.MustCompile(`(?i)^azure:///subscriptions/` + segment + `/resourceGroups/` + segment + `/providers/Microsoft\.Compute/` +
 	`(?:virtualMachineScaleSets/` + segment + `/virtualMachines/` + segment + `|virtualMachines/` + segment + `)$`)
 
-// elsewhereForm is that of machines which Azure Resource Manager lists and that are none of its own.
-var elsewhereForm = regexp.MustCompile(`(?i)^azure:///subscriptions/.*/resourceGroups/.*/providers/.`)
+// resourceForm is the form of all resources of Azure Resource Manager.
+var resourceForm = regexp.MustCompile(`(?i)^azure:///subscriptions/.*/resourceGroups/.*/providers/.`)
 
-// machineID names a machine: its resource ID in lower case, for Azure's answers differ in case.
+// machineID names a machine: its resource ID in lower case, because Azure's answers differ in case.
 type machineID string
 
 // parseProviderID returns the machine of a provider ID, in whichever case it is written.
@@ -48,7 +48,7 @@ func instanceKey(providerID string) string {
 
 // isOtherAzureResource reports whether a provider ID names an Azure resource other than a virtual machine.
 func isOtherAzureResource(providerID string) bool {
-	return elsewhereForm.MatchString(providerID) && !strings.Contains(strings.ToLower(providerID), "/providers/microsoft.compute/")
+	return resourceForm.MatchString(providerID) && !strings.Contains(strings.ToLower(providerID), "/providers/microsoft.compute/")
 }
 
 // uniform reports whether the machine is of a uniform scale set, and returns the set's resource ID.
@@ -67,12 +67,13 @@ func canonicalMachineID(id string) string {
 	return providerIDPrefix + strings.Join(parts, "/")
 }
 
-// sameID compares resource IDs, whose case says nothing.
+// sameID compares resource IDs, which are case-insensitive.
 func sameID(a, b string) bool { return strings.EqualFold(a, b) }
 
-// nameOf is the last part of a resource ID, ownerOf that of which the resource is a part.
+// nameOf is the last part of a resource ID.
 func nameOf(id string) string { return id[strings.LastIndex(id, "/")+1:] }
 
+// ownerOf is the ID of the resource that another one is a part of.
 func ownerOf(id string) string {
 	for range 2 {
 		id = id[:max(0, strings.LastIndex(id, "/"))]
@@ -83,4 +84,24 @@ func ownerOf(id string) string {
 // groupPath is the path of a resource group's resources of a provider, such as Microsoft.Network.
 func groupPath(subscription, group, provider string) string {
 	return "/subscriptions/" + subscription + "/resourceGroups/" + group + "/providers/" + provider
+}
+
+// networkPath is the path of a resource of the network in a resource group.
+func (c *Config) networkPath(group, resource string) string {
+	return groupPath(c.NetworkSubscription, group, "Microsoft.Network") + "/" + resource
+}
+
+func (c *Config) networkID() string {
+	return c.networkPath(c.NetworkGroup, "virtualNetworks/"+c.Network)
+}
+
+func (c *Config) loadBalancerID(name string) string {
+	return c.networkPath(c.LBGroup, "loadBalancers/"+name)
+}
+
+// groupOf is the resource group of an ID in lower case.
+func groupOf(id string) string {
+	_, rest, _ := strings.Cut(id, "/resourcegroups/")
+	group, _, _ := strings.Cut(rest, "/")
+	return group
 }

@@ -74,7 +74,7 @@ type instanceView struct {
 	} `json:"statuses"`
 }
 
-// id is the machine's, or "" for what is no machine.
+// id is "" if this is no machine.
 func (m machine) id() machineID {
 	id, err := parseProviderID(providerIDPrefix + m.ID)
 	if err != nil {
@@ -83,7 +83,7 @@ func (m machine) id() machineID {
 	return id
 }
 
-// primaryInterface is the ID of the network interface that speaks for the machine.
+// primaryInterface is the ID of the primary network interface, else of the first.
 func (m machine) primaryInterface() string {
 	list := m.Properties.Network.Interfaces
 	for _, nic := range list {
@@ -180,7 +180,7 @@ func (i *instances) list(ctx context.Context) (all []machine, pages int, err err
 // get reads one machine, with what Azure knows of it at run time.
 func (i *instances) get(ctx context.Context, id machineID) (m machine, err error) {
 	what := "virtual machine " + nameOf(string(id))
-	if !strings.HasPrefix(string(id), "/subscriptions/"+strings.ToLower(i.api.config.Subscription)+"/") {
+	if !i.api.config.isOwnSubscription(id) {
 		return m, &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: "reading " + what, Message: "it is in another subscription than subscriptionId says"}
 	}
 	err = i.api.get(ctx, what, string(id), computeVersion, &m, "$expand", "instanceView")
@@ -312,8 +312,7 @@ func (i *instances) interfacesElsewhere(ctx context.Context, id machineID) ([]ne
 	return []networkInterface{nic}, err
 }
 
-// zone is the availability zone, or else the fault domain. That of a machine outside of zones never changes, so that a Node which has it
-// needs no read.
+// zone is the availability zone, else the fault domain, which never changes: a Node that has it needs no read.
 func (i *instances) zone(ctx context.Context, node *v1.Node, m machine) (string, error) {
 	if len(m.Zones) > 0 {
 		return strings.ToLower(m.Location) + "-" + m.Zones[0], nil

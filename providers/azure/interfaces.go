@@ -12,7 +12,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// indexMachine finds the network interface that speaks for a machine.
+// indexMachine finds the primary network interface of a machine.
 const indexMachine = "machine"
 
 // networkInterface holds the fields of a network interface that we use.
@@ -41,7 +41,7 @@ type ipConfiguration struct {
 	} `json:"properties"`
 }
 
-// primary is the configuration that speaks for a version of IP, or nil.
+// primary is the primary configuration of a version of IP, else the first; nil for none.
 func (n networkInterface) primary(version string) *ipConfiguration {
 	var first *ipConfiguration
 	for i := range n.Properties.Configs {
@@ -59,7 +59,7 @@ func (n networkInterface) primary(version string) *ipConfiguration {
 	return first
 }
 
-// addresses are those of a network interface as a node's, those that speak for it first.
+// addresses are those of a network interface as a node's, the primary ones first.
 func (n networkInterface) addresses() (list []v1.NodeAddress) {
 	add := func(c ipConfiguration) {
 		if a := (v1.NodeAddress{Type: v1.NodeInternalIP, Address: c.Properties.Address}); a.Address != "" && !slices.Contains(list, a) {
@@ -77,7 +77,7 @@ func (n networkInterface) addresses() (list []v1.NodeAddress) {
 	return list
 }
 
-// machine is the machine of the network interface that speaks for it, in lower case; none for another one.
+// machine is the ID of the machine whose primary network interface this is, in lower case.
 func (n networkInterface) machine() []string {
 	if n.Properties.Machine == nil || !n.Properties.Primary {
 		return nil

@@ -3,6 +3,7 @@ package azure
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -33,8 +34,54 @@ func canonicalIP(text string) string {
 	return text
 }
 
-// hasIP reports whether an address, or another text, is in a list, whatever way it is written.
+// hasIP reports whether an address, or another text, is in a list, however it is written.
 func hasIP(list []string, ip string) bool {
 	ip = canonicalIP(ip)
 	return slices.ContainsFunc(list, func(text string) bool { return canonicalIP(text) == ip })
+}
+
+// sameIP compares addresses, however they are written.
+func sameIP(a, b string) bool {
+	one, errA := netip.ParseAddr(a)
+	other, errB := netip.ParseAddr(b)
+	return errA == nil && errB == nil && one == other
+}
+
+func internalIP(n *v1.Node, ipv6 bool) string {
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); a.Type == v1.NodeInternalIP && err == nil && ip.Is6() == ipv6 {
+			return a.Address
+		}
+	}
+	return ""
+}
+
+// nodeIPs are the addresses of nodes.
+func nodeIPs(list []*v1.Node) []string {
+	found := map[string]bool{}
+	for _, node := range list {
+		for _, ipv6 := range []bool{false, true} {
+			if ip := internalIP(node, ipv6); ip != "" {
+				found[ip] = true
+			}
+		}
+	}
+	return sortedKeys(found)
+}
+
+// additionalAddresses returns the additional public addresses that a Service names.
+func additionalAddresses(s *v1.Service) (list []string) {
+	for ip := range strings.SplitSeq(s.Annotations[annotationAdditional], ",") {
+		if ip = strings.TrimSpace(ip); ip != "" {
+			list = append(list, canonicalIP(ip))
+		}
+	}
+	return list
+}
+
+func familyName(ipv6 bool) string {
+	if ipv6 {
+		return "IPv6"
+	}
+	return "IPv4"
 }

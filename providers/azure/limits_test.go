@@ -265,7 +265,7 @@ func TestFullPool(t *testing.T) {
 		plan := func(nodes []*v1.Node) (told string) {
 			o := &observed{cluster: "kubernetes", nodes: nodes, lbs: []*loadBalancer{lb}}
 			q := services.Request{Cluster: "kubernetes", Service: webService(nil), Nodes: nodes}
-			wanted, findings, err := w.cloud.reconciler.poolMembers(q, o, "kubernetes", []front{{pool: "kubernetes"}})
+			wanted, findings, err := w.cloud.reconciler.poolMembers(q, o, "kubernetes", false, []desiredFront{{pool: "kubernetes"}})
 			require.NoError(w, err)
 			applyAddresses(lb, wanted, "network")
 			for _, f := range findings {
@@ -325,7 +325,7 @@ func TestRulesOfOneFamily(t *testing.T) {
 				"sourceAddressPrefixes": sources, "destinationAddressPrefixes": destinations,
 			})
 			id := azuresim.ID("Microsoft.Network/networkSecurityGroups", "families")
-			return w.cloud.reconciler.api.put(w.Context(), "a security group", id, networkVersion, doc{
+			return w.cloud.reconciler.resources.api.put(w.Context(), "a security group", id, networkVersion, doc{
 				"location": azuresim.Location, "properties": doc{"securityRules": []any{rule}},
 			}, "")
 		}

@@ -23,7 +23,7 @@ import (
 // observeMaxAge is how old what is observed may be: writes go by ETags, and our own are seen at once.
 const observeMaxAge = 30 * time.Second
 
-// queryMembers serves looks at network interfaces, which keep their machines.
+// queryMembers is for network interfaces, which keep their machines.
 var queryMembers = inventory.Query{MaxAge: time.Hour, MaxMissAge: time.Minute}
 
 // Tags of load balancers and public addresses.
@@ -44,24 +44,24 @@ type observed struct {
 	addresses []*publicIP
 	group     *securityGroup
 	mark      string
-	// machines are those of members by network interface.
+	// machines are the members of pools by network interface, by the IDs of their IP configurations.
 	machines map[string]machineID
 	// links are the private link services, where they were read.
 	links     []*privateLink
 	linksRead bool
-	// basic are basic load balancers of this cluster's names, which give way.
+	// basic are basic load balancers of this cluster's names, which are to be deleted.
 	basic   []*loadBalancer
 	cluster string
-	// nodes are those that receive traffic, with the addresses that their machines have, where addresses of nodes matter.
+	// nodes are those that receive traffic, with the addresses that their machines confirm; read only if addresses matter.
 	nodes []*v1.Node
-	// namedNodes are addresses of nodes, which their machines have, in rules of the security group.
+	// namedNodes are addresses in rules of the security group that are a node's, as its machine confirms.
 	namedNodes []string
 	// sets are the names of the machines' scale sets or availability sets, if there are several load balancers. ownPool begins the names of
 	// the pools of this Service alone.
 	sets    map[machineID]string
 	ownPool string
 	otherParts
-	// formerIPs are the addresses that the Service's frontends had before what was changed since.
+	// formerIPs are the addresses that the Service's frontends had before this reconciliation changed them.
 	formerIPs []string
 	// deletedLBs are load balancers, by their IDs in lower case, that plan expects to be deleted.
 	deletedLBs []string
@@ -113,7 +113,7 @@ func (c *Config) groupDocument() document {
 	return document{id: id, what: "network security group " + c.SecurityGroup}
 }
 
-// CheckOwner refuses load balancers that carry the mark of another cluster.
+// CheckOwner refuses load balancers that carry the mark of another cluster. If nothing is to be made, it leaves them out.
 func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o *observed) (*observed, []services.Finding, error) {
 	mark, err := r.cluster.Mark(ctx)
 	if err != nil {
@@ -354,7 +354,8 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *desired) ([]cha
 	return append(list, r.linkChanges(d)...), nil
 }
 
-// removals take a Service out of the other load balancers of its kind, because an address can only be on one, or out of those of the other.
+// removals take a Service out of the other load balancers of its kind, because an address can only be on one, or out of those of the other
+// kind.
 func (r *reconciler) removals(q services.Request, o *observed, d *desired, sameKind bool) (list []change) {
 	for _, lb := range o.lbs {
 		name := lb.Name
@@ -403,15 +404,6 @@ func (c *Config) partEdit(d *desired, a otherParts) func(*loadBalancer) error {
 	}
 }
 
-// networkPath is the path of a resource of the network in a resource group.
-func (c *Config) networkPath(group, resource string) string {
-	return groupPath(c.NetworkSubscription, group, "Microsoft.Network") + "/" + resource
-}
-
-func (c *Config) networkID() string {
-	return c.networkPath(c.NetworkGroup, "virtualNetworks/"+c.Network)
-}
-
 // fillsPools reports whether this program fills the pools of a kind of load balancers.
 func (c *Config) fillsPools(internal bool) bool {
 	switch c.Preconfigured {
@@ -425,13 +417,9 @@ func (c *Config) fillsPools(internal bool) bool {
 	return true
 }
 
-func internalIP(n *v1.Node, ipv6 bool) string {
-	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); a.Type == v1.NodeInternalIP && err == nil && ip.Is6() == ipv6 {
-			return a.Address
-		}
-	}
-	return ""
+// fillsByAddress is fillsPools for members by address.
+func (c *Config) fillsByAddress(internal bool) bool {
+	return c.PoolType == poolIP && c.fillsPools(internal)
 }
 
 func (c *Config) newLoadBalancer(mark string) *loadBalancer {
@@ -479,7 +467,7 @@ func hasPart(lb *loadBalancer, base string) bool {
 		slices.ContainsFunc(lb.Properties.Probes, func(p *probe) bool { return ownedBy(base, p.Name) })
 }
 
-// memberChange brings nodes into pools by network interface, and takes those out that are none any more.
+// memberChange adds nodes to pools by network interface, and removes former ones.
 func (r *reconciler) memberChange(q services.Request, o *observed, name string, fronts []desiredFront) []change {
 	lb, nodes := o.balancerNamed(name), r.config.eligibleNodes(q.Nodes)
 	if p := r.members.planFor(o, name, fronts, q.Nodes); len(p.join)+len(p.leave) == 0 {

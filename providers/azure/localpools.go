@@ -22,8 +22,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// This file is about pools of a single Service. With several load balancers, a Service with local traffic uses the nodes that have an
-// endpoint, whichever load balancer they belong to.
+// This file is about pools of a single Service. With several load balancers, a Service with externalTrafficPolicy Local has a pool of its
+// own, with the nodes that have an endpoint, whichever load balancer they belong to.
 
 // endpoints knows the nodes that have an endpoint of a Service.
 type endpoints struct {
@@ -153,7 +153,7 @@ func dropPools(lb *loadBalancer, own []string, fronts []desiredFront) bool {
 func (r *reconciler) poolMembers(
 	q services.Request, o *observed, lb string, internal bool, fronts []desiredFront,
 ) (wanted map[string]map[string]string, findings []services.Finding, err error) {
-	if r.config.PoolType != poolIP || !r.config.fillsPools(internal) {
+	if !r.config.fillsByAddress(internal) {
 		return nil, nil, nil
 	}
 	on, unplaced := r.config.nodesBehind(q, o, lb)
@@ -172,12 +172,7 @@ func (r *reconciler) poolMembers(
 			}
 			nodes = slices.DeleteFunc(slices.Clone(o.nodes), func(n *v1.Node) bool { return !with[n.Name] })
 		}
-		ips := map[string]string{}
-		for _, n := range nodes {
-			if ip := internalIP(n, f.ipv6); ip != "" {
-				ips[canonicalIP(ip)] = n.Name
-			}
-		}
+		ips := namesByIP(nodes, f.ipv6)
 		if leftOut := fitPool(o.balancerNamed(lb).pool(f.pool), ips); leftOut > 0 {
 			findings = append(findings, services.LeftOut(eventTooMany, azurelimits.PoolAddresses, leftOut, "label nodes with "+labelExclude+" to choose"))
 		}
@@ -193,6 +188,17 @@ func (r *reconciler) poolMembers(
 		}
 	}
 	return wanted, findings, nil
+}
+
+// namesByIP returns the names of nodes by their addresses of a family.
+func namesByIP(nodes []*v1.Node, ipv6 bool) map[string]string {
+	names := map[string]string{}
+	for _, n := range nodes {
+		if ip := internalIP(n, ipv6); ip != "" {
+			names[canonicalIP(ip)] = n.Name
+		}
+	}
+	return names
 }
 
 // localPools brings the pools of Services alone in step with their endpoints.

@@ -94,10 +94,8 @@ func (c *Config) eligibleNodes(nodes []*v1.Node) []*v1.Node {
 		group := strings.ToLower(n.Labels[labelGroup])
 		elsewhereGroup := group != "" && group != c.Group
 		id, err := parseProviderID(n.Spec.ProviderID)
-		if err == nil && !c.isOwnSubscription(id) {
-			return true
-		}
-		return excluded || control && (c.ExcludeMaster || c.PoolType == poolIP) || elsewhereGroup || isUnmanaged(n) || err != nil
+		isOurs := err == nil && c.isOwnSubscription(id) && !isUnmanaged(n)
+		return excluded || control && (c.ExcludeMaster || c.PoolType == poolIP) || elsewhereGroup || !isOurs
 	})
 }
 
@@ -294,7 +292,7 @@ type poolChange struct {
 	join bool
 }
 
-// changesOf are memberships by what is written for them, in their order.
+// changesOf groups changes by the ID of the resource that is written for them. ids has the order of the changes; "" leaves one out.
 func (p membership) changesOf(of func(poolChange) string) (ids []string, changes map[string][]poolChange) {
 	changes = map[string][]poolChange{}
 	add := func(c poolChange) {
@@ -318,14 +316,12 @@ func (p membership) changesOf(of func(poolChange) string) (ids []string, changes
 
 // resourceChanges are memberships as changes of the models of scale sets, and of machines, one for all pools of each.
 func (m *members) resourceChanges(p membership) (models, machines []resourceChange) {
-	setOf := func(c poolChange) string {
-		set, uniform := c.machine.uniform()
-		if !c.join || !uniform {
-			return ""
+	sets, changes := p.changesOf(func(c poolChange) string {
+		if set, uniform := c.machine.uniform(); c.join && uniform {
+			return set
 		}
-		return set
-	}
-	sets, changes := p.changesOf(setOf)
+		return ""
+	})
 	for _, set := range sets {
 		models = append(models, m.editModel(set, changes[set]))
 	}
@@ -452,14 +448,14 @@ const stateAge = 10 * time.Second
 
 // omitUnchangeable omits machines that cannot change because they are stopped, going or missing.
 func (m *members) omitUnchangeable(ctx context.Context, list []memberAt) ([]memberAt, error) {
-	places := map[machineID]*bool{}
+	accepts := map[machineID]*bool{}
 	var reads []func() error
 	for _, at := range list {
-		if places[at.machine] == nil {
-			takes := new(bool)
-			places[at.machine] = takes
+		if accepts[at.machine] == nil {
+			answer := new(bool)
+			accepts[at.machine] = answer
 			reads = append(reads, func() (err error) {
-				*takes, err = m.acceptsChange(ctx, at.machine)
+				*answer, err = m.acceptsChange(ctx, at.machine)
 				return err
 			})
 		}
@@ -467,7 +463,7 @@ func (m *members) omitUnchangeable(ctx context.Context, list []memberAt) ([]memb
 	if err := waiting.Together(reads...); err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(list), func(at memberAt) bool { return !*places[at.machine] }), nil
+	return slices.DeleteFunc(slices.Clone(list), func(at memberAt) bool { return !*accepts[at.machine] }), nil
 }
 
 func (m *members) acceptsChange(ctx context.Context, id machineID) (bool, error) {
@@ -475,14 +471,11 @@ func (m *members) acceptsChange(ctx context.Context, id machineID) (bool, error)
 	if _, uniform := id.uniform(); err == nil && uniform && machine.Properties.View == nil {
 		machine, err = m.instances.get(ctx, id) // the listing has no power states
 	}
-	switch {
-	case errors.Is(err, cloudapi.ErrNotFound):
+	if errors.Is(err, cloudapi.ErrNotFound) {
 		return false, nil
-	case err != nil:
-		return false, err
 	}
 	state := machine.Properties.State
-	return !strings.EqualFold(state, "Deleting") && !strings.EqualFold(state, "Unknown") && !refusesChange(machine.powerState()), nil
+	return !strings.EqualFold(state, "Deleting") && !strings.EqualFold(state, "Unknown") && !refusesChange(machine.powerState()), err
 }
 
 // changeExclusively makes one change at a time of a machine, a scale set or an interface, because load balancers share them. change reads

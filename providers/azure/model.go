@@ -38,22 +38,21 @@ type desired struct {
 	Additional             []string
 	AccessPorts            []accessPort
 	NodePorts              bool
-	// Members are those of pools by address: IP to node, by pool in lower case.
+	// Members are the members of pools by address: IP to node, by the pool's name in lower case.
 	Members map[string]map[string]string
-	// writes are those of members, by load balancer in lower case, which plan alone reads.
+	// writes are the writes of members, by the load balancer's name in lower case. Only plan fills them in.
 	writes map[string][]*poolWrite
-	// Link is the private link service that is to be made or changed, nil where nothing is due.
+	// Link is the private link service to make or change, nil if there is nothing to do.
 	Link *desiredLink
 }
 
 // otherParts describes the parts of a load balancer that concern other Services.
 type otherParts struct {
-	// inheritedFronts are frontends, by their IDs in lower case, whose Services want them no more, and which go with the last Service on their
-	// address.
+	// inheritedFronts are frontends, by their IDs in lower case, that no other Service uses any more, to be deleted with this one.
 	inheritedFronts []string
-	// heldFronts are frontends, by their IDs in lower case, that somebody else's private link service uses, by its name.
+	// heldFronts maps the ID, in lower case, of a frontend that somebody else's private link service uses to the name of that.
 	heldFronts map[string]string
-	// ownPools are those, in lower case, that the Service may have for itself.
+	// ownPools are the names, in lower case, of pools that the Service may have for itself.
 	ownPools []string
 }
 
@@ -112,17 +111,13 @@ func (a *desiredAddress) id(c *Config) string {
 // baseName begins the names of all that is a Service's own.
 func baseName(service *v1.Service) string { return cloudprovider.DefaultLoadBalancerName(service) }
 
-// loadBalancerName is that of the load balancer of all Services of a kind.
+// loadBalancerNameOf is the name of the public or internal load balancer of all Services.
 func (c *Config) loadBalancerNameOf(cluster string, internal bool) string {
 	name := cmp.Or(c.LoadBalancerName, cluster)
 	if internal {
 		return name + internalSuffix
 	}
 	return name
-}
-
-func (c *Config) loadBalancerID(name string) string {
-	return c.networkPath(c.LBGroup, "loadBalancers/"+name)
 }
 
 func poolName(cluster string, ipv6 bool) string { return cluster + suffixOf(ipv6, true) }
@@ -170,7 +165,8 @@ func (s *settings) frontendSubnet() string {
 	return ""
 }
 
-// frontName is the exact name of a frontend. Only where it is cut, a last character that is no letter becomes a line.
+// frontName is the exact name of a frontend. Only where it is cut, a last character that is no letter becomes an
+// underscore.
 func frontName(base, subnet, suffix string) string {
 	name := base
 	if subnet != "" {
@@ -356,7 +352,7 @@ func (f desiredFront) document(c *Config) *frontend {
 	return made
 }
 
-// otherUserOf reports whether another Service uses one of the Service's frontends.
+// otherUserOf returns the rule by which others use one of the Service's frontends, or "".
 func otherUserOf(lb *loadBalancer, f *frontend, base string) (why string) {
 	others := slices.DeleteFunc(slices.Clone(lb.Properties.Rules), func(r *lbRule) bool { return ownedBy(base, r.Name) })
 	for _, kind := range append([]ruleKind{{"loadBalancingRules", others}}, lb.otherRules()...) {
@@ -499,8 +495,7 @@ func (c *Config) checkPoolKind(lb *loadBalancer, internal bool, fronts []desired
 	return nil
 }
 
-// applyAddresses makes the members of pools by address what they should be. Pools that are not
-// named stay as they are.
+// applyAddresses makes the members of pools by address what they should be. Pools that are not named stay as they are.
 func applyAddresses(lb *loadBalancer, wanted map[string]map[string]string, network string) bool {
 	changed := false
 	for _, pool := range lb.Properties.Pools {
@@ -532,4 +527,12 @@ func applyAddresses(lb *loadBalancer, wanted map[string]map[string]string, netwo
 func isEmpty(lb *loadBalancer) bool {
 	return len(lb.Properties.Fronts)+len(lb.Properties.Rules) == 0 &&
 		!slices.ContainsFunc(lb.otherRules(), func(kind ruleKind) bool { return len(kind.rules) > 0 })
+}
+
+// isGeneratedName reports whether a name has the form of controllers: "a" and a UID without dashes, cut at 32 characters.
+func isGeneratedName(name string) bool {
+	if len(name) < 32 || name[0] != 'a' {
+		return false
+	}
+	return strings.Trim(name[1:32], "0123456789abcdef") == ""
 }

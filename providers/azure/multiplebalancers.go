@@ -17,7 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// This file is about several standard load balancers: on which of them a Service is, and on which a node.
+// This file chooses among several standard load balancers, for Services and for nodes.
 
 // standardLB is one of several standard load balancers.
 type standardLB struct {

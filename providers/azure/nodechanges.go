@@ -54,7 +54,7 @@ func (r *reconciler) NodeChanges(_ context.Context, q services.Request, o *obser
 func (r *reconciler) nodeAccess(q services.Request, o *observed) ([]change, error) {
 	s, _, err := parseSettings(q.Service)
 	if o.group == nil || err != nil || !s.NoFloating {
-		return nil, nil //nolint:nilerr // a fault in an annotation is told by Ensure
+		return nil, nil //nolint:nilerr // Ensure reports faults of annotations
 	}
 	d := newDesired(q.Service, &s)
 	d.LB = r.config.loadBalancerNameOf(q.Cluster, s.Internal)

@@ -9,7 +9,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 )
 
-// This file reads documents into structs, and writes them so that every field which the structs do not name stays as it was.
+// This file reads documents into structs, and writes them without changing fields that the structs do not have.
 
 // doc is a document as JSON.
 type doc = map[string]any

@@ -19,7 +19,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// observer reads what is there, and remembers of nodes what only a former state shows.
+// observer reads the cloud's objects, and remembers addresses of former nodes.
 type observer struct {
 	config    *Config
 	resources *resources
@@ -56,7 +56,7 @@ func (r *observer) Observe(ctx context.Context, q services.Request) (*observed, 
 	}
 	if q.Purpose == services.UpdateNodes {
 		if s, _, err := parseSettings(q.Service); err != nil || !s.NoFloating || s.NoSecurity {
-			return o, nil //nolint:nilerr // a fault in an annotation is told by Ensure
+			return o, nil //nolint:nilerr // Ensure reports faults of annotations
 		}
 	}
 	if err := r.observeAddresses(ctx, q, o); err != nil {
@@ -84,7 +84,7 @@ func (r *observer) hasLoadBalancers(q services.Request, o *observed) bool {
 		slices.ContainsFunc(o.addresses, func(a *publicIP) bool { return r.isAddressOf(q, o, a) })
 }
 
-// observeNodes reads what is to be known of nodes: the machines of members, and with several load balancers the sets of machines.
+// observeNodes reads the machines of members, with several load balancers the sets of machines, and where needed the addresses of nodes.
 func (r *observer) observeNodes(ctx context.Context, q services.Request, o *observed) (err error) {
 	if needsMembers := q.Purpose != services.Lookup && q.Purpose != services.Delete; needsMembers && r.config.PoolType == poolNIC {
 		r.members.recordNodes(r.config.eligibleNodes(q.Nodes))
@@ -132,7 +132,7 @@ func (r *observer) observeAddresses(ctx context.Context, q services.Request, o *
 	if o.mark, err = r.cluster.Mark(ctx); err != nil {
 		return err
 	}
-	// The usual group comes first: its first listing tells of addresses in others.
+	// The usual group comes first: its first listing shows addresses in others.
 	var groups []string
 	for _, g := range append([]string{r.config.Group, r.config.addressGroup(q.Service)}, groupsIn(o.lbs, baseName(q.Service))...) {
 		if slices.Contains(groups, g) {
@@ -231,7 +231,7 @@ func (r *observer) namedNodes(ctx context.Context, q services.Request, group *se
 	if err == nil || q.Purpose != services.Narrow {
 		return nodeIPs(vouched), err
 	}
-	// What is the Service's beyond doubt is closed all the same.
+	// A failed read does not keep the Service's other rules from being closed.
 	unread := slices.DeleteFunc(nodes, func(n *v1.Node) bool {
 		return slices.ContainsFunc(vouched, func(v *v1.Node) bool { return v.Name == n.Name })
 	})

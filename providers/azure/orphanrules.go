@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,20 +14,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// This file takes the part of Services that are gone out of the network security group.
+// This file removes deleted Services from the network security group.
 
-// additionalAddresses returns the additional public addresses that a Service names.
-func additionalAddresses(s *v1.Service) (list []string) {
-	for ip := range strings.SplitSeq(s.Annotations[annotationAdditional], ",") {
-		if ip = strings.TrimSpace(ip); ip != "" {
-			list = append(list, canonicalIP(ip))
-		}
-	}
-	return list
-}
-
-// spareOthers returns the claim of a Service without what the other Services of the cluster have. A Service that is deleted has its part as
-// long as its load balancer stays.
+// spareOthers returns the claim of a Service without the ports of the cluster's other Services. A deleted Service has its ports as long as
+// its load balancer stays.
 func (c claim) spareOthers(known []*v1.Service, service *v1.Service) claim {
 	c.takenNodePorts = nodePortsTaken(known, service)
 	c.nodePorts, c.sharedPorts = slices.Clone(c.nodePorts), maps.Clone(c.sharedPorts)
@@ -91,7 +80,7 @@ func (r orphans) closeTo(ctx context.Context, lb *loadBalancer, base string, liv
 	return r.withdrawClaim(ctx, k)
 }
 
-// nodeAddresses are the addresses of the Nodes of now.
+// nodeAddresses are the addresses of the present Nodes.
 func (r orphans) nodeAddresses(ctx context.Context) ([]string, error) {
 	if r.kube == nil {
 		return nil, errors.New("listing Nodes, for the rules of their ports: the API server is not known")
@@ -133,7 +122,7 @@ func (r *reconciler) withdrawClaim(ctx context.Context, k claim) error {
 	}
 	k.denies = r.denierAt(nil)
 	return r.resources.submit(ctx, r.config.groupDocument(), editOf(func(group *securityGroup) error {
-		known, err := r.cluster.Services(ctx) // those of now
+		known, err := r.cluster.Services(ctx) // the present ones
 		if err != nil {
 			return err
 		}

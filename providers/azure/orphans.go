@@ -96,15 +96,7 @@ func (r orphans) publicAddresses(ctx context.Context, lbs []*loadBalancer, list 
 	return all, nil
 }
 
-// isGeneratedName reports whether a name has the form of controllers: "a" and a UID without dashes, cut at 32 characters.
-func isGeneratedName(name string) bool {
-	if len(name) < 32 || name[0] != 'a' {
-		return false
-	}
-	return strings.Trim(name[1:32], "0123456789abcdef") == ""
-}
-
-// basesIn are how the names of the parts of Services begin in a load balancer.
+// basesIn are the base names of the Services that have a part of a load balancer.
 func basesIn(lb *loadBalancer) []string {
 	var names []string
 	for _, f := range lb.Properties.Fronts {
@@ -122,7 +114,7 @@ func basesIn(lb *loadBalancer) []string {
 	return sortedKeys(found)
 }
 
-// orphansIn finds what a Service that is gone has of a load balancer: its frontends, or its rules where no frontend can go.
+// orphansIn finds what a deleted Service has left in a load balancer: its frontends, or only rules if others use all its frontends.
 func (r orphans) orphansIn(ctx context.Context, lb *loadBalancer, base string, list []*v1.Service) (found []contract.Orphan, err error) {
 	for _, f := range lb.Properties.Fronts {
 		if !ownedBy(base, f.Name) || otherUserOf(lb, f, base) != "" {
@@ -170,7 +162,7 @@ func showsAddress(s *v1.Service, ip string) bool {
 }
 
 // addressIsOrphan reports whether a public address that a controller made is for Services alone that are gone, or that have theirs in
-// another resource group by now. One that a living Service shows, or names, is about to be its.
+// another resource group by now. One that a living Service shows, or names, is about to be used.
 func (c *Config) addressIsOrphan(a *publicIP, list []*v1.Service) bool {
 	names, given := a.services()
 	if !given || a.Properties.User.ID != "" {

@@ -80,11 +80,11 @@ type linkSettings struct {
 	Count                int
 	IPs, FQDNs           string
 	Visibility, Approval string
-	// given is set where any of these but Create is.
+	// given is set if any annotation but that of Create is.
 	given bool
 }
 
-// judge refuses what cannot be.
+// judge refuses combinations that Azure has not.
 func (l *linkSettings) judge(service *v1.Service, s *settings) (err error) {
 	if !l.Create {
 		return nil
@@ -240,7 +240,7 @@ func (r *resources) removeLink(ctx context.Context, l *privateLink) error {
 	return r.submit(ctx, target, deleteDocument)
 }
 
-// forgetFronts makes the load balancers of a private link service ones to be read again: its changes give them new ETags.
+// forgetFronts invalidates the load balancers of a private link service, whose changes give them new ETags.
 func (r *resources) forgetFronts(l *privateLink) {
 	for _, f := range l.Properties.Fronts {
 		r.invalidate(ownerOf(f.ID))
@@ -345,7 +345,7 @@ func linkConfigs(link, subnet, subnetID string, s *linkSettings) (list []*linkCo
 	return list
 }
 
-// configsOf are IP configurations in a form that compares: their names, and addresses that Azure chose, say nothing.
+// configsOf returns IP configurations for comparison, without their names and the addresses that Azure chose.
 func configsOf(list []*linkConfig) (forms []string) {
 	for _, c := range list {
 		form := c.Properties.Subnet.lowerID() + fmt.Sprintf(" %t ", c.Properties.Primary)
@@ -443,7 +443,7 @@ func (r *reconciler) linkChanges(d *desired) (list []change) {
 	c := r.documentChange(change{
 		Planned: contract.Planned{Action: action},
 		Compare: func() (before, after any) {
-			_ = l.edit(draft) // it was tried
+			_ = l.edit(draft) // computeLink's caller has tried it
 			return format(l.found), format(draft)
 		},
 	}, document{id: l.id, what: "private link service " + nameOf(l.id), create: func() doc { return format(l.fresh) }}, editOf(l.edit))

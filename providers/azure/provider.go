@@ -38,7 +38,7 @@ func Description() registry.Provider {
 	})
 }
 
-// features are those of Azure that are served. Its load balancers pass TCP and UDP on as they are.
+// features: Azure's load balancers pass TCP and UDP on unchanged.
 func features() registry.Features {
 	return registry.Features{
 		LoadBalancers: registry.Done, Internal: registry.Done, ReservedAddresses: registry.Done, SourceRanges: registry.Done,
@@ -73,7 +73,7 @@ func (c *Config) hasRoutes(in registry.Inputs) bool {
 	return c.RouteTable != "" && in.ClusterCIDR != ""
 }
 
-// creationShows is how long Azure may go on with a creation whose answer was lost.
+// creationShows is how long a creation whose answer was lost may take effect.
 const creationShows = 45 * time.Second
 
 func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
@@ -99,7 +99,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	return c, nil
 }
 
-// begin makes what the program leads known to the parts.
+// begin implements cloudbase.Cloud.Begin.
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.reconciler.cluster.SetClient(b.Kube)
 	c.reconciler.kube, c.stop = b.Kube, b.Stop

@@ -13,7 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/shared"
 )
 
-// resources are the documents of the network, by the kinds that Services share.
+// resources reads and writes documents of the network. singles are those that are not listed, such as subnets.
 type resources struct {
 	api           *api
 	loadBalancers *inventory.Inventory[string, doc]
@@ -26,8 +26,8 @@ type resources struct {
 	byPath    map[string]*inventory.Inventory[string, doc]
 	zoneNames []string
 	zonesRead bool
-	// unlisted are public addresses for Services in other resource groups than the usual one, by their IDs in lower case, as they were seen
-	// last; nil before the first listing, which shows them all.
+	// unlisted are the last known public addresses for Services outside of the usual resource group, by their IDs in lower case; nil before
+	// the first listing.
 	unlisted map[string]*publicIP
 }
 
@@ -74,13 +74,6 @@ func (r *resources) inventoryOf(id string) *inventory.Inventory[string, doc] {
 	return r.singles
 }
 
-// groupOf is the resource group of an ID in lower case.
-func groupOf(id string) string {
-	_, rest, _ := strings.Cut(id, "/resourcegroups/")
-	group, _, _ := strings.Cut(rest, "/")
-	return group
-}
-
 // linksOf are the private link services of a resource group.
 func (r *resources) linksOf(group string) *inventory.Inventory[string, doc] {
 	return r.inventoryAt("private link service", r.linkPath(group))
@@ -109,7 +102,7 @@ func (r *resources) addressPath(group string) string {
 	return r.api.config.networkPath(group, "publicIPAddresses")
 }
 
-// forgetGroup forgets a resource group that is not there, or not to be seen: any group may be named.
+// forgetGroup forgets a resource group that is missing or not accessible, because annotations may name any.
 func (r *resources) forgetGroup(group string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +110,7 @@ func (r *resources) forgetGroup(group string) {
 	delete(r.byPath, r.linkPath(group))
 }
 
-// documentAge is how old a document may be from which a write is made: its ETag tells Azure.
+// documentAge is the maximum age of a document to write: Azure refuses an old one by its ETag.
 const documentAge = time.Minute
 
 func (r *resources) read(ctx context.Context, id string, fresh bool) (doc, error) {

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// routesMaxAge is how old the picture of the route table may be; our own writes are in it at once.
+	// routesMaxAge is the maximum age of the route table; our own writes are visible at once.
 	routesMaxAge = 20 * time.Second
 	// gatherRoutes is how long the first change of a route table waits for others, which come at the same time.
 	gatherRoutes = time.Second
@@ -31,7 +31,7 @@ const (
 	toAppliance = "VirtualAppliance"
 )
 
-// queryHops serves looks at the machines that routes lead to.
+// queryHops is for the machines that routes lead to.
 func queryHops() inventory.Query {
 	return inventory.Query{MaxAge: 10 * time.Minute, MaxMissAge: time.Minute}
 }
@@ -91,14 +91,7 @@ func nodeOfRoute(have *route) string {
 	return strings.ToLower(node)
 }
 
-// sameIP compares addresses, whatever way they are written.
-func sameIP(a, b string) bool {
-	one, errA := netip.ParseAddr(a)
-	other, errB := netip.ParseAddr(b)
-	return errA == nil && errB == nil && one == other
-}
-
-// sameNetwork compares networks, whatever way they are written.
+// sameNetwork compares networks, however they are written.
 func sameNetwork(a, b string) bool {
 	one, errA := netip.ParsePrefix(a)
 	other, errB := netip.ParsePrefix(b)
@@ -193,7 +186,7 @@ func (r *routes) listNodes() (map[string]*v1.Node, error) {
 	return found, nil
 }
 
-// nextHop is the address of a node's family on the primary interface of its machine. The cloud tells it, and not the Node.
+// nextHop is the address of a node's family on the primary interface of its machine. The cloud decides, not the Node.
 func (r *routes) nextHop(ctx context.Context, node *v1.Node, cidr string) (string, error) {
 	prefix, err := netip.ParsePrefix(cidr)
 	if err != nil {

@@ -95,15 +95,8 @@ type access struct {
 	sources      []string
 	ports        []string
 	destinations []string
-	// additional are those among destinations, if any, that are further addresses.
+	// additional are the Service's additional addresses, some of which may be destinations.
 	additional []string
-}
-
-func familyName(ipv6 bool) string {
-	if ipv6 {
-		return "IPv6"
-	}
-	return "IPv4"
 }
 
 // name is the exact name that Azure's own controller gives.
@@ -142,18 +135,20 @@ type claim struct {
 	// sharedPorts are the ports, with their protocol in lower case, that other Services have on an address.
 	sharedPorts map[string][]string
 	wanted      []access
-	// orphanPorts are the ports of load balancers that stay without a Service, and named the addresses that the Service names or shows.
+	// orphanPorts are the ports of load balancers that stay without a Service, and namedIPs the
+	// addresses that the Service names or shows.
 	orphanPorts, namedIPs []string
 	// nodes are the addresses of nodes, and nodePorts the ports there that are the Service's, with their protocol in lower case.
 	nodes, nodePorts []string
 	// living are the other Services of the cluster, nil if unknown. denies reports whether a Service denies all other clients at an address.
 	living []*v1.Service
 	denies func(s *v1.Service, ip string) bool
-	// takenNodePorts are the node ports of other Services, where the Services of the cluster are known: nil where they are not.
+	// takenNodePorts are the node ports of other Services, nil if the Services of the cluster are unknown.
 	takenNodePorts map[string]bool
-	// formerNodes are addresses of nodes that are gone, each with the names of the rules where it is left.
+	// formerNodes are addresses of former nodes, each with the names of the rules that still contain it.
 	formerNodes map[string][]string
-	// mark is the cluster's, where the Services of the cluster are known: under it rules say which further addresses it put there.
+	// mark is the cluster's, where the Services of the cluster are known: rules record with
+	// it which additional addresses the cluster put there.
 	mark string
 }
 
@@ -174,7 +169,7 @@ func additionalIn(rule *securityRule, mark string) []string {
 	if !isPacked {
 		return strings.Fields(list)
 	}
-	data, _ := base64.RawURLEncoding.DecodeString(packed) // what somebody has broken names nothing
+	data, _ := base64.RawURLEncoding.DecodeString(packed) // a description that somebody has broken has no addresses
 	width := net.IPv4len
 	if accessOf(rule).ipv6 {
 		width = net.IPv6len
@@ -188,10 +183,10 @@ func additionalIn(rule *securityRule, mark string) []string {
 	return ips
 }
 
-// packedNote begins a note of more further addresses than there is room for as text: their bytes, in base64.
+// packedNote begins a list of additional addresses that is too long as text: their bytes, in base64.
 const packedNote = "base64:"
 
-// packDescription returns such a description with as many addresses as fit.
+// packDescription returns a description with as many addresses as fit in base64.
 func packDescription(mark string, list []string) string {
 	text := mark + " " + packedNote
 	var data []byte
@@ -205,8 +200,8 @@ func packDescription(mark string, list []string) string {
 	return text + base64.RawURLEncoding.EncodeToString(data)
 }
 
-// recordAdditional writes down which further addresses the cluster put into a rule, as many as there is room for. A description of somebody
-// else's stays.
+// recordAdditional records in a rule's description which additional addresses the cluster put into the rule, as many as fit. A description
+// by somebody else stays.
 func recordAdditional(rule *securityRule, mark string, list []string) {
 	if mark == "" || rule.Properties.Description != "" && additionalIn(rule, mark) == nil {
 		return
@@ -228,7 +223,7 @@ func (c claim) isForNodePorts(protocol string, ports []string) bool {
 	})
 }
 
-// ownsNodesIn reports whether what a rule says of nodes is the Service's, or is left over.
+// ownsNodesIn reports whether the nodes in a rule are there for the Service, or for none any more.
 func (c claim) ownsNodesIn(rule *securityRule) bool {
 	return c.isForNodePorts(rule.Properties.Protocol, rule.ports()) || c.isObsolete(rule)
 }
@@ -241,7 +236,7 @@ func (c claim) isObsolete(rule *securityRule) bool {
 	})
 }
 
-// isDenied reports whether another Service wants all others denied at an address, or that is not known.
+// isDenied reports whether another Service denies all other clients at an address; if that is unknown, it does.
 func (c claim) isDenied(ip string) bool {
 	return c.living == nil || c.denies == nil || slices.ContainsFunc(c.living, func(s *v1.Service) bool { return c.denies(s, ip) })
 }

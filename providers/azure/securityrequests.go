@@ -274,12 +274,15 @@ func (o *observed) frontsOnNodes(d *desired) (list []string) {
 // which may admit fewer clients.
 func (r *reconciler) checkAdditional(q services.Request, o *observed, d *desired) error {
 	for _, ip := range d.Additional {
+		blame := func(format string, args ...any) error {
+			return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: fmt.Sprintf(format, args...)}
+		}
 		if a := o.isOfAnotherCluster(ip); a != nil {
-			return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: "is public IP address " + a.Name + " of another cluster"}
+			return blame("is public IP address %s of another cluster", a.Name)
 		}
 		for _, n := range slices.Concat(r.instances.nodes.Nodes(), q.Nodes) {
 			if slices.ContainsFunc([]bool{false, true}, func(ipv6 bool) bool { return sameIP(internalIP(n, ipv6), ip) }) {
-				return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: "is an address of node " + n.Name}
+				return blame("is an address of node %s", n.Name)
 			}
 		}
 		for _, lb := range o.lbs {
@@ -290,8 +293,7 @@ func (r *reconciler) checkAdditional(q services.Request, o *observed, d *desired
 				taken := otherPorts(lb, f, d.Base)
 				for _, p := range d.AccessPorts {
 					if slices.Contains(taken, portKey(p.protocol, int(p.port))) {
-						return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: fmt.Sprintf(
-							"is the address of another Service, which has port %d there", p.port)}
+						return blame("is the address of another Service, which has port %d there", p.port)
 					}
 				}
 			}

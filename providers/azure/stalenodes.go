@@ -16,11 +16,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// This file is about addresses of nodes that are gone, and that rules for node ports still name.
+// This file finds addresses of former nodes that rules for node ports still contain.
 
-// formerNodes are such addresses, each with the names of the rules that named it when its node went. In these it is left over until they
-// name it no more. In any other rule, and when it comes again, it is somebody else's: Azure gives it to the next machine, which may be
-// another cluster's behind the same security group.
+// formerNodes remembers such addresses, each with the rules that contained it when its node left. In any other rule it is somebody else's,
+// because Azure gives it to the next machine, which may be another cluster's behind the same security group.
 type formerNodes struct {
 	mu        sync.Mutex
 	lastIPs   []string
@@ -53,7 +52,7 @@ func (f *formerNodes) update(rules []*securityRule, now []string) map[string][]s
 	return left
 }
 
-// seenAmong are those of some addresses that nodes had when the rules were last seen.
+// seenAmong returns those of some addresses that nodes had when update was last called.
 func (f *formerNodes) seenAmong(ips []string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -67,19 +66,6 @@ func (f *formerNodes) recordLeft(ip, rule string) {
 	left := maps.Clone(f.leftovers)
 	left[ip] = append(slices.Clone(left[ip]), rule)
 	f.leftovers = left
-}
-
-// nodeIPs are the addresses of nodes.
-func nodeIPs(list []*v1.Node) []string {
-	found := map[string]bool{}
-	for _, node := range list {
-		for _, ipv6 := range []bool{false, true} {
-			if ip := internalIP(node, ipv6); ip != "" {
-				found[ip] = true
-			}
-		}
-	}
-	return sortedKeys(found)
 }
 
 // addressUse is whether an address of the network is free.
@@ -103,9 +89,8 @@ func newAddressUses(a *api) *inventory.Inventory[string, addressUse] {
 	})
 }
 
-// findFormerNodes finds addresses of nodes that left, or changed address, while the program did not run. Only rules for the Service's node
-// ports name them, no Node reports them, and they belong to a node's machine or to nobody. What another cluster uses, or Azure does not
-// show, stays.
+// findFormerNodes finds addresses of nodes that left, or changed address, while the program did not run: only rules for the Service's node
+// ports contain them, no Node reports them, and they belong to a node's machine or to nobody. Others stay.
 func (r *observer) findFormerNodes(ctx context.Context, q services.Request, o *observed) error {
 	k := claim{nodePorts: nodePortsOf(q.Service)}
 	nodes, rules := o.namedNodes, o.group.Properties.Rules
@@ -121,7 +106,7 @@ func (r *observer) findFormerNodes(ctx context.Context, q services.Request, o *o
 			}
 			left, err := r.isNodeAddress(ctx, text)
 			if q.Purpose == services.Narrow {
-				err = nil // what is the Service's beyond doubt is closed all the same
+				err = nil // a failed read does not keep other rules from being closed
 			}
 			if err == nil && !left {
 				left, err = r.isFree(ctx, text)
@@ -148,7 +133,8 @@ func (r *observer) isNodeAddress(ctx context.Context, ip string) (bool, error) {
 	return false, nil
 }
 
-// isFree reports whether nobody has an address of the network. That somebody has it may be old news, for it stays as it is then.
+// isFree reports whether nobody has an address of the network. An older answer that somebody has it suffices, because the address then
+// stays.
 func (r *observer) isFree(ctx context.Context, ip string) (bool, error) {
 	if r.config.Network == "" {
 		return false, nil

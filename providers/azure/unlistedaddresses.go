@@ -10,8 +10,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// This file finds public addresses of Services in resource groups that nothing names any more. The program may end after the annotation
-// with the group changes and before the former address is deleted.
+// This file finds public addresses of Services in resource groups that no annotation names any more: the program may have ended before the
+// former address was deleted.
 
 // listSubscription lists the public addresses of the subscription, as far as the credential may see them.
 func (r *resources) listSubscription(ctx context.Context) ([]doc, int, error) {
