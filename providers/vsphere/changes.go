@@ -440,7 +440,7 @@ func (r *reconciler) removeUnused(ctx context.Context, kind, path string) error 
 func (r *reconciler) NodeChanges(
 	ctx context.Context, req services.Request, o observed,
 ) (changes []change, findings []services.Finding, err error) {
-	m, err := r.marking(ctx, req)
+	m, err := r.newMarking(ctx, req)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -472,7 +472,17 @@ func (r *reconciler) planRemovals(ctx context.Context, cluster string, o observe
 		return nil, err
 	}
 	if n := len(changes); n > 0 {
-		changes[n-1].Make = r.unusedServiceRemoval(changes[n-1].Make, used)
+		// Services that are deleted together see each other's virtual servers until the last one is deleted.
+		remove := changes[n-1].Make
+		changes[n-1].Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+			o, err := remove(ctx, req, o)
+			for _, s := range used {
+				if err == nil && len(r.views.servers.PeekIndex(indexLBService, pathOf(s))) == 0 {
+					o, err = r.planServiceRemoval(s).Make(ctx, req, o)
+				}
+			}
+			return o, err
+		}
 	}
 	for _, s := range unused {
 		changes = append(changes, r.planServiceRemoval(s))
@@ -525,22 +535,6 @@ func (r *reconciler) servicesOf(ctx context.Context, cluster string, o observed)
 		unused = append(unused, s)
 	}
 	return unused, used, err
-}
-
-// unusedServiceRemoval deletes, after the last virtual server, the load balancer services without users: Services that are deleted together
-// see each other's virtual servers until then.
-func (r *reconciler) unusedServiceRemoval(
-	remove func(context.Context, *services.Request, observed) (observed, error), used []*lbService,
-) func(context.Context, *services.Request, observed) (observed, error) {
-	return func(ctx context.Context, req *services.Request, o observed) (observed, error) {
-		o, err := remove(ctx, req, o)
-		for _, s := range used {
-			if err == nil && len(r.views.servers.PeekIndex(indexLBService, pathOf(s))) == 0 {
-				o, err = r.planServiceRemoval(s).Make(ctx, req, o)
-			}
-		}
-		return o, err
-	}
 }
 
 // planServiceRemoval deletes a load balancer service. If it got a new user meanwhile, NSX refuses.

@@ -31,7 +31,7 @@ const (
 
 // knownMachines holds the virtual machines that a vCenter has shown.
 type knownMachines struct {
-	*sync.Mutex
+	sync.Mutex
 	// machines are all that were ever shown and are not proved to be gone.
 	machines map[types.ManagedObjectReference]machine
 	// missing are those that the last listing lacked, and since when.
@@ -46,10 +46,9 @@ type knownMachines struct {
 	page   int32
 }
 
-func newKnownMachines() knownMachines {
-	return knownMachines{
-		Mutex: &sync.Mutex{}, machines: map[types.ManagedObjectReference]machine{}, page: pageSize,
-		missing: map[types.ManagedObjectReference]time.Time{},
+func newKnownMachines() *knownMachines {
+	return &knownMachines{
+		machines: map[types.ManagedObjectReference]machine{}, missing: map[types.ManagedObjectReference]time.Time{}, page: pageSize,
 	}
 }
 

@@ -133,8 +133,8 @@ func sortObjects[T object](list []T) {
 	slices.SortFunc(list, func(a, b T) int { return strings.Compare(a.common().ID, b.common().ID) })
 }
 
-// marking returns the tags for the objects of a Service.
-func (r *reconciler) marking(ctx context.Context, req services.Request) (marking, error) {
+// newMarking returns the tags for the objects of a Service.
+func (r *reconciler) newMarking(ctx context.Context, req services.Request) (marking, error) {
 	mark, err := r.cluster.Mark(ctx)
 	m := marking{owner: r.config.owner(), cluster: req.Cluster, service: serviceKey(req.Service), extra: r.config.Tags}
 	if err == nil && mark != "" {
@@ -243,7 +243,7 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 		d.snat = snatDisabled
 	}
 	class := r.views.classes[s.Class]
-	if d.marking, err = r.marking(ctx, req); err != nil {
+	if d.marking, err = r.newMarking(ctx, req); err != nil {
 		return d, nil, err
 	}
 	for _, in := range req.Service.Status.LoadBalancer.Ingress {

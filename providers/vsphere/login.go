@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +29,7 @@ import (
 // readCredentials reads the current credentials from the Secret or the folder, if configured.
 func (v *vcenter) readCredentials(ctx context.Context) (credentials, error) {
 	c := v.config
+	configured := credentials{user: c.User.Reveal(), password: c.Password.Reveal()}
 	var data map[string][]byte
 	var from string
 	var err error
@@ -38,7 +41,7 @@ func (v *vcenter) readCredentials(ctx context.Context) (credentials, error) {
 		from = "folder " + c.SecretsDirectory
 		data, err = readDirectory(c.SecretsDirectory)
 	default:
-		return credentials{user: c.User.Reveal(), password: c.Password.Reveal()}, nil
+		return configured, nil
 	}
 	if err != nil {
 		return credentials{}, fmt.Errorf("%s: %w", from, err)
@@ -47,11 +50,12 @@ func (v *vcenter) readCredentials(ctx context.Context) (credentials, error) {
 	if len(ignored) > 0 {
 		klog.Warningf("%s: ignoring the unknown keys %s; keys are %s.username and %s.password", from, strings.Join(ignored, ", "), c.Server, c.Server)
 	}
-	if errors.Is(err, errNoCredentials) && !c.User.IsZero() && !c.Password.IsZero() {
-		return credentials{user: c.User.Reveal(), password: c.Password.Reveal()}, nil
+	if errors.Is(err, errNoCredentials) && !configured.isEmpty() {
+		return configured, nil
 	}
 	if err != nil {
-		return credentials{}, fmt.Errorf("%s: %w for server %s; it has the keys %s", from, err, c.Server, keysOf(data))
+		keys := strings.Join(slices.Sorted(maps.Keys(data)), ", ") // which are not secret
+		return credentials{}, fmt.Errorf("%s: %w for server %s; it has the keys %s", from, err, c.Server, keys)
 	}
 	return found, nil
 }

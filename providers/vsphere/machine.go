@@ -59,12 +59,7 @@ func paths() []string {
 
 // place returns the parent of a virtual machine: its folder, or its vApp or resource pool if it has no folder, as in vApps.
 func (m machine) place() types.ManagedObjectReference {
-	for _, ref := range []types.ManagedObjectReference{m.Parent, m.Pool} {
-		if ref.Value != "" {
-			return ref
-		}
-	}
-	return m.Host
+	return cmp.Or(m.Parent, m.Pool, m.Host)
 }
 
 // newMachine reads the properties of a virtual machine.

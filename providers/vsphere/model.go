@@ -217,20 +217,15 @@ func (o observed) isEmpty() bool {
 	return len(o.allocations)+len(o.servers)+len(o.pools)+len(o.monitors) == 0
 }
 
-// objects are all observed objects.
+// objects returns all observed objects, those that refer to others first.
 func (o observed) objects() []object {
-	var all []object
-	for _, x := range o.servers {
-		all = append(all, x)
-	}
-	for _, x := range o.pools {
-		all = append(all, x)
-	}
-	for _, x := range o.monitors {
-		all = append(all, x)
-	}
-	for _, x := range o.allocations {
-		all = append(all, x)
+	return slices.Concat(asObjects(o.servers), asObjects(o.pools), asObjects(o.monitors), asObjects(o.allocations))
+}
+
+func asObjects[T object](list []T) []object {
+	all := make([]object, len(list))
+	for i, x := range list {
+		all[i] = x
 	}
 	return all
 }

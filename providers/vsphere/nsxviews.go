@@ -126,7 +126,7 @@ func newViews(n *nsx, classes map[string]loadBalancerClass) *views {
 		indexVIP:       func(s *virtualServer) []string { return []string{s.IPAddress} },
 	})
 	v.pools = newView[serverPool](n, kindPool, pathPools, func(known, listed *serverPool) bool {
-		return services.SameSet(addressesOf(known), addressesOf(listed)) && services.SameSet(known.Monitors, listed.Monitors)
+		return services.SameSet(memberAddresses(known), memberAddresses(listed)) && services.SameSet(known.Monitors, listed.Monitors)
 	}, nil)
 	v.monitors = newView[monitorProfile](n, kindMonitor, pathMonitors, func(known, listed *monitorProfile) bool {
 		return known.MonitorPort == listed.MonitorPort
@@ -143,7 +143,7 @@ func newViews(n *nsx, classes map[string]loadBalancerClass) *views {
 	return v
 }
 
-func addressesOf(p *serverPool) []string {
+func memberAddresses(p *serverPool) []string {
 	list := make([]string, len(p.Members))
 	for i, m := range p.Members {
 		list[i] = m.IPAddress

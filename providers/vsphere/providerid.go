@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -46,13 +47,8 @@ func canonicalUUID(text string) string {
 func swapBytes(id string) string {
 	groups := strings.SplitN(id, "-", 4)
 	for i, g := range groups[:3] {
-		bytes, err := hex.DecodeString(g)
-		if err != nil {
-			return id
-		}
-		for a, b := 0, len(bytes)-1; a < b; a, b = a+1, b-1 {
-			bytes[a], bytes[b] = bytes[b], bytes[a]
-		}
+		bytes, _ := hex.DecodeString(g) // the caller has matched validUUID
+		slices.Reverse(bytes)
 		groups[i] = hex.EncodeToString(bytes)
 	}
 	return strings.Join(groups, "-")

@@ -92,6 +92,3 @@ func readDirectory(dir string) (map[string][]byte, error) {
 	}
 	return data, nil
 }
-
-// keysOf returns the keys of a Secret, which are not secret.
-func keysOf(data map[string][]byte) string { return strings.Join(slices.Sorted(maps.Keys(data)), ", ") }

@@ -56,7 +56,7 @@ type vcenter struct {
 	trackAfter time.Time
 	tagNames   tagNames
 
-	known knownMachines
+	known *knownMachines
 	// everything lists all machines to prove that one is absent: requests at about the same time share one listing.
 	everything *inventory.Inventory[string, machine]
 
