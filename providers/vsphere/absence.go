@@ -15,6 +15,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
+// This file reads one instance, or proves that no vCenter has it.
+
 // privilegeRead is the privilege without which vCenter leaves objects out of every answer, as if they did not exist.
 const privilegeRead = "System.Read"
 

@@ -30,7 +30,7 @@ func (n nodesConfig) addresses(m machine, node string, families []v1.IPFamily) (
 	if m.HostName == "" {
 		return nil, fmt.Errorf("virtual machine %s reports no host name; %w", m, errIncomplete)
 	}
-	all, err := n.candidates(m, node)
+	all, err := n.listCandidates(m, node)
 	if err != nil {
 		return nil, err
 	}
@@ -44,10 +44,10 @@ func (n nodesConfig) addresses(m machine, node string, families []v1.IPFamily) (
 		}
 	}
 	for _, family := range families {
-		internal, external := n.choose(all, family)
+		internal, external := n.chooseAddresses(all, family)
 		if internal == nil && external == nil {
 			return nil, fmt.Errorf("node %s has no address of %s: virtual machine %s has %s; check the section nodes "+
-				"and ipFamily of the cloud config", node, family, m, describe(all))
+				"and ipFamily of the cloud config", node, family, m, describeCandidates(all))
 		}
 		add(v1.NodeInternalIP, internal)
 		add(v1.NodeExternalIP, external)
@@ -55,7 +55,7 @@ func (n nodesConfig) addresses(m machine, node string, families []v1.IPFamily) (
 	return list, nil
 }
 
-func describe(all []candidate) string {
+func describeCandidates(all []candidate) string {
 	texts := []string{}
 	for _, c := range all {
 		texts = append(texts, fmt.Sprintf("%s (network %q)", c.ip, c.network))
@@ -66,8 +66,8 @@ func describe(all []candidate) string {
 	return strings.Join(texts, ", ")
 }
 
-// candidates returns the usable addresses in the order of the network interfaces, static ones of the guest's configuration first.
-func (n nodesConfig) candidates(m machine, node string) ([]candidate, error) {
+// listCandidates returns the usable addresses in the order of the network interfaces, static ones of the guest's configuration first.
+func (n nodesConfig) listCandidates(m machine, node string) ([]candidate, error) {
 	if len(m.NICs) == 0 {
 		return nil, fmt.Errorf("virtual machine %s reports no network interface; %w", m, errIncomplete)
 	}
@@ -113,8 +113,8 @@ func isUsable(ip netip.Addr) bool {
 	return !ip.IsUnspecified() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsLinkLocalMulticast()
 }
 
-// choose returns the internal and the external address of a family; nil if there is none.
-func (n nodesConfig) choose(all []candidate, family v1.IPFamily) (internal, external *netip.Addr) {
+// chooseAddresses returns the internal and the external address of a family; nil if there is none.
+func (n nodesConfig) chooseAddresses(all []candidate, family v1.IPFamily) (internal, external *netip.Addr) {
 	without := func(excluded []netip.Prefix) []candidate {
 		return slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
 			return c.ip.Is4() != (family == v1.IPv4Protocol) ||
@@ -122,16 +122,16 @@ func (n nodesConfig) choose(all []candidate, family v1.IPFamily) (internal, exte
 		})
 	}
 	inside, outside := without(n.ExcludeInternal), without(n.ExcludeExternal)
-	internal = pick(inside, n.InternalCIDRs, n.InternalNetwork)
-	external = pick(outside, n.ExternalCIDRs, n.ExternalNetwork)
+	internal = pickAddress(inside, n.InternalCIDRs, n.InternalNetwork)
+	external = pickAddress(outside, n.ExternalCIDRs, n.ExternalNetwork)
 	if internal == nil && external == nil {
 		internal, external = firstAddress(inside), firstAddress(outside)
 	}
 	return internal, external
 }
 
-// pick returns the candidate in the first network that has one, or else the first on the named vSphere network.
-func pick(all []candidate, prefixes []netip.Prefix, network string) *netip.Addr {
+// pickAddress returns the candidate in the first network that has one, or else the first on the named vSphere network.
+func pickAddress(all []candidate, prefixes []netip.Prefix, network string) *netip.Addr {
 	for _, p := range prefixes {
 		for _, c := range all {
 			if p.Contains(c.ip) {
@@ -177,7 +177,7 @@ func staticAddresses(metadata, encoding string) ([]netip.Addr, error) {
 		Encoding string `yaml:"network.encoding"`
 	}
 	if err := yaml.Unmarshal(text, &coded); err == nil && coded.Encoding != "" {
-		inner, err := decode(network.Value, coded.Encoding)
+		inner, err := decodeNetwork(network.Value, coded.Encoding)
 		if err != nil {
 			return nil, err
 		}
@@ -186,13 +186,13 @@ func staticAddresses(metadata, encoding string) ([]netip.Addr, error) {
 			return nil, errors.New("network is not YAML")
 		}
 	}
-	return ethernets(&network)
+	return parseEthernets(&network)
 }
 
 // maxNetwork bounds a compressed configuration after decompression.
 const maxNetwork = 1 << 20
 
-func decode(text, encoding string) ([]byte, error) {
+func decodeNetwork(text, encoding string) ([]byte, error) {
 	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
 	if err != nil {
 		return nil, errors.New("network is not in base64, as network.encoding says")
@@ -210,8 +210,8 @@ func decode(text, encoding string) ([]byte, error) {
 	return nil, fmt.Errorf("network.encoding is %q; use base64 or gzip+base64", encoding)
 }
 
-// ethernets walks the document in its order, which a Go map would lose.
-func ethernets(document *yaml.Node) (all []netip.Addr, err error) {
+// parseEthernets walks the document in its order, which a Go map would lose.
+func parseEthernets(document *yaml.Node) (all []netip.Addr, err error) {
 	node := document
 	if node.Kind == yaml.DocumentNode && len(node.Content) > 0 {
 		node = node.Content[0]

@@ -20,6 +20,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
+// This file makes the changes of a Service's objects, in their order.
+
 // maxConflicts bounds how often an object is read again after concurrent changes.
 const maxConflicts = 5
 
@@ -237,7 +239,7 @@ func (r *reconciler) planCreation(objects []object) change {
 	c := change{Planned: contract.Planned{Action: contract.PlanCreate, Object: kindLoadBalancer, Detail: strings.Join(names, ", ")}}
 	c.Compare = func() (before, after any) { return nil, kinds }
 	c.Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {
-		if err := r.nsx.create(ctx, objects); err != nil {
+		if err := r.nsx.createObjects(ctx, objects); err != nil {
 			req.Asked(err)
 			for _, x := range objects {
 				r.views.invalidate(x)
@@ -491,7 +493,7 @@ func (r *reconciler) planRemovals(ctx context.Context, cluster string, o observe
 	if err != nil {
 		return nil, err
 	}
-	pools, err := r.views.classPools(ctx)
+	pools, err := r.views.findClassPools(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -147,7 +147,7 @@ func (f *file) noteUnknown(place, name string, known []string, otherwise string)
 	f.unknown = append(f.unknown, &schema.Problem{Place: place, Reason: "is unknown and has no effect" + otherwise, Warning: true, InFile: true})
 }
 
-// isFlag reports boolean keys, for which both formats have further words. In other keys these are ordinary texts: there are datacenters
+// isFlag reports boolean keys, whose values may be words such as yes and no. In other keys these are ordinary texts: there are datacenters
 // called NO.
 func isFlag(key string) bool {
 	return slices.Contains([]string{"insecureFlag", "snatDisabled", "remoteAuth", "apiDisable"}, key)
@@ -363,7 +363,7 @@ func isSet(in registry.Inputs, name string) bool {
 // blameKey returns the fault of a key of the cloud config, without its value.
 func blameKey(key, reason string) error { return schema.BlameKey(key, "", reason) }
 
-// blameMissing returns the fault of a key whose value the environment, or a file beside the cloud config, could supply instead.
+// blameMissing returns the fault of a key whose value may also come from the environment, or from a file of its own.
 func blameMissing(key, reason string) error {
 	return &schema.Problem{Place: "key " + key + " of the cloud config", Reason: reason}
 }

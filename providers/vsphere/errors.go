@@ -131,7 +131,7 @@ var passingFaults = map[string]bool{
 
 const faultLogin = "InvalidLogin"
 
-// kindOfFault returns the kind of a fault in an answer, "" where there is none.
+// kindOfFault returns the kind of a fault in an answer, "" if there is none.
 func kindOfFault(body []byte) string {
 	if m := soapFault.FindSubmatch(body); m != nil {
 		return string(m[1])

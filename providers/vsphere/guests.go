@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// strippedGuests are the guest IDs, without their suffix, that instance types use in this form. The table is that of vSphere's own
-// controller: a missing guest is "unknown" on nodes that have their label already, and so on all others.
+// strippedGuests are guest IDs without their suffix Guest, which instance types use without 64. The table is that of vSphere's own
+// controller: a guest that it lacks is "unknown" on nodes with a label, and so on all others.
 const strippedGuests = `asianux3 asianux3_64 asianux4 asianux4_64 asianux5_64 asianux7_64 centos centos6 centos6_64 centos7 centos7_64 coreos64
 	darwin darwin64 debian4 debian4_64 debian5 debian5_64 debian6 debian6_64 debian7 debian7_64 debian8 debian8_64 debian9 debian9_64
 	debian10 debian10_64 dos eComStation eComStation2 fedora fedora64 freebsd freebsd64 mandrake mandriva mandriva64 netware4 netware5

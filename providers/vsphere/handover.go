@@ -135,9 +135,8 @@ func wasHandedOver(a *ipAllocation, o observed, mark string) bool {
 	})
 }
 
-// RemarkLoadBalancer implements contract.LoadBalancerHandover. It marks the load balancer service of the cluster first, which is deleted
-// with the last virtual server, and the virtual servers last. While any object has the former marks, an interrupted handover is listed, and
-// can be repeated.
+// RemarkLoadBalancer implements contract.LoadBalancerHandover. The load balancer service is first, because it is deleted with the last
+// virtual server. While any object has the former marks, an interrupted handover is listed, and can be repeated.
 func (p *nsxParts) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBalancer, service types.UID) error {
 	if p.loadBalancers == nil {
 		return contract.ErrNoHandover

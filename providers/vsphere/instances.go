@@ -53,7 +53,7 @@ func newInstances(c Config, a *api) *instances {
 	i.Instances = nodes.New(nodes.Cloud[string, instance]{
 		Kind: "virtual machine", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
 		Form: providerIDPrefix + "<UUID>", Parse: a.parse, Print: printProviderID,
-		Search: i.search, State: stateOf, Metadata: i.describe, Verify: verify, AllTags: a.machineTags,
+		Search: i.searchByName, State: stateOf, Metadata: i.readMetadata, Verify: verifyName, AllTags: a.machineTags,
 		Unattested: "its addresses and the name of its host are what its guest reports",
 	})
 	return i
@@ -98,8 +98,8 @@ func ipAddresses(i instance) []string {
 	return list
 }
 
-// search finds the instance of a node without a provider ID: by the host name that its guest reports, or by the address in the node's name.
-func (i *instances) search(_ context.Context, node *v1.Node) (nodes.Search[string, instance], error) {
+// searchByName finds the instance of a node without a provider ID: by the host name that its guest reports, or by the address in its name.
+func (i *instances) searchByName(_ context.Context, node *v1.Node) (nodes.Search[string, instance], error) {
 	if problem := i.api.datacenterProblem(); problem != nil {
 		return nodes.Search[string, instance]{}, problem
 	}
@@ -181,8 +181,8 @@ func stateOf(i instance) (nodes.State, error) {
 	return nodes.Existing, nil
 }
 
-// describe returns a node's metadata from its instance.
-func (i *instances) describe(
+// readMetadata returns a node's metadata from its instance.
+func (i *instances) readMetadata(
 	ctx context.Context, node *v1.Node, found instance, _ inventory.Query,
 ) (*cloudprovider.InstanceMetadata, error) {
 	m, err := found.chooseMachine(node.Name)
@@ -211,9 +211,8 @@ func (i *instances) describe(
 	return metadata, nil
 }
 
-// addressesOf returns the addresses of a node; none if its virtual machine is missing or has none. A fault of one node is not an error,
-// because load balancers and routes of all others would wait, and its kubelet or guest could cause that. A vCenter that does not answer is
-// an error.
+// addressesOf returns the addresses of a node. The fault of one node, whose kubelet or guest may cause it, is no error, because load
+// balancers and routes of all others would wait. A vCenter that does not answer is one.
 func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAddress, error) {
 	unknown := func(reason error) ([]v1.NodeAddress, error) {
 		klog.V(2).InfoS("Not knowing at which addresses a node is reached", "node", node.Name, "reason", reason.Error())
@@ -265,8 +264,8 @@ func (a *api) vcenter(key string) *vcenter {
 	return a.vcenters[slices.IndexFunc(a.vcenters, func(v *vcenter) bool { return v.config.Key == key })]
 }
 
-// verify compares the name in vCenter's inventory, which no guest can change, with the node's.
-func verify(_ context.Context, node *v1.Node, i instance) (why string, err error) {
+// verifyName compares the name in vCenter's inventory, which no guest can change, with the node's.
+func verifyName(_ context.Context, node *v1.Node, i instance) (why string, err error) {
 	m, err := i.chooseMachine(node.Name)
 	if err != nil {
 		return "", err

@@ -210,8 +210,8 @@ func (v *vcenter) page() int32 {
 	return v.known.page
 }
 
-// smallerPages reduces the page size after a response that was too large.
-func (v *vcenter) smallerPages(err error) {
+// reducePages reduces the page size after a response that was too large.
+func (v *vcenter) reducePages(err error) {
 	e, ok := errors.AsType[*cloudapi.Error](err)
 	if !ok || e.Status != 200 {
 		return

@@ -97,7 +97,7 @@ func (r *reconciler) Observe(ctx context.Context, req services.Request) (o obser
 		return o, err
 	}
 	o.allocations, err = r.views.allocations.Find(ctx, indexService, key, q)
-	if err == nil && len(o.servers)+len(o.allocations) == 0 && (!o.isEmpty() || isLeaving(req)) {
+	if err == nil && len(o.servers)+len(o.allocations) == 0 && (!o.isEmpty() || isBeingDeleted(req)) {
 		if err = r.views.searchPools(ctx, key); err == nil {
 			o.allocations, err = r.views.allocations.Find(ctx, indexService, key, q)
 		}
@@ -111,8 +111,8 @@ func isForbidden(err error) bool {
 	return ok && said.Status == http.StatusForbidden && errors.Is(err, cloudapi.ErrUnauthorized)
 }
 
-// isLeaving reports whether the Service is being deleted. Its address may be the only trace of a creation, in a pool without a class.
-func isLeaving(req services.Request) bool {
+// isBeingDeleted reports whether the Service is being deleted. Its address may be all that is left, in a pool without a class.
+func isBeingDeleted(req services.Request) bool {
 	return req.Purpose == services.Delete || (req.Purpose == services.Lookup && ownership.Leaves(req.Service))
 }
 
@@ -251,10 +251,10 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 			d.shown = append(d.shown, in.IP)
 		}
 	}
-	if d.poolID, err = r.views.poolID(ctx, class); err != nil && !hasUsableAddress(err, o) {
+	if d.poolID, err = r.views.findPoolID(ctx, class); err != nil && !hasUsableAddress(err, o) {
 		return d, []services.Finding{services.Warning(eventConfigError, "%s", err)}, err
 	}
-	if d.ports, err = r.views.ports(ctx, req.Service, class); err != nil {
+	if d.ports, err = r.views.servicePorts(ctx, req.Service, class); err != nil {
 		return d, []services.Finding{services.Warning(eventConfigError, "%s", err)}, err
 	}
 	if len(o.servers) > 0 {
@@ -398,7 +398,7 @@ func (r *reconciler) check(ctx context.Context) error {
 	}
 	var problems []error
 	for _, name := range slices.Sorted(maps.Keys(classes)) {
-		if _, err := r.views.poolID(ctx, classes[name]); err != nil {
+		if _, err := r.views.findPoolID(ctx, classes[name]); err != nil {
 			problems = append(problems, fmt.Errorf("class %s: %w", name, err))
 		}
 	}

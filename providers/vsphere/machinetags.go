@@ -11,6 +11,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
+// This file reads the tags of virtual machines, which become labels of Nodes.
+
 const (
 	// taggedMachines is how many virtual machines a call asks about; VMware advises at most 2,000.
 	taggedMachines = 1000
@@ -79,7 +81,7 @@ func (s *session) readMachineTags(
 		Tags   []string     `json:"tag_ids"`
 	}
 	path := "/tagging/tag-association?~action=list-attached-tags-on-objects"
-	if err := s.call(ctx, http.MethodPost, path, map[string]any{"object_ids": refs}, &attached); err != nil {
+	if err := s.callREST(ctx, http.MethodPost, path, map[string]any{"object_ids": refs}, &attached); err != nil {
 		return err
 	}
 	none := map[string]bool{} // has what was asked about, until it has tags
@@ -136,8 +138,8 @@ func (s *session) readTag(ctx context.Context, id string) (t tag, err error) {
 	var category struct {
 		Name string `json:"name"`
 	}
-	if err = s.call(ctx, http.MethodGet, "/tagging/tag/id:"+id, nil, &t); err == nil {
-		err = s.call(ctx, http.MethodGet, "/tagging/category/id:"+t.Category, nil, &category)
+	if err = s.callREST(ctx, http.MethodGet, "/tagging/tag/id:"+id, nil, &t); err == nil {
+		err = s.callREST(ctx, http.MethodGet, "/tagging/category/id:"+t.Category, nil, &category)
 	}
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):

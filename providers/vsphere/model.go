@@ -400,8 +400,7 @@ const defaultAlgorithm = "ROUND_ROBIN"
 var defaultCheck = checkSettings{Interval: 5, Timeout: 5, Rise: 3, Fall: 3}
 
 // usableAllocation returns the allocation for a load balancer without virtual servers, nil if there is none: one with an address in the
-// Service's status, else one of the class's pool, else any if the status has an address. Without a former load balancer, an address of
-// another pool comes from a class that the Service had for a moment.
+// Service's status, else one of the class's pool. Others, of a class that the Service had for a moment, count if the status has an address.
 func (d desired) usableAllocation(list []*ipAllocation) *ipAllocation {
 	rank := func(a *ipAllocation) int {
 		switch {
@@ -534,7 +533,7 @@ func (c poolChange) apply(x *serverPool) string {
 	}
 	if c.algorithm != nil {
 		before := *x
-		if x.claim(*c.algorithm != "") {
+		if x.claimSettings(*c.algorithm != "") {
 			x.Algorithm = cmp.Or(*c.algorithm, defaultAlgorithm)
 		}
 		if x.Algorithm != before.Algorithm || x.tag(scopeSet) != before.tag(scopeSet) {
@@ -544,8 +543,8 @@ func (c poolChange) apply(x *serverPool) string {
 	return strings.Join(reasons, ", ")
 }
 
-// claim records on an object whether annotations define its settings, and reports whether they do now or did formerly.
-func (o *nsxObject) claim(set bool) bool {
+// claimSettings records on an object whether annotations define its settings, and reports whether they do now or did formerly.
+func (o *nsxObject) claimSettings(set bool) bool {
 	had := o.tag(scopeSet) != ""
 	if had != set {
 		o.Tags = slices.DeleteFunc(slices.Clone(o.Tags), func(t nsxTag) bool { return t.Scope == scopeSet })
@@ -560,7 +559,7 @@ func (o *nsxObject) claim(set bool) bool {
 func (c monitorChange) apply(m *monitorProfile) string {
 	before, s := *m, c.settings
 	m.MonitorPort = c.port
-	if m.claim(s != checkSettings{}) {
+	if m.claimSettings(s != checkSettings{}) {
 		m.Interval, m.Timeout = cmp.Or(s.Interval, defaultCheck.Interval), cmp.Or(s.Timeout, defaultCheck.Timeout)
 		m.RiseCount, m.FallCount = cmp.Or(s.Rise, defaultCheck.Rise), cmp.Or(s.Fall, defaultCheck.Fall)
 	}

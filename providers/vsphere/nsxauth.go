@@ -70,7 +70,7 @@ func (a *nsxAuth) ensureFresh(ctx context.Context) error {
 	defer a.mu.Unlock()
 	switch {
 	case a.config.SecretName == "" && a.config.VMCAccessToken.IsZero():
-		a.header = a.basic(a.config.User, a.config.Password.Reveal())
+		a.header = a.basicHeader(a.config.User, a.config.Password.Reveal())
 		return nil
 	case a.header != "" && time.Now().Before(a.until):
 		return nil
@@ -99,8 +99,8 @@ func (a *nsxAuth) isRenewable() bool {
 	return !a.usesCertificate() && (a.config.SecretName != "" || !a.config.VMCAccessToken.IsZero())
 }
 
-// apply adds the credential to a request.
-func (a *nsxAuth) apply(r *http.Request) {
+// authorize adds the credential to a request.
+func (a *nsxAuth) authorize(r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.header != "" {
@@ -115,7 +115,7 @@ func (a *nsxAuth) currentHeader() string {
 	return a.header
 }
 
-func (a *nsxAuth) basic(user, password string) string {
+func (a *nsxAuth) basicHeader(user, password string) string {
 	scheme := "Basic "
 	if a.config.RemoteAuth {
 		scheme = "Remote "
@@ -146,7 +146,7 @@ func (a *nsxAuth) readSecretLocked(ctx context.Context) error {
 			Message: "it must have the keys username and password, and neither may be empty",
 		}
 	}
-	a.header, a.until = a.basic(strings.TrimSpace(user), strings.TrimRight(password, "\r\n")), time.Now().Add(secretMaxAge)
+	a.header, a.until = a.basicHeader(strings.TrimSpace(user), strings.TrimRight(password, "\r\n")), time.Now().Add(secretMaxAge)
 	return nil
 }
 

@@ -60,7 +60,7 @@ func newNSX(c nsxtConfig, in registry.Inputs) (*nsx, error) {
 		Repeatable: func(*http.Request) bool { return true }, // another token does no harm
 	})}}
 	n.http = cloudapi.NewClient(cloudapi.Config{
-		Provider: Name, UserAgent: agent, Authorize: n.auth.apply, Hosts: []string{cloudapi.HostOf(base)},
+		Provider: Name, UserAgent: agent, Authorize: n.auth.authorize, Hosts: []string{cloudapi.HostOf(base)},
 		Operation: nsxOperation, Limits: nsxLimits, ClassOf: nsxTooBusy, Transport: transport, Repeatable: nsxRepeatable,
 	})
 	return n, nil
@@ -355,8 +355,8 @@ func (n *nsx) realizedState(ctx context.Context, path string) (state, why string
 	return state, "", err
 }
 
-// create writes new objects: together if there are several and NSX allows that, else one after the other.
-func (n *nsx) create(ctx context.Context, objects []object) error {
+// createObjects writes new objects: together if there are several and NSX allows that, else one after the other.
+func (n *nsx) createObjects(ctx context.Context, objects []object) error {
 	if len(objects) > 1 && !n.single.Load() {
 		err := n.patchTree(ctx, "creating a load balancer", objects)
 		said, ok := errors.AsType[*cloudapi.Error](err)

@@ -147,7 +147,7 @@ func TestRemoteAuth(t *testing.T) {
 	a := &nsxAuth{config: nsxtConfig{User: "u", Password: schema.NewSecret("p"), RemoteAuth: true}}
 	require.NoError(t, a.ensureFresh(t.Context()))
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	a.apply(r)
+	a.authorize(r)
 	assert.Equal(t, "Remote dTpw", r.Header.Get("Authorization"))
 }
 

@@ -16,7 +16,7 @@ import (
 
 // nsxtConfig is the section nsxt of the cloud config, overridden by the environment: the address of NSX-T, and the credential.
 type nsxtConfig struct {
-	// Host is the manager's host, with a port where it is not 443; "" means that there is no section.
+	// Host is the manager's host, with a port unless that is 443.
 	Host string
 	User string
 	// Password may be empty where SecretName is set.
@@ -178,7 +178,7 @@ func (c *Config) checkNSXT() error {
 	return errors.Join(found...)
 }
 
-// checkNSXValues reports what is wrong in the sections about NSX besides missing keys.
+// checkNSXValues reports faults in the sections about NSX, besides missing keys.
 func (c *Config) checkNSXValues(in registry.Inputs) error {
 	var found faults
 	report := func(key string, err error) {

@@ -13,6 +13,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
+// This file joins what uses NSX: load balancers and routes.
+
 // nsxParts are the parts of the provider that use NSX.
 type nsxParts struct {
 	// nsx is nil if there are no parts.

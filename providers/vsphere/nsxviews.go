@@ -20,6 +20,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
+// This file holds the listings of NSX's objects, and finds objects in them.
+
 const (
 	// ensureMaxAge is the maximum age of the observed state at a reconciliation. Our own writes are in it at once; the age only delays the
 	// sight of changes that somebody else made.
@@ -216,8 +218,8 @@ func (v *views) getAllocation(ctx context.Context, key string) (*ipAllocation, e
 	return a, err
 }
 
-// profile returns the path of the application profile of a class.
-func (v *views) profile(ctx context.Context, path, name, kind string) (string, error) {
+// findProfile returns the path of the application profile of a class.
+func (v *views) findProfile(ctx context.Context, path, name, kind string) (string, error) {
 	if path != "" {
 		return path, nil
 	}
@@ -235,8 +237,8 @@ func (v *views) profile(ctx context.Context, path, name, kind string) (string, e
 	return "", fmt.Errorf("%d application profiles of type %s are named %s; give the path instead", len(found), kind, name)
 }
 
-// poolID returns the ID of the IP pool of a class.
-func (v *views) poolID(ctx context.Context, c loadBalancerClass) (string, error) {
+// findPoolID returns the ID of the IP pool of a class.
+func (v *views) findPoolID(ctx context.Context, c loadBalancerClass) (string, error) {
 	if c.IPPoolID != "" {
 		return c.IPPoolID, nil
 	}
@@ -256,7 +258,7 @@ func (v *views) poolID(ctx context.Context, c loadBalancerClass) (string, error)
 // watchPools adds the pools that may have an allocation of the Service: those of all classes, and those named by its virtual servers, which
 // a class may have used before. A missing pool affects only the Services of its class.
 func (v *views) watchPools(ctx context.Context, o observed) error {
-	ids, err := v.classPools(ctx)
+	ids, err := v.findClassPools(ctx)
 	if err != nil {
 		return err
 	}
@@ -267,10 +269,10 @@ func (v *views) watchPools(ctx context.Context, o observed) error {
 	return nil
 }
 
-// classPools returns the existing pools of all classes.
-func (v *views) classPools(ctx context.Context) (ids []string, err error) {
+// findClassPools returns the existing pools of all classes.
+func (v *views) findClassPools(ctx context.Context) (ids []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(v.classes)) {
-		id, err := v.poolID(ctx, v.classes[name])
+		id, err := v.findPoolID(ctx, v.classes[name])
 		if _, failed := errors.AsType[*cloudapi.Error](err); failed {
 			return nil, err
 		}
@@ -314,15 +316,15 @@ func (v *views) isAddressTaken(o observed) bool {
 	})
 }
 
-// ports returns the ports of a Service, with the application profiles of its class.
-func (v *views) ports(ctx context.Context, service *v1.Service, class loadBalancerClass) (list []servicePort, err error) {
+// servicePorts returns the ports of a Service, with the application profiles of its class.
+func (v *views) servicePorts(ctx context.Context, service *v1.Service, class loadBalancerClass) (list []servicePort, err error) {
 	for _, p := range service.Spec.Ports {
 		port := servicePort{Protocol: cmp.Or(p.Protocol, v1.ProtocolTCP), Port: p.Port, NodePort: p.NodePort}
 		path, name, kind := class.TCPAppProfilePath, class.TCPAppProfileName, typeTCPProfile
 		if port.Protocol == v1.ProtocolUDP {
 			path, name, kind = class.UDPAppProfilePath, class.UDPAppProfileName, typeUDPProfile
 		}
-		if port.Profile, err = v.profile(ctx, path, name, kind); err != nil {
+		if port.Profile, err = v.findProfile(ctx, path, name, kind); err != nil {
 			return nil, err
 		}
 		list = append(list, port)

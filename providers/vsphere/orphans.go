@@ -17,9 +17,9 @@ import (
 
 const kindLoadBalancer = "NSX load balancer"
 
-// orphans returns the objects with the mark of this cluster and tags of no existing Service. An unmarked object is never an orphan: the
+// findOrphans returns the objects with the mark of this cluster and tags of no existing Service. An unmarked object is never an orphan: the
 // cluster name in a tag may be another cluster's as well.
-func (r *reconciler) orphans(ctx context.Context, living []*v1.Service, age time.Duration) (map[string]observed, error) {
+func (r *reconciler) findOrphans(ctx context.Context, living []*v1.Service, age time.Duration) (map[string]observed, error) {
 	mark, err := r.cluster.KnownMark(ctx)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (p *nsxParts) Orphans(ctx context.Context, living []*v1.Service) ([]contrac
 	if p.loadBalancers == nil {
 		return nil, contract.ErrNoOrphans
 	}
-	found, err := p.loadBalancers.orphans(ctx, living, ownership.OrphanMaxAge)
+	found, err := p.loadBalancers.findOrphans(ctx, living, ownership.OrphanMaxAge)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (p *nsxParts) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err != nil {
 		return err
 	}
-	found, err := l.orphans(ctx, living, 0)
+	found, err := l.findOrphans(ctx, living, 0)
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func (v *vcenter) listCurrent(ctx context.Context, s *session, full bool) (machi
 		return nil, calls, fmt.Errorf("%w: %w", errSessionEnded, err)
 	}
 	if err != nil {
-		v.smallerPages(err)
+		v.reducePages(err)
 		return nil, calls, err
 	}
 	if machines, err = v.convertListing(s, objects); err != nil {
@@ -102,7 +102,7 @@ func (v *vcenter) listCurrent(ctx context.Context, s *session, full bool) (machi
 	}
 	c.rebase(objects, applied, began)
 	if c == nil {
-		v.trackLater() //nolint:contextcheck // it goes on after the question that began it
+		v.trackLater() //nolint:contextcheck // it continues after the question
 	}
 	return machines, calls, nil
 }

@@ -36,7 +36,7 @@ func Description() registry.Provider {
 		Events:       eventRows(),
 		CheckService: checkService, ServiceFields: serviceFields,
 		Routes: func(in registry.Inputs) bool {
-			c, _, _ := parseConfig(in) // what is wrong elsewhere says nothing about routes
+			c, _, _ := parseConfig(in) // faults elsewhere say nothing about routes
 			return c.Route.RouterPath != ""
 		},
 	})

@@ -204,7 +204,7 @@ func (c credentials) sum() [sha256.Size]byte {
 	return sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", c.user, c.password, c.sessionURL, c.sessionToken))
 }
 
-// noteRefusal remembers credentials that were refused, so that they are not tried over and over.
+// noteRefusal remembers refused credentials, so that they are not repeated.
 func (v *vcenter) noteRefusal(sum [sha256.Size]byte, err error) {
 	if !errors.Is(err, errRefused) {
 		return

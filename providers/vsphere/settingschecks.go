@@ -44,7 +44,7 @@ func (p *nsxParts) checkSettings(ctx context.Context) error {
 	return errors.Join(s.problems...)
 }
 
-// settingsCheck collects what is wrong, each once: classes inherit from each other.
+// settingsCheck collects faults, each once: classes inherit from each other.
 type settingsCheck struct {
 	nsx      *nsx
 	looked   map[string]bool
@@ -81,7 +81,7 @@ func (s *settingsCheck) loadBalancers(ctx context.Context, l *reconciler) {
 		if class.IPPoolID != "" {
 			s.exists(ctx, at+".ipPoolId", pathIPPools+"/"+class.IPPoolID)
 		} else {
-			_, err := l.views.poolID(ctx, class)
+			_, err := l.views.findPoolID(ctx, class)
 			s.note(err)
 		}
 		s.profile(ctx, l, at+".tcpAppProfilePath", class.TCPAppProfilePath, class.TCPAppProfileName, typeTCPProfile)
@@ -94,6 +94,6 @@ func (s *settingsCheck) profile(ctx context.Context, l *reconciler, key, path, n
 		s.exists(ctx, key, path)
 		return
 	}
-	_, err := l.views.profile(ctx, "", name, kind)
+	_, err := l.views.findProfile(ctx, "", name, kind)
 	s.note(err)
 }

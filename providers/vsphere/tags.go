@@ -17,6 +17,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
+// This file calls vCenter's REST API, which has the tags, and reads those for zones and regions.
+
 const (
 	restPath      = "/rest/com/vmware/cis"
 	restSession   = "/session"
@@ -53,14 +55,14 @@ func (v *vcenter) readZoneTags(ctx context.Context, labels labelsConfig) (*zoneT
 // findCategories returns the IDs of the two categories.
 func (s *session) findCategories(ctx context.Context, labels labelsConfig) (zone, region string, err error) {
 	var ids []string
-	if err := s.call(ctx, http.MethodGet, "/tagging/category", nil, &ids); err != nil {
+	if err := s.callREST(ctx, http.MethodGet, "/tagging/category", nil, &ids); err != nil {
 		return "", "", err
 	}
 	for _, id := range ids {
 		var c struct {
 			Name string `json:"name"`
 		}
-		err := s.call(ctx, http.MethodGet, "/tagging/category/id:"+id, nil, &c)
+		err := s.callREST(ctx, http.MethodGet, "/tagging/category/id:"+id, nil, &c)
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) { // it may have been deleted meanwhile
 			return "", "", err
 		}
@@ -94,12 +96,12 @@ func (s *session) readTags(ctx context.Context, zone, region string) (map[string
 	for _, category := range categories {
 		var ids []string
 		path := "/tagging/tag/id:" + category + "?~action=list-tags-for-category"
-		if err := s.call(ctx, http.MethodPost, path, map[string]string{"category_id": category}, &ids); err != nil {
+		if err := s.callREST(ctx, http.MethodPost, path, map[string]string{"category_id": category}, &ids); err != nil {
 			return nil, err
 		}
 		for _, id := range ids {
 			var t tag
-			err := s.call(ctx, http.MethodGet, "/tagging/tag/id:"+id, nil, &t)
+			err := s.callREST(ctx, http.MethodGet, "/tagging/tag/id:"+id, nil, &t)
 			if errors.Is(err, cloudapi.ErrNotFound) {
 				continue // deleted meanwhile
 			}
@@ -120,7 +122,7 @@ func (s *session) readAttached(ctx context.Context, tags map[string]tag, zone, r
 		Objects []taggedObject `json:"object_ids"`
 	}
 	path := "/tagging/tag-association?~action=list-attached-objects-on-tags"
-	if err := s.call(ctx, http.MethodPost, path, map[string]any{"tag_ids": slices.Collect(maps.Keys(tags))}, &all); err != nil {
+	if err := s.callREST(ctx, http.MethodPost, path, map[string]any{"tag_ids": slices.Collect(maps.Keys(tags))}, &all); err != nil {
 		return err
 	}
 	note := func(into map[types.ManagedObjectReference]string, ref types.ManagedObjectReference, name string) {
@@ -143,8 +145,8 @@ func (s *session) readAttached(ctx context.Context, tags map[string]tag, zone, r
 	return nil
 }
 
-// call makes a call of the REST API, in a session that is opened where there is none.
-func (s *session) call(ctx context.Context, method, path string, in, out any) error {
+// callREST makes a call of the REST API, and opens a session if there is none.
+func (s *session) callREST(ctx context.Context, method, path string, in, out any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for attempt := 0; ; attempt++ {
@@ -153,7 +155,7 @@ func (s *session) call(ctx context.Context, method, path string, in, out any) er
 				return err
 			}
 		}
-		err := s.vcenter.send(ctx, method, path, in, out, s.authorize)
+		err := s.vcenter.sendREST(ctx, method, path, in, out, s.authorize)
 		e, refused := errors.AsType[*cloudapi.Error](err)
 		if !refused || e.Status != http.StatusUnauthorized || attempt > 0 {
 			return err
@@ -168,7 +170,7 @@ func (s *session) openREST(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.vcenter.send(ctx, http.MethodPost, restSession, nil, &s.rest, func(r *http.Request) error {
+	return s.vcenter.sendREST(ctx, http.MethodPost, restSession, nil, &s.rest, func(r *http.Request) error {
 		r.Header.Set("vmware-use-header-authn", "true")
 		if s.signer != nil {
 			return s.signer.SignRequest(r) //nolint:wrapcheck // send names it
@@ -183,7 +185,7 @@ func (s *session) endREST(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rest != "" && s.rest != s.cookie() {
-		_ = s.vcenter.send(ctx, http.MethodDelete, restSession, nil, nil, s.authorize)
+		_ = s.vcenter.sendREST(ctx, http.MethodDelete, restSession, nil, nil, s.authorize)
 	}
 	s.rest = ""
 }
@@ -201,8 +203,8 @@ func (s *session) cookie() string {
 	return ""
 }
 
-// send sends one request of the REST API.
-func (v *vcenter) send(ctx context.Context, method, path string, in, out any, authorize func(*http.Request) error) error {
+// sendREST sends one request of the REST API.
+func (v *vcenter) sendREST(ctx context.Context, method, path string, in, out any, authorize func(*http.Request) error) error {
 	var body []byte
 	if in != nil {
 		var err error
