@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
-	"github.com/anyccm/cloud-controller-manager/registry/keylock"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/session"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -49,14 +49,12 @@ func cloudOf(name, endpoint string) environment {
 	return at
 }
 
-// identity gets tokens. It is made when the first one is needed, for the constructor makes no call.
+// identity gets tokens.
 type identity struct {
 	config    Config
 	transport *authority
-	lock      keylock.Locks
-	// token is the one in use, for audience.
+	// audience is that of the latest token.
 	audience string
-	token    azcore.AccessToken
 }
 
 // authority sends the calls for tokens. The SDK insists on TLS; plainHost is a host, such as a loopback address, that is called without.
@@ -76,38 +74,18 @@ func (a *authority) Do(r *http.Request) (*http.Response, error) {
 // renewBefore is how long before its end a token is renewed.
 const renewBefore = 5 * time.Minute
 
-// get returns a token. One that the cloud refused is not given again.
-func (i *identity) get(ctx context.Context, refused string) (string, error) {
-	unlock, err := i.lock.Lock(ctx, "token")
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	if i.token.Token != "" && i.token.Token != refused && time.Until(i.token.ExpiresOn) > renewBefore {
-		return i.token.Token, nil
-	}
-	token, err := i.fetch(ctx)
-	if err != nil {
-		if i.token.Token != "" && i.token.Token != refused && time.Until(i.token.ExpiresOn) > 0 {
-			return i.token.Token, nil // it is valid for some minutes
-		}
-		return "", err
-	}
-	i.token = token
-	return token.Token, nil
-}
-
-func (i *identity) fetch(ctx context.Context) (azcore.AccessToken, error) {
+// fetch requests a token.
+func (i *identity) fetch(ctx context.Context) (token string, expires time.Time, err error) {
 	ctx, last := cloudapi.RecordLastResponse(ctx)
 	credential, err := i.prepare(ctx)
 	if err != nil {
-		return azcore.AccessToken{}, err
+		return "", time.Time{}, err
 	}
-	token, err := credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{i.audience + "/.default"}})
+	fetched, err := credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{i.audience + "/.default"}})
 	if err != nil {
-		return token, tokenError(err, last)
+		return "", time.Time{}, tokenError(err, last)
 	}
-	return token, nil
+	return fetched.Token, fetched.ExpiresOn, nil
 }
 
 // tokenError maps a failure to get a token.
@@ -260,11 +238,11 @@ func (c *Config) currentSecret() string {
 }
 
 // bearer puts the token into requests, and gets another one where it is refused.
-type bearer struct{ identity *identity }
+type bearer struct{ tokens session.Tokens[string] }
 
 // Do implements policy.Policy.
-func (b bearer) Do(r *policy.Request) (*http.Response, error) {
-	token, err := b.identity.get(r.Raw().Context(), "")
+func (b *bearer) Do(r *policy.Request) (*http.Response, error) {
+	token, err := b.tokens.Get(r.Raw().Context(), "")
 	if err != nil {
 		return nil, err
 	}
@@ -273,9 +251,12 @@ func (b bearer) Do(r *policy.Request) (*http.Response, error) {
 	if err != nil || answer.StatusCode != http.StatusUnauthorized {
 		return answer, err
 	}
-	again, err := b.identity.get(r.Raw().Context(), token)
+	again, err := b.tokens.Get(r.Raw().Context(), token)
 	if err != nil {
 		return nil, err
+	}
+	if again == token {
+		return answer, nil
 	}
 	if err := r.RewindBody(); err != nil {
 		return nil, err

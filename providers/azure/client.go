@@ -19,6 +19,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/session"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
@@ -57,7 +58,7 @@ type api struct {
 	config     Config
 	pipeline   runtime.Pipeline
 	operations *waiting.Room[string, operation]
-	tokens     *identity
+	identity   *identity
 }
 
 func newAPI(c Config, in registry.Inputs) (*api, error) {
@@ -67,9 +68,9 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 		Operation: operationOf, LimitsOf: limitsOf, ClassOf: classOfAnswer, Dial: in.Dial,
 		Repeatable: repeatable,
 	})
-	a.tokens = &identity{config: c, transport: &authority{http: a.http}}
+	a.identity = &identity{config: c, transport: &authority{http: a.http}}
 	a.pipeline = runtime.NewPipeline("anyccm", in.Version, runtime.PipelineOptions{
-		PerRetry: []policy.Policy{bearer{a.tokens}},
+		PerRetry: []policy.Policy{&bearer{session.Tokens[string]{Fetch: a.identity.fetch, Margin: renewBefore}}},
 	}, &policy.ClientOptions{
 		Transport: a.http, Retry: policy.RetryOptions{MaxRetries: -1}, Telemetry: policy.TelemetryOptions{Disabled: true},
 	})

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -152,6 +153,7 @@ func TestTokensAreRenewed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.sim.AddInstance("worker")
 		require.NoError(t, w.cloud.CheckAPI(w.Context()))
+		waitFor(time.Minute)
 		w.sim.ForgetTokens()
 		_, err := w.cloud.instances.inventory.All(w.Context(), queryNow)
 		require.NoError(t, err)
@@ -162,6 +164,7 @@ func TestTokensAreRenewed(t *testing.T) {
 		for _, call := range w.server.Calls().Latest {
 			assert.Less(t, call.Status, 400, "no call goes out with a token that has ended")
 		}
+		waitFor(time.Minute)
 		w.sim.SetSecret("another")
 		_, err = w.cloud.instances.inventory.All(w.Context(), queryNow)
 		require.ErrorContains(t, err, "AADSTS7000215")
@@ -180,6 +183,7 @@ func TestRotatedSecret(t *testing.T) {
 		c, err := maker().New(in)
 		require.NoError(t, err)
 		require.NoError(t, c.CheckAPI(w.Context()))
+		waitFor(time.Minute)
 		w.sim.SetSecret("newer")
 		require.NoError(t, os.WriteFile(file, []byte(strings.Replace(w.config, testSecret, "newer", 1)), 0o600))
 		_, err = c.instances.inventory.All(w.Context(), queryNow)
@@ -201,7 +205,7 @@ func TestClouds(t *testing.T) {
 		w.server.ResetCalls()
 		require.NoError(t, w.cloud.CheckAPI(w.Context()))
 		assert.Contains(t, w.server.Calls().Latest[0].URL, "/metadata/endpoints?api-version=2019-05-01")
-		assert.Equal(t, "https://management.core.windows.net", w.cloud.instances.api.tokens.audience)
+		assert.Equal(t, "https://management.core.windows.net", w.cloud.instances.api.identity.audience)
 	})
 }
 

@@ -19,74 +19,31 @@ import (
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/session"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
 const (
 	// renewBefore is how long before its end a token is replaced.
 	renewBefore = 5 * time.Minute
-	// refusedPause is the least time between two tokens that were asked for because the one before was refused.
-	refusedPause = 20 * time.Second
 	// sessionKeyBits is the size that the cloud requires of keys bound to tokens.
 	sessionKeyBits = 3072
 )
 
-// tokenSource gives credentials that consist of a token and the key that it is bound to. It requests the next token before one expires.
-type tokenSource struct {
-	fetch func(ctx context.Context, public []byte) (token string, err error)
-
-	// lock is held by one caller at a time, for all fields below. fetchedAt is the time of the current token's request, failedAt that of a
-	// later one that failed.
-	lock                chan struct{}
-	current             *credential
-	nextKey             *rsa.PrivateKey // of the token whose request failed
-	expires             time.Time
-	fetchedAt, failedAt time.Time
+// tokenRequest requests credentials that consist of a token and the key that it is bound to.
+type tokenRequest struct {
+	send func(ctx context.Context, public []byte) (token string, err error)
+	// nextKey is the key of a request that failed. One request is under way at a time.
+	nextKey *rsa.PrivateKey
 }
 
-func newTokenSource(fetch func(context.Context, []byte) (string, error)) *tokenSource {
-	return &tokenSource{fetch: fetch, lock: make(chan struct{}, 1)}
-}
-
-// credential returns a credential that is valid for some time. refused is the ID of one that the API has refused, or "".
-func (t *tokenSource) credential(ctx context.Context, refused string) (credential, error) {
-	select {
-	case t.lock <- struct{}{}:
-	case <-ctx.Done():
-		return credential{}, fmt.Errorf("waiting for a token: %w", ctx.Err())
-	}
-	defer func() { <-t.lock }()
-	now := time.Now()
-	if !t.isDue(refused, now) {
-		return *t.current, nil
-	}
-	usable := t.current != nil && t.current.id != refused && now.Before(t.expires)
-	if usable && now.Sub(t.failedAt) < refusedPause {
-		return *t.current, nil
-	}
-	c, ends, err := t.requestToken(ctx)
-	switch {
-	case err == nil:
-		t.current, t.expires, t.fetchedAt = &c, ends, now
-	case usable: // it is early to replace the token, which is good for the rest of its time
-		t.failedAt = now
-	default:
-		return credential{}, err
-	}
-	return *t.current, nil
-}
-
-// isDue reports whether another token is due: before the current one expires, or after it was refused.
-func (t *tokenSource) isDue(refused string, now time.Time) bool {
-	if t.current == nil {
-		return true
-	}
-	margin := min(renewBefore, t.expires.Sub(t.fetchedAt)/4) // a token may last for less than the usual margin
-	return t.expires.Sub(now) < margin || (refused == t.current.id && now.Sub(t.fetchedAt) >= refusedPause)
+func newTokens(send func(context.Context, []byte) (string, error)) *session.Tokens[credential] {
+	r := &tokenRequest{send: send}
+	return &session.Tokens[credential]{Fetch: r.requestToken, Margin: renewBefore}
 }
 
 // requestToken requests a token that is bound to a new key.
-func (t *tokenSource) requestToken(ctx context.Context) (credential, time.Time, error) {
+func (t *tokenRequest) requestToken(ctx context.Context) (credential, time.Time, error) {
 	if t.nextKey == nil {
 		key, err := rsa.GenerateKey(rand.Reader, sessionKeyBits)
 		if err != nil {
@@ -99,7 +56,7 @@ func (t *tokenSource) requestToken(ctx context.Context) (credential, time.Time, 
 	if err != nil {
 		return credential{}, time.Time{}, fmt.Errorf("encoding the key of a session: %w", err)
 	}
-	token, err := t.fetch(ctx, public)
+	token, err := t.send(ctx, public)
 	if err != nil {
 		return credential{}, time.Time{}, err
 	}
@@ -228,7 +185,7 @@ func fingerprint(raw []byte) string {
 }
 
 // tokenForServiceAccount returns a function that has an identity domain exchange the service account's token.
-func (i *tokenIssuer) tokenForServiceAccount(own *tokenSource) func(context.Context, []byte) (string, error) {
+func (i *tokenIssuer) tokenForServiceAccount(own *session.Tokens[credential]) func(context.Context, []byte) (string, error) {
 	return func(ctx context.Context, public []byte) (string, error) {
 		e := i.config.Exchange
 		subject, err := os.ReadFile(e.TokenPath)
@@ -253,7 +210,7 @@ func (i *tokenIssuer) tokenForServiceAccount(own *tokenSource) func(context.Cont
 			r.SetBasicAuth(e.ClientID, e.ClientSecret.Reveal())
 			return i.send(r, "exchanging the token of the service account")
 		}
-		c, err := own.credential(ctx, "")
+		c, err := own.Get(ctx, credential{})
 		if err == nil {
 			err = signHeaders(r, c, time.Now(), []string{"date", "(request-target)", "host"})
 		}

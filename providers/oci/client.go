@@ -47,19 +47,19 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	a := &api{config: c, location: l.locate, nodes: &nodecount.Counter{}}
 	a.http = cloudapi.NewClient(cloudapi.Config{
 		Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, LimitsOf: c.limits, Repeatable: isRepeatable,
-		Transport: &signer{credential: credentials(c, newTokenIssuer(c, in, m, l.locate)), next: cloudapi.NewTransport(in.Dial)},
+		Transport: newSigner(credentials(c, newTokenIssuer(c, in, m, l.locate)), cloudapi.NewTransport(in.Dial)),
 	})
 	return a, nil
 }
 
 // credentials returns the source of credentials that the options select: a user's key, the instance, or a service account.
-func credentials(c Config, i *tokenIssuer) func(context.Context, string) (credential, error) {
-	own := newTokenSource(i.tokenOfInstance)
+func credentials(c Config, i *tokenIssuer) func(context.Context, credential) (credential, error) {
+	own := newTokens(i.tokenOfInstance)
 	switch {
 	case c.InstancePrincipals:
-		return own.credential
+		return own.Get
 	case c.WorkloadIdentity:
-		return newTokenSource(i.tokenForServiceAccount(own)).credential
+		return newTokens(i.tokenForServiceAccount(own)).Get
 	}
 	return userKey(c)
 }

@@ -20,7 +20,7 @@ import (
 // call makes a signed call.
 func (w *testWorld) call(method, path string, body any) *httptest.ResponseRecorder {
 	w.Helper()
-	known, err := userKey(w.cloud.loadBalancers.api.config)(w.Context(), "")
+	known, err := userKey(w.cloud.loadBalancers.api.config)(w.Context(), credential{})
 	require.NoError(w, err)
 	data, err := json.Marshal(body)
 	require.NoError(w, err)

@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/session"
 )
 
 // credential is a key, and its ID in the cloud.
@@ -25,50 +27,17 @@ type credential struct {
 	key *rsa.PrivateKey
 }
 
-// signer signs each attempt of a call. If the credential is refused, and there is another one, it repeats the attempt with that.
-type signer struct {
-	// credential returns a credential; refused is the ID of one that the API has refused, or "".
-	credential func(ctx context.Context, refused string) (credential, error)
-	next       http.RoundTripper
+// newSigner returns a transport that signs each attempt of a call.
+func newSigner(token func(ctx context.Context, refused credential) (credential, error), next http.RoundTripper) http.RoundTripper {
+	return &session.Transport[credential]{Token: token, Next: next, Authorize: func(r *http.Request, c credential) error {
+		return signHeaders(r, c, time.Now(), []string{"date", "(request-target)", "host"})
+	}}
 }
 
 // userKey returns the key of a user.
-func userKey(c Config) func(context.Context, string) (credential, error) {
+func userKey(c Config) func(context.Context, credential) (credential, error) {
 	known := credential{strings.Join([]string{c.Tenancy, c.User, c.Fingerprint}, "/"), c.key}
-	return func(context.Context, string) (credential, error) { return known, nil }
-}
-
-// RoundTrip implements http.RoundTripper.
-func (s *signer) RoundTrip(r *http.Request) (*http.Response, error) {
-	c, err := s.credential(r.Context(), "")
-	if err != nil {
-		return nil, err
-	}
-	answer, err := s.send(r, c)
-	if err != nil || answer.StatusCode != http.StatusUnauthorized || (r.Body != nil && r.GetBody == nil) {
-		return answer, err
-	}
-	another, err := s.credential(r.Context(), c.id)
-	if err != nil || another.id == c.id {
-		return answer, nil //nolint:nilerr // the refusal itself is the answer
-	}
-	answer.Body.Close()
-	return s.send(r, another)
-}
-
-func (s *signer) send(r *http.Request, c credential) (*http.Response, error) {
-	out := r.Clone(r.Context())
-	if r.GetBody != nil {
-		body, err := r.GetBody()
-		if err != nil {
-			return nil, fmt.Errorf("signing a call: %w", err)
-		}
-		out.Body = body
-	}
-	if err := signHeaders(out, c, time.Now(), []string{"date", "(request-target)", "host"}); err != nil {
-		return nil, fmt.Errorf("signing a call: %w", err)
-	}
-	return s.next.RoundTrip(out)
+	return func(context.Context, credential) (credential, error) { return known, nil }
 }
 
 // signHeaders signs some headers of a request, and its body.
