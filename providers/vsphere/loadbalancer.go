@@ -232,12 +232,12 @@ func (r *reconciler) judgeOwner(ctx context.Context, req services.Request, o obs
 }
 
 // Desire implements services.Reconciler.
-func (r *reconciler) Desire(ctx context.Context, req services.Request, o observed) (d desired, findings []services.Finding, err error) {
+func (r *reconciler) Desire(ctx context.Context, req services.Request, o observed) (d desired, _ []services.Finding, err error) {
 	s, _, _ := parseSettings(req.Service, r.config) // Validate has refused a Service with faults
 	members, doubt := r.addresses.members(ctx, req.Cluster, req.Nodes)
 	d = desired{
-		uid: string(req.Service.UID), name: loadBalancerName(req.Cluster, req.Service), class: s.Class, askedClass: s.Class,
-		members: members, doubt: doubt, snat: snatAutoMap, algorithm: s.Algorithm, check: s.Check,
+		uid: string(req.Service.UID), name: loadBalancerName(req.Cluster, req.Service), class: s.Class, settings: s,
+		members: members, doubt: doubt, snat: snatAutoMap,
 	}
 	if r.config.SNATDisabled {
 		d.snat = snatDisabled
@@ -263,7 +263,7 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 	if slices.ContainsFunc(d.ports, func(p servicePort) bool { return o.findServer(p) == nil }) {
 		err = r.chooseService(ctx, o, &d)
 	}
-	return d, findings, err
+	return d, nil, err
 }
 
 // hasUsableAddress reports whether a load balancer has its address, so that a missing or ambiguous pool of its class does not matter.
@@ -281,7 +281,7 @@ func (d *desired) keepClass(o observed) {
 
 // Fixed implements services.Fixer. Classes with the same pool are equal.
 func (*reconciler) Fixed(_ context.Context, _ services.Request, _ observed, d desired) ([]services.Fixed, error) {
-	return []services.Fixed{services.Matching(annotationClass, d.askedClass, d.class+" in pool "+d.poolID, !d.moved)}, nil
+	return []services.Fixed{services.Matching(annotationClass, d.settings.Class, d.class+" in pool "+d.poolID, !d.moved)}, nil
 }
 
 // chooseService chooses the load balancer service for new virtual servers, or describes the one to create.

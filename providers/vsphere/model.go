@@ -298,20 +298,18 @@ func pathIn(collection string, o object) string { return collection + "/" + o.co
 
 // desired is the desired state of a Service.
 type desired struct {
-	uid, name     string
+	uid, name string
+	// class and poolID are those of the address, which stays when the annotation changes.
 	class, poolID string
-	// askedClass is the class in the annotation, and moved is set if its pool differs from the address's.
-	askedClass string
-	moved      bool
-	ports      []servicePort
-	members    []member
+	// settings are the annotations; moved is set if the pool of their class differs from the address's.
+	settings settings
+	moved    bool
+	ports    []servicePort
+	members  []member
 	// doubt is why the addresses of some members are unknown.
 	doubt   error
 	snat    string
 	marking marking
-	// algorithm and check come from annotations.
-	algorithm string
-	check     checkSettings
 	// shown are the addresses in the status of the Service.
 	shown []string
 	// service is the path of the load balancer service for new virtual servers; newService is one that must be created first.
@@ -330,7 +328,7 @@ func (d desired) newMonitor(p servicePort) *monitorProfile {
 		DisplayName: fmt.Sprintf("%s:%d", d.name, p.NodePort), Tags: d.tagsOf(p),
 		Description: fmt.Sprintf("tcp monitor for cluster %s, service %s, port %d created by %s", d.marking.cluster, d.marking.service, p.NodePort, appName),
 	}}
-	_ = monitorChange{int(p.NodePort), d.check}.apply(m)
+	_ = monitorChange{int(p.NodePort), d.settings.Check}.apply(m)
 	return m
 }
 
@@ -339,7 +337,7 @@ func (d desired) newPool(p servicePort, monitors []string) *serverPool {
 		ID: objectID(d.uid, "pool", p.key()), ResourceType: typePool, DisplayName: d.name, Tags: d.tagsOf(p),
 		Description: fmt.Sprintf("pool for cluster %s, service %s created by %s", d.marking.cluster, d.marking.service, appName),
 	}}
-	_ = poolChange{d.members, &monitors, &d.algorithm}.apply(x)
+	_ = poolChange{d.members, &monitors, &d.settings.Algorithm}.apply(x)
 	return x
 }
 
@@ -472,7 +470,7 @@ func (p *plan) createsPools() bool {
 
 // planMonitor plans the health check of a port, and returns its path.
 func (p *plan) planMonitor(o observed, d desired, port servicePort, kept map[string]bool) string {
-	want := monitorChange{int(port.NodePort), d.check}
+	want := monitorChange{int(port.NodePort), d.settings.Check}
 	m := o.findMonitor(port)
 	if m == nil {
 		m = d.newMonitor(port)
@@ -486,7 +484,7 @@ func (p *plan) planMonitor(o observed, d desired, port servicePort, kept map[str
 
 // planPool plans the pool of a port, and returns its path.
 func (p *plan) planPool(o observed, d desired, port servicePort, monitors []string, kept map[string]bool) string {
-	want := poolChange{d.members, &monitors, &d.algorithm}
+	want := poolChange{d.members, &monitors, &d.settings.Algorithm}
 	x := o.findPool(port)
 	if x == nil {
 		x = d.newPool(port, monitors)
