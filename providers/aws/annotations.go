@@ -15,6 +15,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awslimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	kitsources "github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -63,15 +64,11 @@ const (
 )
 
 const (
-	backendHTTP  = "http"
-	backendHTTPS = "https"
-	backendSSL   = "ssl"
-	backendTCP   = "tcp"
-
-	checkTCP   = "tcp"
-	checkHTTP  = "http"
-	checkHTTPS = "https"
-	checkSSL   = "ssl"
+	// Protocols of backends and of health checks.
+	textHTTP  = "http"
+	textHTTPS = "https"
+	textSSL   = "ssl"
+	textTCP   = "tcp"
 
 	trafficPort = "traffic-port"
 
@@ -185,7 +182,7 @@ var Annotations = withConditions(schema.Annotations[settings]{
 	schema.EnumAnnotation(func(s *settings) *string {
 		return &s.CheckProtocol
 	}, schema.AnnotationRow{Key: annotationCheckProtocol, Changes: schema.InPlace, Spec: schema.Spec{
-		Choices: []string{checkTCP, checkHTTP, checkHTTPS, checkSSL}, AnyCase: true, DefaultHelp: "tcp; http with externalTrafficPolicy Local",
+		Choices: []string{textTCP, textHTTP, textHTTPS, textSSL}, AnyCase: true, DefaultHelp: "tcp; http with externalTrafficPolicy Local",
 		Help: "Protocol of the health check; ssl is for classic load balancers.",
 	}}),
 	textRow(annotationCheckPort, "Port of the health check, or traffic-port.", schema.InPlace, func(s *settings) *string { return &s.CheckPort }, checkPort),
@@ -240,9 +237,9 @@ func withConditions(table schema.Annotations[settings]) schema.Annotations[setti
 		switch row := &table[i].AnnotationRow; {
 		case row.Key == annotationType:
 		case slices.Contains(networkOnly(), row.Key):
-			row.Where = &schema.Where{Key: annotationType, OneOf: []string{typeNLB}}
+			row.Where = networkKind()
 		case slices.Contains(classicOnly(), row.Key):
-			row.Where = &schema.Where{Key: annotationType, NoneOf: []string{typeNLB, typeNLBIP, typeExternal}}
+			row.Where = classicKind()
 		default:
 			row.Where = &schema.Where{Key: annotationType, NoneOf: []string{typeNLBIP, typeExternal}}
 		}
@@ -387,78 +384,84 @@ func exceededTags(tags map[string]string) (problems []error) {
 	return slices.DeleteFunc(problems, func(err error) bool { return err == nil })
 }
 
+// faults are what is wrong with the settings of a Service: warnings about what has no effect, and problems that refuse it.
+type faults struct{ warnings, problems []error }
+
+func (f *faults) warn(annotation, value, reason string) {
+	f.warnings = append(f.warnings, &schema.Problem{Place: "annotation " + annotation, Value: value, Reason: reason, Warning: true})
+}
+
+func (f *faults) refuse(annotation, value, reason string) {
+	f.problems = append(f.problems, &schema.Problem{Place: "annotation " + annotation, Value: value, Reason: reason})
+}
+
 // parseSettings reads the annotations and the spec of a Service.
 func parseSettings(service *v1.Service, c Config) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
 	s.network, _ = kindOf(service)
 	s.internal = s.Internal != "" && s.Internal != textFalse
-	warned, problems := append(schema.Problems(warnings), s.warnUnknownAnnotations(service)...), schema.Problems(err)
-	var cut []string
-	s.tags, cut = parsePairs(s.Tags)
-	for _, key := range slices.Sorted(maps.Keys(s.tags)) {
-		if reservedTag(key) {
-			delete(s.tags, key)
-			warned = append(warned, &schema.Problem{
-				Place: "annotation " + annotationTags, Value: s.Tags, Reason: "holds the tag " + key + ", which is left out: it says whose a resource is, and only controllers and AWS set it", Warning: true,
-			})
-		}
-	}
-	for _, key := range cut {
-		warned = append(warned, &schema.Problem{Place: "annotation " + annotationTags, Value: s.Tags, Reason: "gives " + key + " a value with =, of which what stands before it is kept", Warning: true})
-	}
-	for _, err := range exceededTags(s.tags) {
-		problems = append(problems, &schema.Problem{Place: "annotation " + annotationTags, Reason: err.Error()})
-	}
+	f := &faults{schema.Problems(warnings), schema.Problems(err)}
+	s.parseTags(f)
 	s.targetLabels, _ = parsePairs(s.NodeLabels)
 	s.targetAttributes, _ = parseTargetAttributes(s.TargetAttributes) // the table has checked it
 	for _, port := range unmatchedTLSPorts(service, s) {
-		warned = append(warned, &schema.Problem{
-			Place: "annotation " + annotationTLSPorts, Value: s.TLSPorts, Reason: fmt.Sprintf("holds %q, which is not a port of the Service", port), Warning: true,
-		})
+		f.warn(annotationTLSPorts, s.TLSPorts, fmt.Sprintf("holds %q, which is not a port of the Service", port))
 	}
-	var rangeProblems []error
-	s.ranges, rangeProblems = sourceRanges(service, s.SourceRanges)
-	problems = append(problems, rangeProblems...)
+	s.ranges, err = sourceRanges(service, s.SourceRanges)
+	f.problems = append(f.problems, schema.Problems(err)...)
 	if tooMany := tooManyRules(service, s, c); tooMany != nil {
-		problems = append(problems, tooMany)
+		f.problems = append(f.problems, tooMany)
 	}
-	problems = append(problems, s.contradictions(service, c)...)
-	ignored, refused := s.judgeFields(service)
-	warned, problems = append(warned, ignored...), append(problems, refused...)
+	s.warnOtherKind(service, f)
+	s.refuseContradictions(service, c, f)
+	s.judgeFields(service, f)
 	if s.network && len(s.Groups) > 0 && c.NLBGroupMode != groupModeManaged {
-		warned = append(warned, &schema.Problem{Place: "annotation " + annotationGroups, Reason: "has no effect on a network load balancer without the option NLBSecurityGroupMode = Managed", Warning: true})
+		f.warn(annotationGroups, "", "has no effect on a network load balancer without the option NLBSecurityGroupMode = Managed")
 	}
 	if err := services.WarnOfPorts(service, awslimits.Listeners); s.network && err != nil {
-		warned = append(warned, err)
+		f.warnings = append(f.warnings, err)
 	}
-	sortProblems(problems)
-	sortProblems(warned)
-	return s, errors.Join(warned...), errors.Join(problems...)
+	sortProblems(f.problems)
+	sortProblems(f.warnings)
+	return s, errors.Join(f.warnings...), errors.Join(f.problems...)
 }
 
 func sortProblems(problems []error) {
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 }
 
-// warnUnknownAnnotations warns of annotations that this kind of load balancer does not know.
-func (s *settings) warnUnknownAnnotations(service *v1.Service) []error {
+// parseTags reads the tags, without those that no Service may set.
+func (s *settings) parseTags(f *faults) {
+	var cut []string
+	s.tags, cut = parsePairs(s.Tags)
+	for _, key := range slices.Sorted(maps.Keys(s.tags)) {
+		if reservedTag(key) {
+			delete(s.tags, key)
+			f.warn(annotationTags, s.Tags, "holds the tag "+key+", which is left out: it says whose a resource is, and only controllers and AWS set it")
+		}
+	}
+	for _, key := range cut {
+		f.warn(annotationTags, s.Tags, "gives "+key+" a value with =, of which what stands before it is kept")
+	}
+	for _, err := range exceededTags(s.tags) {
+		f.refuse(annotationTags, "", err.Error())
+	}
+}
+
+// warnOtherKind warns of annotations that have no effect on this kind of load balancer.
+func (s *settings) warnOtherKind(service *v1.Service, f *faults) {
 	foreign, kind := classicOnly(), "a network load balancer"
 	if !s.network {
 		foreign, kind = networkOnly(), "a classic load balancer"
 	}
-	var warned []error
 	for _, key := range foreign {
 		if _, present := service.Annotations[key]; present && key != annotationExtraGroups && key != annotationTargetAttributes {
-			warned = append(warned, &schema.Problem{Place: "annotation " + key, Reason: "has no effect on " + kind, Warning: true})
+			f.warn(key, "", "has no effect on "+kind)
 		}
 	}
-	if s.network && !slices.Contains([]string{"", backendTCP, backendSSL}, s.BackendProtocol) {
-		warned = append(warned, &schema.Problem{
-			Place: "annotation " + annotationBackendProtocol, Value: s.BackendProtocol, Warning: true,
-			Reason: "has no effect on " + kind + "; ports have the protocols of the Service",
-		})
+	if s.network && !slices.Contains([]string{"", textTCP, textSSL}, s.BackendProtocol) {
+		f.warn(annotationBackendProtocol, s.BackendProtocol, "has no effect on "+kind+"; ports have the protocols of the Service")
 	}
-	return warned
 }
 
 // keyOf returns the annotation that a problem is about.
@@ -469,12 +472,11 @@ func keyOf(problem error) string {
 	return ""
 }
 
-// contradictions are faults of annotations for this kind of load balancer, or of two together.
-func (s *settings) contradictions(service *v1.Service, c Config) []error {
-	var problems []error
+// refuseContradictions refuses annotations that this kind of load balancer cannot have, and those that contradict each other.
+func (s *settings) refuseContradictions(service *v1.Service, c Config, f *faults) {
 	report := func(broken bool, key, value, reason string) {
 		if broken {
-			problems = append(problems, &schema.Problem{Place: "annotation " + key, Value: value, Reason: reason})
+			f.refuse(key, value, reason)
 		}
 	}
 	_, extra := service.Annotations[annotationExtraGroups]
@@ -482,7 +484,7 @@ func (s *settings) contradictions(service *v1.Service, c Config) []error {
 	report(s.AccessLog && s.AccessLogBucket == "", annotationAccessLogBucket, "", "is required with "+annotationAccessLog)
 	if s.network {
 		report(extra, annotationExtraGroups, "", "cannot be used with a network load balancer; remove it")
-		report(s.CheckProtocol == checkSSL, annotationCheckProtocol, s.CheckProtocol, "is for classic load balancers; use tcp, http or https")
+		report(s.CheckProtocol == textSSL, annotationCheckProtocol, s.CheckProtocol, "is for classic load balancers; use tcp, http or https")
 		report(len(s.EIPs) > 0 && s.internal, annotationEIPs, "", "cannot be used with an internal load balancer; remove one of the two")
 		report(len(s.PrivateAddresses) > 0 && !s.internal, annotationPrivateAddresses, "", "is for internal load balancers; set "+annotationInternal)
 		check := networkCheck(service, *s, c)
@@ -496,37 +498,24 @@ func (s *settings) contradictions(service *v1.Service, c Config) []error {
 			attributePreserveClient+"=false cannot be used with a UDP port",
 		)
 		report(slices.ContainsFunc(service.Spec.Ports, s.sharesTLS(service)), annotationTLSPorts, s.TLSPorts, "ends TLS at a port that UDP has, too; name other ports, or use two Services")
-		return problems
+		return
 	}
 	report(attributes, annotationTargetAttributes, "", "cannot be used with a classic load balancer; remove it")
 	report(s.CheckTimeout > maxClassicTimeout, annotationCheckTimeout, strconv.Itoa(s.CheckTimeout), "is out of range for a classic load balancer; use 2 to 60")
 	check, interval := cmp.Or(s.CheckTimeout, classicTimeout), cmp.Or(s.CheckInterval, classicInterval)
 	report(check >= interval, annotationCheckTimeout, strconv.Itoa(check), fmt.Sprintf("is not shorter than %s, which is %d", annotationCheckInterval, interval))
-	known := slices.Contains([]string{"", backendTCP, backendSSL, backendHTTP, backendHTTPS}, s.BackendProtocol)
+	known := slices.Contains([]string{"", textTCP, textSSL, textHTTP, textHTTPS}, s.BackendProtocol)
 	report(!known && slices.ContainsFunc(service.Spec.Ports, s.tls), annotationBackendProtocol, s.BackendProtocol, `is not one of "http", "https", "ssl", "tcp"`)
-	return problems
 }
 
 // sourceRanges returns the networks that may come in: those of the spec, else those of the annotation.
-func sourceRanges(service *v1.Service, annotated []string) (ranges []netip.Prefix, problems []error) {
-	given, place := service.Spec.LoadBalancerSourceRanges, "spec.loadBalancerSourceRanges"
-	if len(given) == 0 {
-		given, place = annotated, "annotation "+annotationSourceRanges
+func sourceRanges(service *v1.Service, annotated []string) ([]netip.Prefix, error) {
+	if given := service.Spec.LoadBalancerSourceRanges; len(given) > 0 {
+		set, err := kitsources.Parse(kitsources.Field, given)
+		return set.Networks(), err
 	}
-	known := map[netip.Prefix]bool{}
-	for _, text := range given {
-		p, err := netip.ParsePrefix(strings.TrimSpace(text))
-		if err != nil {
-			if place == "spec.loadBalancerSourceRanges" && len(problems) < maxShown {
-				problems = append(problems, &schema.Problem{Place: place, Value: text, Reason: `is not a network; use a form such as "192.0.2.0/24"`})
-			}
-			continue // the table reports those of the annotation
-		}
-		if p = p.Masked(); !known[p] {
-			ranges, known[p] = append(ranges, p), true
-		}
-	}
-	return ranges, problems
+	set, _ := kitsources.Parse("", annotated) // the table reports its faults
+	return set.Networks(), nil
 }
 
 // tls reports whether a port ends TLS. Names are compared as AWS's own controller does: classic load balancers know them

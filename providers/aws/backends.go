@@ -53,7 +53,7 @@ func (t targetReader) backends(ctx context.Context, nodes []*v1.Node, s settings
 	ids := map[string]string{}
 	for _, n := range nodes {
 		instanceID, err := parseProviderID(n.Spec.ProviderID)
-		if !hasLabels(n, s.targetLabels) || n.Spec.ProviderID == "" || err != nil {
+		if !hasLabels(n, s.targetLabels) || err != nil {
 			klog.V(2).InfoS("Leaving a node out of a load balancer", "node", n.Name, "providerID", n.Spec.ProviderID)
 			continue
 		}
@@ -91,7 +91,7 @@ func (t targetReader) backends(ctx context.Context, nodes []*v1.Node, s settings
 func seesNoBackends(nodes []*v1.Node, s settings, backends []backend) bool {
 	return len(backends) == 0 && slices.ContainsFunc(nodes, func(n *v1.Node) bool {
 		_, err := parseProviderID(n.Spec.ProviderID)
-		return err == nil && n.Spec.ProviderID != "" && hasLabels(n, s.targetLabels)
+		return err == nil && hasLabels(n, s.targetLabels)
 	})
 }
 

@@ -52,11 +52,11 @@ func (c *classicReconciler) readParts(ctx context.Context, r services.Request, o
 	name := loadBalancerName(r.Service)
 	attributes, err := c.records.classicSettings.Get(ctx, name, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil {
-		return o, c.retryWhileNew(name, err)
+		return o, c.records.newClassics.checkMissing(name, "classic load balancer "+name, err)
 	}
 	o.classicAttributes = attributes.value
 	if o.classicTags, err = c.tags.classicTags(ctx, o.classic); err != nil && !c.tags.isUnreadable(err) {
-		return o, c.retryWhileNew(name, err)
+		return o, c.records.newClassics.checkMissing(name, "classic load balancer "+name, err)
 	}
 	return o, nil
 }
@@ -182,7 +182,7 @@ func (c *classicReconciler) Deletions(
 	if o.foreign {
 		return nil, nil, nil
 	}
-	if err := c.groups.added.retryWhileHidden(o.groups, classicRuleOf(r.Service, o.attachedGroups())); err != nil {
+	if err := c.groups.retryWhileHidden(o.groups, classicRuleOf(r.Service, o.attachedGroups())); err != nil {
 		return nil, nil, err
 	}
 	left, err := c.leftovers(ctx, r.Service, o)
@@ -311,28 +311,10 @@ func (c *classicReconciler) rereadAll(ctx context.Context, r services.Request, o
 	lb, err := c.records.classics.Get(ctx, name, inventory.Query{})
 	if err != nil {
 		c.records.classics.Invalidate(name)
-		return o, c.retryWhileNew(name, err)
+		return o, c.records.newClassics.checkMissing(name, "classic load balancer "+name, err)
 	}
 	o.classic = lb
 	return c.readParts(ctx, r, o)
-}
-
-// retryWhileNew asks for more time where a load balancer that was just made is missing.
-func (c *classicReconciler) retryWhileNew(name string, err error) error {
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		if later := c.records.newClassics.check(name, "classic load balancer "+name); later != nil {
-			return later
-		}
-	}
-	return notAbsence(err)
-}
-
-// notAbsence keeps the absence of something that we just saw or made from being taken for an answer about the Service.
-func notAbsence(err error) error {
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return &cloudapi.Error{Class: cloudapi.ErrConflict, Message: err.Error()}
-	}
-	return err
 }
 
 // nodeRules are the rules of nodes for a load balancer that a security group stands for; nil where nothing is to be changed.

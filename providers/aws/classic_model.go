@@ -77,12 +77,7 @@ type desiredClassic struct {
 	subnets      []string
 	// zones are those of all subnets of the VPC, by ID.
 	zones map[string]string
-	// groups are the security groups. The first one stands for the load balancer in rules of nodes; a name stands for a group still to be
-	// created. own is the group made for this load balancer, nil if groups are given.
-	groups []string
-	own    *ownGroup
-	// obsolete are groups that were made for it and that it does not have any more.
-	obsolete []securityGroup
+	desiredGroups
 	// rules are the rules in the nodes' groups; nil leaves those alone.
 	rules    *classicRules
 	check    elbtypes.HealthCheck
@@ -121,25 +116,19 @@ func desireClassic(
 func (d *desiredClassic) desireGroups(service *v1.Service, s settings, c Config, id *identity, all map[string]securityGroup) error {
 	name := classicGroupName(d.name)
 	if d.groups = givenClassicGroups(s, c); len(d.groups) == 0 {
-		d.own = &ownGroup{
+		if err := d.desireOwn(id, all, &ownGroup{
 			name: name, description: classicGroupDescription(d.name, service), tags: mergeTags(s.tags, id.ownershipTags()),
 			rules: classicFrontRules(*d, s), mine: ownFrontRule(descriptionFront + d.name),
-		}
-		if err := d.own.findAmong(id, all); err != nil {
+		}); err != nil {
 			return err
 		}
-		d.groups = []string{cmp.Or(d.own.id, name)}
 	}
 	for _, g := range s.ExtraGroups {
 		if !slices.Contains(d.groups, g) {
 			d.groups = append(d.groups, g)
 		}
 	}
-	for _, g := range groupsByID(all) {
-		if g.name == name && !slices.Contains(d.groups, g.id) && id.isOwned(g.tags) {
-			d.obsolete = append(d.obsolete, g)
-		}
-	}
+	d.leaveOthers(id, all, func(g securityGroup) bool { return g.name == name })
 	return nil
 }
 
@@ -193,12 +182,12 @@ func classicListeners(service *v1.Service, s settings) []classicListener {
 		case s.tls(p):
 			l.protocol, l.certificate = "SSL", s.Certificate
 			switch s.BackendProtocol {
-			case backendSSL:
+			case textSSL:
 				l.instanceProtocol = "SSL"
-			case backendHTTP, backendHTTPS:
+			case textHTTP, textHTTPS:
 				l.protocol, l.instanceProtocol = "HTTPS", strings.ToUpper(s.BackendProtocol)
 			}
-		case s.BackendProtocol == backendHTTP:
+		case s.BackendProtocol == textHTTP:
 			l.protocol, l.instanceProtocol = "HTTP", "HTTP"
 		}
 		list = append(list, l)
@@ -214,7 +203,7 @@ func classicCheck(service *v1.Service, s settings, c Config, listeners []classic
 		port = listeners[0].instancePort
 	}
 	first := port
-	if backend := strings.ToLower(s.BackendProtocol); backend == backendHTTPS || backend == backendSSL {
+	if backend := strings.ToLower(s.BackendProtocol); backend == textHTTPS || backend == textSSL {
 		protocol = "SSL"
 	}
 	local := service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort != 0
@@ -527,6 +516,15 @@ func classicInstanceSteps(lb *classicLoadBalancer, want []string) []step {
 		steps = append(steps, newStep("deregistering instances", (*elb.Client).DeregisterInstancesFromLoadBalancer, in))
 	}
 	return steps
+}
+
+// classicTargets are the instances that a load balancer sends to.
+func classicTargets(lb *classicLoadBalancer) []string {
+	var ids []string
+	for _, i := range lb.Instances {
+		ids = append(ids, aws.ToString(i.InstanceId))
+	}
+	return ids
 }
 
 func elbInstances(ids []string) []elbtypes.Instance {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/arn"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -271,23 +272,14 @@ type keyPair struct{ c Config }
 
 // Retrieve implements aws.CredentialsProvider.
 func (k keyPair) Retrieve(context.Context) (aws.Credentials, error) {
-	kept := aws.Credentials{
-		AccessKeyID: k.c.AccessKeyID.Reveal(), SecretAccessKey: k.c.SecretAccessKey.Reveal(), SessionToken: k.c.SessionToken.Reveal(), Source: "environment",
-	}
-	kept.CanExpire, kept.Expires = true, time.Now().Add(keyPairMaxAge)
-	return kept, nil
+	return aws.Credentials{
+		AccessKeyID: k.c.AccessKeyID.Reveal(), SecretAccessKey: k.c.SecretAccessKey.Reveal(), SessionToken: k.c.SessionToken.Reveal(),
+		Source: "environment", CanExpire: true, Expires: time.Now().Add(keyPairMaxAge),
+	}, nil
 }
 
 // keyPairMaxAge is how long a rotated access key goes unnoticed.
 const keyPairMaxAge = 10 * time.Second
-
-// endpointOf returns the endpoint of a service where one is set, and how to sign for it.
-func (a *api) endpointOf(service, region, variable string) (url string, sign override) {
-	if o, ok := a.config.overrideOf(service, region); ok {
-		return o.URL, o
-	}
-	return cmp.Or(variable, a.config.Endpoint), override{}
-}
 
 // newClients makes the SDK's clients for a region.
 func (a *api) newClients(ctx context.Context, region string) (*clients, error) {
@@ -298,40 +290,36 @@ func (a *api) newClients(ctx context.Context, region string) (*clients, error) {
 	if a.config.RoleARN != "" {
 		base.Credentials = aws.NewCredentialsCache(a.assumedRole(base, region))
 	}
-	ec2URL, ec2Sign := a.endpointOf(serviceEC2, region, a.config.EndpointEC2)
-	elbURL, elbSign := a.endpointOf(serviceELB, region, a.config.EndpointELB)
-	elbv2URL, elbv2Sign := a.endpointOf(serviceELBv2, region, a.config.EndpointELBv2)
 	return &clients{
 		ec2: ec2.NewFromConfig(base, func(o *ec2.Options) {
-			setEndpoint(&o.BaseEndpoint, ec2URL)
-			signAs(o, ec2Sign, ec2.WithSigV4SigningRegion, ec2.WithSigV4SigningName)
+			setEndpoint(a.config, serviceEC2, region, a.config.EndpointEC2, o, &o.BaseEndpoint, ec2.WithSigV4SigningRegion, ec2.WithSigV4SigningName)
 		}),
 		elb: elb.NewFromConfig(base, func(o *elb.Options) {
-			setEndpoint(&o.BaseEndpoint, elbURL)
-			signAs(o, elbSign, elb.WithSigV4SigningRegion, elb.WithSigV4SigningName)
+			setEndpoint(a.config, serviceELB, region, a.config.EndpointELB, o, &o.BaseEndpoint, elb.WithSigV4SigningRegion, elb.WithSigV4SigningName)
 		}),
 		elbv2: elbv2.NewFromConfig(base, func(o *elbv2.Options) {
-			setEndpoint(&o.BaseEndpoint, elbv2URL)
-			signAs(o, elbv2Sign, elbv2.WithSigV4SigningRegion, elbv2.WithSigV4SigningName)
+			setEndpoint(a.config, serviceELBv2, region, a.config.EndpointELBv2, o, &o.BaseEndpoint, elbv2.WithSigV4SigningRegion, elbv2.WithSigV4SigningName)
 		}),
 	}, nil
 }
 
-// signAs makes a client sign for the region and the name of an override.
-func signAs[O any](o *O, by override, region, name func(string) func(*O)) {
+// setEndpoint sends a client's calls to the endpoint of an override, else of the environment. Without one the SDK's own settings stand,
+// such as endpoint_url and services of the shared config file.
+func setEndpoint[O any](
+	c Config, service, region, variable string, options *O, endpoint **string, signingRegion, signingName func(string) func(*O),
+) {
+	by, overridden := c.overrideOf(service, region)
+	if !overridden {
+		by.URL = cmp.Or(variable, c.Endpoint)
+	}
+	if by.URL != "" {
+		*endpoint = aws.String(by.URL)
+	}
 	if by.SigningRegion != "" {
-		region(by.SigningRegion)(o)
+		signingRegion(by.SigningRegion)(options)
 	}
 	if by.SigningName != "" {
-		name(by.SigningName)(o)
-	}
-}
-
-// setEndpoint overrides an endpoint; without an override the SDK's own settings stand, such as endpoint_url and services of the
-// shared config file.
-func setEndpoint(at **string, url string) {
-	if url != "" {
-		*at = aws.String(url)
+		signingName(by.SigningName)(options)
 	}
 }
 
@@ -344,16 +332,15 @@ func nilIfEmpty(s string) *string {
 
 // assumedRole gives credentials of the role, with the headers that guard against a confused deputy.
 func (a *api) assumedRole(base aws.Config, region string) aws.CredentialsProvider {
-	url, sign := a.endpointOf(serviceSTS, region, a.config.EndpointSTS)
+	role, _ := arn.Parse(a.config.RoleARN) // the table has checked it
 	client := sts.NewFromConfig(base, func(o *sts.Options) {
-		setEndpoint(&o.BaseEndpoint, url)
-		signAs(o, sign, sts.WithSigV4SigningRegion, sts.WithSigV4SigningName)
+		setEndpoint(a.config, serviceSTS, region, a.config.EndpointSTS, o, &o.BaseEndpoint, sts.WithSigV4SigningRegion, sts.WithSigV4SigningName)
 		o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
 			return stack.Build.Add(middleware.BuildMiddlewareFunc("SourceHeaders", func(
 				ctx context.Context, in middleware.BuildInput, next middleware.BuildHandler,
 			) (middleware.BuildOutput, middleware.Metadata, error) {
 				if r, ok := in.Request.(*smithyhttp.Request); ok {
-					r.Header.Set("x-amz-source-account", a.config.RoleAccount)
+					r.Header.Set("x-amz-source-account", role.AccountID)
 					if a.config.SourceARN != "" {
 						r.Header.Set("x-amz-source-arn", a.config.SourceARN)
 					}
@@ -370,10 +357,10 @@ type client interface {
 	*ec2.Client | *elb.Client | *elbv2.Client
 }
 
-// clientOf returns the client of a kind.
+// clientOf returns the client of a type.
 func clientOf[C client](c *clients) (found C) {
-	for _, one := range []any{c.ec2, c.elb, c.elbv2} {
-		if typed, ok := one.(C); ok {
+	for _, client := range []any{c.ec2, c.elb, c.elbv2} {
+		if typed, ok := client.(C); ok {
 			found = typed
 		}
 	}
@@ -391,6 +378,7 @@ func call[C client, Option, In, Out any](
 	return callWith(ctx, c, what, do, in)
 }
 
+// callWith is call before the identity is known.
 func callWith[C client, Option, In, Out any](
 	ctx context.Context, c *clients, what string, do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In,
 ) (*Out, error) {
@@ -403,8 +391,3 @@ func callWith[C client, Option, In, Out any](
 
 // errIncomplete is the answer to a page that says less than it must.
 var errIncomplete = errors.New("an incomplete answer")
-
-// secretsOf are the values that must never be seen; a test looks for them.
-func (c Config) secretsOf() []schema.Secret {
-	return []schema.Secret{c.AccessKeyID, c.SecretAccessKey, c.SessionToken}
-}

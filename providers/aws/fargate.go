@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -94,16 +95,13 @@ func (i *instances) getPodInterface(ctx context.Context, ip string) (podInterfac
 	if err != nil {
 		return podInterface{}, fmt.Errorf("%s: %w", what, err)
 	}
-	addresses := []string{ip}
-	if witness != "" {
-		addresses = append(addresses, witness)
-	}
+	addresses := slices.DeleteFunc([]string{ip, witness}, func(a string) bool { return a == "" })
 	out, err := call(ctx, i.api, what, (*ec2.Client).DescribeNetworkInterfaces, &ec2.DescribeNetworkInterfacesInput{
 		Filters: []ec2types.Filter{filter("attachment.status", "attached"), filter("vpc-id", id.vpc), filter("private-ip-address", addresses...)},
 	})
 	if err != nil {
 		if errors.Is(err, cloudapi.ErrNotFound) {
-			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Message: err.Error()}
+			err = cloudapi.Unclear(what, "%v", err)
 		}
 		return podInterface{}, err
 	}
@@ -127,7 +125,7 @@ func (i *instances) getPodInterface(ctx context.Context, ip string) (podInterfac
 	case len(found) > 1:
 		return podInterface{}, fmt.Errorf("%s: %d interfaces have it", what, len(found))
 	case witness == "" || !seen:
-		return podInterface{}, &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Message: "no interface has the address, but nothing proves that EC2 showed all of them; delete the Node by hand if its pod is gone"}
+		return podInterface{}, cloudapi.Unclear(what, "no interface has the address, but nothing proves that EC2 showed all of them; delete the Node by hand if its pod is gone")
 	}
 	return podInterface{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "no interface has it"}
 }

@@ -40,20 +40,20 @@ var serviceFields = func() schema.Fields {
 
 // judgeFields says what becomes of the fields of a Service. A port without a node port has no listener, as with AWS's own controller, and
 // there must be one that has.
-func (s *settings) judgeFields(service *v1.Service) (warned, refused []error) {
+func (s *settings) judgeFields(service *v1.Service, f *faults) {
 	warnings, err := serviceFields.Judge(service, map[string]string{annotationType: map[bool]string{true: typeNLB}[s.network]})
-	warned, refused = schema.Problems(warnings), schema.Problems(err)
-	lacks := func(p v1.ServicePort) bool { return p.NodePort == 0 }
-	first, ports := slices.IndexFunc(service.Spec.Ports, lacks), service.Spec.Ports
-	problem := &schema.Problem{Place: "spec.allocateLoadBalancerNodePorts", Reason: "no port of the Service has a node port; set spec.allocateLoadBalancerNodePorts to true"}
+	f.warnings, f.problems = append(f.warnings, schema.Problems(warnings)...), append(f.problems, schema.Problems(err)...)
+	const place = "spec.allocateLoadBalancerNodePorts"
+	ports := service.Spec.Ports
+	first := slices.IndexFunc(ports, func(p v1.ServicePort) bool { return p.NodePort == 0 })
 	switch {
 	case len(ports) == 0:
-		problem.Place, problem.Reason = "spec.ports", "is empty"
+		f.problems = append(f.problems, &schema.Problem{Place: "spec.ports", Reason: "is empty"})
 	case first < 0:
-		return warned, refused
-	case slices.ContainsFunc(ports, func(p v1.ServicePort) bool { return !lacks(p) }):
-		problem.Warning, problem.Reason = true, fmt.Sprintf("port %d has no node port, and gets no listener", ports[first].Port)
-		return append(warned, problem), refused
+	case slices.ContainsFunc(ports, func(p v1.ServicePort) bool { return p.NodePort != 0 }):
+		reason := fmt.Sprintf("port %d has no node port, and gets no listener", ports[first].Port)
+		f.warnings = append(f.warnings, &schema.Problem{Place: place, Reason: reason, Warning: true})
+	default:
+		f.problems = append(f.problems, &schema.Problem{Place: place, Reason: "no port of the Service has a node port; set " + place + " to true"})
 	}
-	return warned, append(refused, problem)
 }

@@ -30,16 +30,37 @@ type ownGroup struct {
 	untagged bool
 }
 
-// findAmong looks for the group by its name. A group of that name with another owner is an error.
-func (o *ownGroup) findAmong(id *identity, all map[string]securityGroup) (err error) {
+// desiredGroups are the security groups that a load balancer should have.
+type desiredGroups struct {
+	// groups are their IDs; nil leaves those that there are. The first one stands for a classic load balancer in rules of nodes. A name
+	// stands for a group that does not exist yet.
+	groups []string
+	// own is the group made for this load balancer, nil if others are given.
+	own *ownGroup
+	// obsolete are groups that were made for it and that it does not have any more.
+	obsolete []securityGroup
+}
+
+// desireOwn gives the load balancer a group of its own. One of that name with another owner is an error.
+func (d *desiredGroups) desireOwn(id *identity, all map[string]securityGroup, own *ownGroup) (err error) {
+	d.own, d.groups = own, []string{own.name}
 	for _, g := range groupsByID(all) {
-		if g.name == o.name {
-			o.id = g.id
-			o.untagged, err = checkAdoptable(id, g)
+		if g.name == own.name {
+			own.id, d.groups[0] = g.id, g.id
+			own.untagged, err = checkAdoptable(id, g)
 			return err
 		}
 	}
 	return nil
+}
+
+// leaveOthers notes the groups made for the load balancer that it is to lose.
+func (d *desiredGroups) leaveOthers(id *identity, all map[string]securityGroup, made func(securityGroup) bool) {
+	for _, g := range groupsByID(all) {
+		if made(g) && id.isOwned(g.tags) && !slices.Contains(d.groups, g.id) {
+			d.obsolete = append(d.obsolete, g)
+		}
+	}
 }
 
 // checkAdoptable checks that a group of the right name is ours, and reports whether it lacks tags.

@@ -287,7 +287,7 @@ func (a *api) getInstance(ctx context.Context, id string) (instance, error) {
 	}
 	found, ok := instanceIn(out, id)
 	if !ok {
-		return instance{}, &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "reading instance " + id, Message: "EC2 answered without the instance, which says nothing about it"}
+		return instance{}, cloudapi.Unclear("reading instance "+id, "EC2 answered without the instance, which says nothing about it")
 	}
 	return found, nil
 }

@@ -37,22 +37,15 @@ func (c *networkReconciler) Narrowing(ctx context.Context, r services.Request, o
 	if err != nil {
 		return nil, err
 	}
-	name, whole := loadBalancerName(r.Service), r.Purpose != services.Narrow
-	for _, g := range groupsByID(o.groups) {
-		if g.name == managedGroupName(r.Cluster, r.Service) && id.isOwned(g.tags) {
-			changes = append(changes, c.groups.narrowFront(g, name, asked, whole)...)
-		}
-	}
+	changes = c.narrowOwnGroup(id, r, o, managedGroupName(r.Cluster, r.Service), asked)
 	if c.config.NoNodeGroupRules {
 		return changes, nil
 	}
-	n, err := c.narrowNodes(ctx, r.Service, id, o, asked, whole)
+	n, err := c.narrowNodes(ctx, r.Service, id, o, asked, r.Purpose != services.Narrow)
 	rules := nodeRules{decide: n.change}
 	for _, g := range groupsByID(o.groups) {
 		change := n.change(g)
-		if !change.isEmpty() {
-			rules.due = append(rules.due, change)
-		}
+		rules.due = append(rules.due, change)
 		for _, f := range change.doubtFindings() {
 			if r.Purpose == services.Narrow { // nobody else tells of what stays
 				err = errors.Join(err, errors.New(f.Message))
@@ -73,25 +66,21 @@ func (c *classicReconciler) Narrowing(ctx context.Context, r services.Request, o
 	if err != nil {
 		return nil, err
 	}
-	name := loadBalancerName(r.Service)
-	for _, g := range groupsByID(o.groups) {
-		if g.name == classicGroupName(name) && id.isOwned(g.tags) {
-			changes = append(changes, c.groups.narrowFront(g, name, asked, r.Purpose != services.Narrow)...)
-		}
-	}
-	return changes, nil
+	return c.narrowOwnGroup(id, r, o, classicGroupName(loadBalancerName(r.Service)), asked), nil
 }
 
-// narrowFront narrows the group of a load balancer itself.
-func (s *securityGroups) narrowFront(g securityGroup, name string, asked kitsources.Set, whole bool) []change {
-	decide := func(g securityGroup) ruleChange {
-		return narrowFrontRules(g, ownFrontRule(descriptionFront+name), asked, whole)
+// narrowOwnGroup narrows the group that was made for a load balancer.
+func (c *shared) narrowOwnGroup(id *identity, r services.Request, o observed, groupName string, asked kitsources.Set) (changes []change) {
+	mine := ownFrontRule(descriptionFront + loadBalancerName(r.Service))
+	rules := nodeRules{decide: func(g securityGroup) ruleChange {
+		return narrowFrontRules(g, mine, asked, r.Purpose != services.Narrow)
+	}}
+	for _, g := range groupsByID(o.groups) {
+		if g.name == groupName && id.isOwned(g.tags) {
+			rules.due = append(rules.due, rules.decide(g))
+		}
 	}
-	rules := nodeRules{decide: decide}
-	if change := decide(g); !change.isEmpty() {
-		rules.due = []ruleChange{change}
-	}
-	return append(s.nodeRuleChanges(rules, opening), s.nodeRuleChanges(rules, closing)...)
+	return append(c.groups.nodeRuleChanges(rules, opening), c.groups.nodeRuleChanges(rules, closing)...)
 }
 
 // narrowFrontRules decides about the rules for clients of one group, each port and family by itself.

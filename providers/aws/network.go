@@ -92,7 +92,7 @@ func (c *networkReconciler) readTargets(
 		arn := aws.ToString(t.TargetGroupArn)
 		found, err := c.records.targets.Get(ctx, arn, inventory.Query{MaxAge: maxTargetsAge})
 		if err != nil {
-			return state, c.targetGroups().retryWhileNew(arn, err)
+			return state, c.records.newGroups.checkMissing(arn, "target group "+arn, err)
 		}
 		state.targets[arn] = found.value.targets()
 	}
@@ -124,7 +124,7 @@ func (c *networkReconciler) readState(ctx context.Context, service *v1.Service, 
 		arn := aws.ToString(t.TargetGroupArn)
 		found, err := c.records.targetAttributes.Get(ctx, arn, q)
 		if err != nil {
-			return o, c.targetGroups().retryWhileNew(arn, err)
+			return o, c.records.newGroups.checkMissing(arn, "target group "+arn, err)
 		}
 		o.state.targetAttributes[arn] = found.value
 	}
@@ -134,13 +134,10 @@ func (c *networkReconciler) readState(ctx context.Context, service *v1.Service, 
 // invalidateMissingNetwork makes the next try read the load balancer again after an answer that it does not exist.
 func (c *shared) invalidateMissingNetwork(lb *networkLoadBalancer, err error) error {
 	name := aws.ToString(lb.LoadBalancerName)
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		if later := c.records.newNetworks.check(name, "network load balancer "+name); later != nil {
-			return later
-		}
+	if errors.Is(err, cloudapi.ErrNotFound) && !c.records.newNetworks.isRecent(name) {
 		c.records.networks.Invalidate(name)
 	}
-	return notAbsence(err)
+	return c.records.newNetworks.checkMissing(name, "network load balancer "+name, err)
 }
 
 func (c *networkReconciler) targetGroups() targetGroups { return targetGroups{c.shared} }
@@ -266,30 +263,33 @@ func (c *networkReconciler) desireGroups(
 	if c.config.NLBGroupMode != groupModeManaged {
 		return nil
 	}
-	attached := o.attachedGroups()
+	attached, name := o.attachedGroups(), managedGroupName(r.Cluster, r.Service)
+	var err error
 	switch {
 	case o.network != nil && len(attached) == 0:
 	case len(s.Groups) > 0:
 		d.groups = s.Groups
-		if err := c.groups.check(ctx, r.Service, attached, groupNames{"annotation " + annotationGroups: s.Groups}); err != nil {
-			return err
-		}
+		err = c.groups.check(ctx, r.Service, attached, groupNames{"annotation " + annotationGroups: s.Groups})
 	default:
-		if err := d.ownGroup(r, s, id, o.groups); err != nil {
-			return err
-		}
+		err = d.desireOwn(id, o.groups, &ownGroup{
+			name: name, description: managedGroupDescription, tags: mergeTags(s.tags, id.ownershipTags()),
+			rules: networkFrontRules(*d, s), mine: ownFrontRule(descriptionFront + d.name),
+		})
 	}
-	if o.network == nil {
-		return nil
+	if err == nil && o.network != nil {
+		d.leaveOthers(id, o.groups, madeForNetwork(id, r, attached))
 	}
+	return err
+}
+
+// madeForNetwork reports whether a security group was made for the network load balancer of a Service: now, or under another value of
+// --cluster-name.
+func madeForNetwork(id *identity, r services.Request, attached []string) func(securityGroup) bool {
 	name := managedGroupName(r.Cluster, r.Service)
-	for _, g := range groupsByID(o.groups) {
-		made := g.name == name || (slices.Contains(attached, g.id) && isManagedFor(id, r.Service, g))
-		if made && !slices.Contains(d.groups, g.id) && id.isOwned(g.tags) {
-			d.obsolete = append(d.obsolete, g)
-		}
+	return func(g securityGroup) bool {
+		return g.name == name || (slices.Contains(attached, g.id) && madeForLoadBalancer(id, g) &&
+			strings.HasPrefix(g.name, targetGroupPrefix(r.Service)))
 	}
-	return nil
 }
 
 // Changes implements services.Reconciler. Openings of nodes come before the targets, or the first checks of their health fail. What
@@ -488,7 +488,7 @@ func (c *networkReconciler) Deletions(
 		return nil, nil, nil
 	}
 	name := loadBalancerName(r.Service)
-	if err := c.groups.added.retryWhileHidden(o.groups, func(one rule) bool { return belongsToLoadBalancer(one, name) }); err != nil {
+	if err := c.groups.retryWhileHidden(o.groups, func(one rule) bool { return belongsToLoadBalancer(one, name) }); err != nil {
 		return nil, nil, err
 	}
 	if err := c.targetGroups().checkListed(ctx, r.Service, o.network, o.state.groups); err != nil {
@@ -564,10 +564,9 @@ func (c *networkReconciler) leftovers(ctx context.Context, r services.Request, o
 		return left, err
 	}
 	left.targetGroups = o.state.groups
-	own, attached := managedGroupName(r.Cluster, r.Service), o.attachedGroups()
+	made := madeForNetwork(id, r, o.attachedGroups())
 	for _, g := range groupsByID(o.groups) {
-		made := g.name == own || (slices.Contains(attached, g.id) && isManagedFor(id, r.Service, g))
-		if made && id.isOwned(g.tags) && !isNamedByUser(r.Service, c.config, g.id) {
+		if made(g) && id.isOwned(g.tags) && !isNamedByUser(r.Service, c.config, g.id) {
 			left.groups = append(left.groups, g)
 		}
 	}

@@ -70,12 +70,7 @@ type desiredListener struct {
 type desiredNetwork struct {
 	name, scheme, addressType string
 	mappings                  []elbv2types.SubnetMapping
-	// groups are the security groups; nil leaves those that there are. own is the one that is made for it, nil where others are
-	// given. A name stands for one that does not exist yet.
-	groups []string
-	own    *ownGroup
-	// obsolete are groups that were made for it and that it does not have any more.
-	obsolete []securityGroup
+	desiredGroups
 	// rules are those of nodes.
 	rules nodeRules
 	// kept are target groups that it does not need, and that are not the Service's to delete.
@@ -182,19 +177,6 @@ func fixedAddresses(s settings, lb *networkLoadBalancer) []services.Fixed {
 	}
 }
 
-// ownGroup adds the security group that is made for the load balancer.
-func (d *desiredNetwork) ownGroup(r services.Request, s settings, id *identity, all map[string]securityGroup) error {
-	d.own = &ownGroup{
-		name: managedGroupName(r.Cluster, r.Service), description: managedGroupDescription, tags: mergeTags(s.tags, id.ownershipTags()),
-		rules: networkFrontRules(*d, s), mine: ownFrontRule(descriptionFront + d.name),
-	}
-	if err := d.own.findAmong(id, all); err != nil {
-		return err
-	}
-	d.groups = []string{cmp.Or(d.own.id, d.own.name)}
-	return nil
-}
-
 // networkCheck is the health check of a Service.
 func networkCheck(service *v1.Service, s settings, c Config) healthCheck {
 	local := service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
@@ -247,7 +229,7 @@ func networkListeners(clusterID string, service *v1.Service, s settings, c Confi
 		}
 		if s.tls(p) && protocol != protocolBoth {
 			l.protocol, l.certificate, l.policy = protocolTLS, s.Certificate, s.TLSPolicy
-			if s.BackendProtocol == backendSSL {
+			if s.BackendProtocol == textSSL {
 				l.group.protocol = protocolTLS
 			}
 		}

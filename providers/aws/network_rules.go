@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	v1 "k8s.io/api/core/v1"
 )
 
 // This file decides about the rules of nodes' security groups for network load balancers, and calls nobody.
@@ -221,11 +219,6 @@ func emptyNeeds(name string, c Config) desiredNodeRules {
 		d.sharedPort = int32(c.SharedProbePort) //nolint:gosec // the table bounds it
 	}
 	return d
-}
-
-// isManagedFor reports whether a network load balancer's group was made for it.
-func isManagedFor(id *identity, service *v1.Service, g securityGroup) bool {
-	return madeForLoadBalancer(id, g) && strings.HasPrefix(g.name, targetGroupPrefix(service))
 }
 
 // transports are the protocols of a listener as security groups know them, to which TLS is TCP.

@@ -36,8 +36,6 @@ type Config struct {
 	TopologyTypes   string
 	NLBGroupMode    string
 	Overrides       []override
-	// RoleAccount is the account that RoleARN names.
-	RoleAccount string
 
 	AccessKeyID, SecretAccessKey, SessionToken  schema.Secret
 	RegionEnv                                   string
@@ -99,34 +97,34 @@ const (
 	usualTopologyTypes = `^(hpc|trn|p)[0-9]+[a-z]*(-[a-z0-9]+)?(\.[0-9a-z]*)$`
 )
 
-func global(key, standard, help string, at func(*Config) *string, check func(string) error) schema.Option[Config] {
+func globalRow(key, standard, help string, at func(*Config) *string, check func(string) error) schema.Option[Config] {
 	return schema.StringOption(at, schema.OptionRow{FileKey: "[Global] " + key, Spec: schema.Spec{Default: standard, Help: help, Check: check}})
 }
 
-func environment(name, help string, at func(*Config) *string) schema.Option[Config] {
+func environmentRow(name, help string, at func(*Config) *string) schema.Option[Config] {
 	return schema.StringOption(at, schema.OptionRow{Env: name, Spec: schema.Spec{Help: help}})
 }
 
-func endpoint(name, of string, at func(*Config) *string) schema.Option[Config] {
+func endpointRow(name, of string, at func(*Config) *string) schema.Option[Config] {
 	return schema.URLOption(at, schema.OptionRow{Env: name, Spec: schema.Spec{Help: "Endpoint of " + of + " instead of the region's."}})
 }
 
 // Options is the table of the provider's options: the keys of the cloud config and the flags as AWS's own controller has
 // them, and the environment variables of the SDK.
 var Options = schema.Options[Config]{
-	global("Zone", "", "Availability zone that the region is taken from; it takes precedence over Region.", func(c *Config) *string { return &c.Zone }, checkZone),
-	global("Region", "", "Region of every call. Without it, AWS_REGION, then the region of the instance that runs the controller.", func(c *Config) *string { return &c.Region }, checkRegion),
-	global("VPC", "", "VPC of the cluster. With a cluster ID and SubnetID or RoleARN, the controller need not run on an instance.", func(c *Config) *string { return &c.VPC }, checkForm("vpc-")),
-	global("SubnetID", "", "Subnet of load balancers where no other is found, for a controller that does not run on an instance.", func(c *Config) *string { return &c.SubnetID }, checkForm("subnet-")),
-	global("RouteTableID", "", "Route table that is managed. Without it, the one with the tag of the cluster.", func(c *Config) *string { return &c.RouteTableID }, checkForm("rtb-")),
-	global("RoleARN", "", "Role that is assumed for every call.", func(c *Config) *string { return &c.RoleARN }, checkARN),
-	global("SourceARN", "", "ARN that the role is assumed on behalf of; needs RoleARN.", func(c *Config) *string { return &c.SourceARN }, nil),
-	global("KubernetesClusterTag", "", "ID of a cluster whose resources have the older tag KubernetesCluster; new ones get it as well.", func(c *Config) *string { return &c.LegacyClusterID }, nil),
-	global("KubernetesClusterID", "", "ID of the cluster, as in the tag kubernetes.io/cluster/<ID>. Without it, it is taken from the tags of the instance that runs the controller.", func(c *Config) *string { return &c.ClusterID }, nil),
+	globalRow("Zone", "", "Availability zone that the region is taken from; it takes precedence over Region.", func(c *Config) *string { return &c.Zone }, checkZone),
+	globalRow("Region", "", "Region of every call. Without it, AWS_REGION, then the region of the instance that runs the controller.", func(c *Config) *string { return &c.Region }, checkRegion),
+	globalRow("VPC", "", "VPC of the cluster. With a cluster ID and SubnetID or RoleARN, the controller need not run on an instance.", func(c *Config) *string { return &c.VPC }, checkPrefix("vpc-")),
+	globalRow("SubnetID", "", "Subnet of load balancers where no other is found, for a controller that does not run on an instance.", func(c *Config) *string { return &c.SubnetID }, checkPrefix("subnet-")),
+	globalRow("RouteTableID", "", "Route table that is managed. Without it, the one with the tag of the cluster.", func(c *Config) *string { return &c.RouteTableID }, checkPrefix("rtb-")),
+	globalRow("RoleARN", "", "Role that is assumed for every call.", func(c *Config) *string { return &c.RoleARN }, checkARN),
+	globalRow("SourceARN", "", "ARN that the role is assumed on behalf of; needs RoleARN.", func(c *Config) *string { return &c.SourceARN }, nil),
+	globalRow("KubernetesClusterTag", "", "ID of a cluster whose resources have the older tag KubernetesCluster; new ones get it as well.", func(c *Config) *string { return &c.LegacyClusterID }, nil),
+	globalRow("KubernetesClusterID", "", "ID of the cluster, as in the tag kubernetes.io/cluster/<ID>. Without it, it is taken from the tags of the instance that runs the controller.", func(c *Config) *string { return &c.ClusterID }, nil),
 	schema.BoolOption(func(c *Config) *bool { return &c.NoNodeGroupRules }, schema.OptionRow{
 		FileKey: "[Global] DisableSecurityGroupIngress", Spec: schema.Spec{Default: "false", Help: "Leave the security groups of nodes alone. Allow what load balancers need yourself."},
 	}),
-	global("ElbSecurityGroup", "", "Security group that all classic load balancers share, instead of one each.", func(c *Config) *string { return &c.ClassicGroup }, checkForm("sg-")),
+	globalRow("ElbSecurityGroup", "", "Security group that all classic load balancers share, instead of one each.", func(c *Config) *string { return &c.ClassicGroup }, checkPrefix("sg-")),
 	schema.ListOption(func(c *Config) *[]string { return &c.NodeIPFamilies }, schema.OptionRow{
 		FileKey: "[Global] NodeIPFamilies", Spec: schema.Spec{Default: familyIPv4, Help: "Families of node addresses in their order: ipv4, ipv6. Repeat the key for more than one.", Check: checkFamilies},
 	}),
@@ -137,8 +135,8 @@ var Options = schema.Options[Config]{
 	schema.IntOption(func(c *Config) *int { return &c.SharedProbePort }, schema.OptionRow{
 		FileKey: "[Global] ClusterServiceSharedLoadBalancerHealthProbePort", Spec: schema.Spec{Default: "10256", Min: new(1.0), Max: new(65535.0), Help: "Port of the shared health check."},
 	}),
-	global("ClusterServiceSharedLoadBalancerHealthProbePath", "/healthz", "Path of the shared health check.", func(c *Config) *string { return &c.SharedProbePath }, checkPath),
-	global("SupportedTopologyInstanceTypePattern", usualTopologyTypes, "Instance types, as a regular expression, whose nodes are initialised only with their place in the network.", func(c *Config) *string { return &c.TopologyTypes }, checkPattern),
+	globalRow("ClusterServiceSharedLoadBalancerHealthProbePath", "/healthz", "Path of the shared health check.", func(c *Config) *string { return &c.SharedProbePath }, checkPath),
+	globalRow("SupportedTopologyInstanceTypePattern", usualTopologyTypes, "Instance types, as a regular expression, whose nodes are initialised only with their place in the network.", func(c *Config) *string { return &c.TopologyTypes }, checkPattern),
 	schema.EnumOption(func(c *Config) *string { return &c.NLBGroupMode }, schema.OptionRow{
 		FileKey: "[Global] NLBSecurityGroupMode", Spec: schema.Spec{Choices: []string{groupModeManaged}, DefaultHelp: "none", Help: "Managed gives new network load balancers a security group. Without it they have none."},
 	}),
@@ -152,26 +150,26 @@ var Options = schema.Options[Config]{
 	schema.SecretOption(func(c *Config) *schema.Secret { return &c.SessionToken }, schema.OptionRow{
 		Env: "AWS_SESSION_TOKEN", Spec: schema.Spec{Help: "Session token of a temporary access key."},
 	}),
-	environment("AWS_REGION", "Region where the cloud config has none.", func(c *Config) *string { return &c.RegionEnv }),
-	endpoint("AWS_ENDPOINT_URL", "all services", func(c *Config) *string { return &c.Endpoint }),
-	endpoint("AWS_ENDPOINT_URL_EC2", "EC2", func(c *Config) *string { return &c.EndpointEC2 }),
-	endpoint("AWS_ENDPOINT_URL_ELASTIC_LOAD_BALANCING", "Elastic Load Balancing for classic load balancers", func(c *Config) *string { return &c.EndpointELB }),
-	endpoint("AWS_ENDPOINT_URL_ELASTIC_LOAD_BALANCING_V2", "Elastic Load Balancing for network load balancers", func(c *Config) *string { return &c.EndpointELBv2 }),
-	endpoint("AWS_ENDPOINT_URL_STS", "STS", func(c *Config) *string { return &c.EndpointSTS }),
+	environmentRow("AWS_REGION", "Region where the cloud config has none.", func(c *Config) *string { return &c.RegionEnv }),
+	endpointRow("AWS_ENDPOINT_URL", "all services", func(c *Config) *string { return &c.Endpoint }),
+	endpointRow("AWS_ENDPOINT_URL_EC2", "EC2", func(c *Config) *string { return &c.EndpointEC2 }),
+	endpointRow("AWS_ENDPOINT_URL_ELASTIC_LOAD_BALANCING", "Elastic Load Balancing for classic load balancers", func(c *Config) *string { return &c.EndpointELB }),
+	endpointRow("AWS_ENDPOINT_URL_ELASTIC_LOAD_BALANCING_V2", "Elastic Load Balancing for network load balancers", func(c *Config) *string { return &c.EndpointELBv2 }),
+	endpointRow("AWS_ENDPOINT_URL_STS", "STS", func(c *Config) *string { return &c.EndpointSTS }),
 	schema.URLOption(func(c *Config) *string { return &c.MetadataEndpoint }, schema.OptionRow{
 		Env: "AWS_EC2_METADATA_SERVICE_ENDPOINT", Spec: schema.Spec{Help: "Endpoint of the instance metadata service."},
 	}),
 	schema.BoolOption(func(c *Config) *bool { return &c.MetadataDisabled }, schema.OptionRow{
 		Env: "AWS_EC2_METADATA_DISABLED", Spec: schema.Spec{Default: "false", Help: "Never ask the instance metadata service."},
 	}),
-	environment("AWS_CA_BUNDLE", "File with the certificates that the endpoints' must be signed by, instead of the system's.", func(c *Config) *string { return &c.CABundle }),
-	environment("AWS_PROFILE", "Profile of the shared files.", func(c *Config) *string { return &c.Profile }),
-	environment("AWS_CONFIG_FILE", "Path of the shared config file.", func(c *Config) *string { return &c.ConfigFile }),
-	environment("AWS_SHARED_CREDENTIALS_FILE", "Path of the shared credentials file.", func(c *Config) *string { return &c.CredentialsFile }),
-	environment("AWS_WEB_IDENTITY_TOKEN_FILE", "Token of a ServiceAccount that a role is assumed with; Amazon EKS sets it. Read by the SDK from the process's environment.", func(c *Config) *string { return &c.WebIdentityTokenFile }),
-	environment("AWS_ROLE_ARN", "Role that is assumed with that token. Read by the SDK from the process's environment.", func(c *Config) *string { return &c.WebIdentityRoleARN }),
-	environment("AWS_CONTAINER_CREDENTIALS_FULL_URI", "Endpoint that gives out credentials; EKS Pod Identity sets it. Read by the SDK from the process's environment.", func(c *Config) *string { return &c.ContainerCredentialsURI }),
-	environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "Token for that endpoint. Read by the SDK from the process's environment.", func(c *Config) *string { return &c.ContainerTokenFile }),
+	environmentRow("AWS_CA_BUNDLE", "File with the certificates that the endpoints' must be signed by, instead of the system's.", func(c *Config) *string { return &c.CABundle }),
+	environmentRow("AWS_PROFILE", "Profile of the shared files.", func(c *Config) *string { return &c.Profile }),
+	environmentRow("AWS_CONFIG_FILE", "Path of the shared config file.", func(c *Config) *string { return &c.ConfigFile }),
+	environmentRow("AWS_SHARED_CREDENTIALS_FILE", "Path of the shared credentials file.", func(c *Config) *string { return &c.CredentialsFile }),
+	environmentRow("AWS_WEB_IDENTITY_TOKEN_FILE", "Token of a ServiceAccount that a role is assumed with; Amazon EKS sets it. Read by the SDK from the process's environment.", func(c *Config) *string { return &c.WebIdentityTokenFile }),
+	environmentRow("AWS_ROLE_ARN", "Role that is assumed with that token. Read by the SDK from the process's environment.", func(c *Config) *string { return &c.WebIdentityRoleARN }),
+	environmentRow("AWS_CONTAINER_CREDENTIALS_FULL_URI", "Endpoint that gives out credentials; EKS Pod Identity sets it. Read by the SDK from the process's environment.", func(c *Config) *string { return &c.ContainerCredentialsURI }),
+	environmentRow("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "Token for that endpoint. Read by the SDK from the process's environment.", func(c *Config) *string { return &c.ContainerTokenFile }),
 
 	schema.ListOption(func(c *Config) *[]string { return &c.Tagging.Tags }, schema.OptionRow{
 		Flag: "tags", Repeatable: true, Spec: schema.Spec{Help: "Tags, as key=value, that the tagging controller puts on the instances of nodes. The controller is off unless --controllers names tagging.", Check: checkTags},
@@ -210,7 +208,7 @@ func checkRegion(v string) error {
 	return nil
 }
 
-func checkForm(prefix string) func(string) error {
+func checkPrefix(prefix string) func(string) error {
 	return func(v string) error {
 		if !strings.HasPrefix(v, prefix) {
 			return fmt.Errorf("is not an ID that begins with %s", prefix)
@@ -376,17 +374,11 @@ func (c *Config) contradictions() (warnings []error, err error) {
 	if c.AccessKeyID.IsZero() != c.SecretAccessKey.IsZero() {
 		problems = append(problems, &schema.Problem{Place: "environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", Reason: "belong together; set both"})
 	}
-	if parsed, err := arn.Parse(c.RoleARN); err == nil {
-		c.RoleAccount = parsed.AccountID
-	}
-	warn := func(name, reason string) {
-		warnings = append(warnings, schema.WarnOfKey("[Global] "+name, reason))
-	}
 	if c.SourceARN != "" && c.RoleARN == "" {
-		warn("SourceARN", "has no effect without RoleARN")
+		warnings = append(warnings, schema.WarnOfKey("[Global] SourceARN", "has no effect without RoleARN"))
 	}
 	if c.VPC != "" && !c.offInstance() {
-		warn("VPC", "has no effect without a cluster ID and SubnetID or RoleARN")
+		warnings = append(warnings, schema.WarnOfKey("[Global] VPC", "has no effect without a cluster ID and SubnetID or RoleARN"))
 	}
 	return warnings, errors.Join(problems...)
 }

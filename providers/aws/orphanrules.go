@@ -123,11 +123,7 @@ func (c *cloud) closeNodes(ctx context.Context, id *identity, name string, group
 	if err != nil {
 		return notAbsence(err)
 	}
-	all, err := c.loadBalancers.groups.all(ctx)
-	if err != nil {
-		return notAbsence(err)
-	}
-	for _, g := range groupsByID(all) {
+	for _, g := range groupsByID(d.classic.all) {
 		if d.closingChange(g).isEmpty() {
 			continue
 		}

@@ -129,27 +129,10 @@ func (c *cloud) isUsedByOthers(ctx context.Context, instanceIDs []string) (bool,
 
 // isNetworkUsedByOthers is isUsedByOthers of the targets of a network load balancer.
 func (c *cloud) isNetworkUsedByOthers(ctx context.Context, arn string, maxAge time.Duration) (bool, error) {
-	targets, err := c.networkTargets(ctx, arn, maxAge)
-	if err != nil {
-		return false, err
-	}
-	return c.isUsedByOthers(ctx, targets)
-}
-
-// classicTargets and networkTargets are the instances that a load balancer sends to.
-func classicTargets(lb *classicLoadBalancer) []string {
-	var ids []string
-	for _, i := range lb.Instances {
-		ids = append(ids, aws.ToString(i.InstanceId))
-	}
-	return ids
-}
-
-func (c *cloud) networkTargets(ctx context.Context, arn string, maxAge time.Duration) ([]string, error) {
 	b := c.loadBalancers.records
 	all, err := b.groups.All(ctx, inventory.Query{MaxAge: maxAge})
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	var ids []string
 	for _, t := range all {
@@ -158,18 +141,21 @@ func (c *cloud) networkTargets(ctx context.Context, arn string, maxAge time.Dura
 		}
 		found, err := b.targets.Get(ctx, aws.ToString(t.TargetGroupArn), inventory.Query{MaxAge: maxAge})
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
-			return nil, err
+			return false, err
 		}
 		for _, one := range found.value.targets() {
 			ids = append(ids, one.id)
 		}
 	}
-	return ids, nil
+	return c.isUsedByOthers(ctx, ids)
 }
 
-// orphanOf returns the Service that tags name, if they say that the cluster owns the thing.
-func orphanOf(id *identity, tags map[string]string) (string, bool) {
-	return tags[serviceTag], id.isOwned(tags) && tags[serviceTag] != ""
+// serviceOf returns the Service that tags name, if they say that the cluster owns the thing; else "".
+func serviceOf(id *identity, tags map[string]string) string {
+	if !id.isOwned(tags) {
+		return ""
+	}
+	return tags[serviceTag]
 }
 
 func (c *cloud) orphanClassics(ctx context.Context, id *identity, living livingServices) ([]contract.Orphan, error) {
@@ -188,8 +174,8 @@ func (c *cloud) orphanClassics(ctx context.Context, id *identity, living livingS
 		if err != nil {
 			return nil, err
 		}
-		service, orphan := orphanOf(id, tags)
-		if !orphan {
+		service := serviceOf(id, tags)
+		if service == "" {
 			continue
 		}
 		others, err := c.isUsedByOthers(ctx, classicTargets(lb))
@@ -227,8 +213,8 @@ func (c *cloud) orphanNetworks(ctx context.Context, id *identity, living livingS
 		if err != nil {
 			return nil, err
 		}
-		service, orphan := orphanOf(id, tags)
-		if !orphan {
+		service := serviceOf(id, tags)
+		if service == "" {
 			continue
 		}
 		others, err := c.isNetworkUsedByOthers(ctx, arn, ownership.OrphanMaxAge)
@@ -270,7 +256,7 @@ func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, living liv
 		if err != nil {
 			return nil, err
 		}
-		if service, orphan := orphanOf(id, tags); orphan && !living.services[service] {
+		if service := serviceOf(id, tags); service != "" && !living.services[service] {
 			orphans = append(orphans, contract.Orphan{Kind: orphanTargetGroup, ID: arn, Name: service})
 		}
 	}
@@ -379,6 +365,10 @@ func (c *cloud) groupInUse(ctx context.Context, groupID string, living livingSer
 // errNotOrphan is the answer where what was an orphan has an owner by now.
 var errNotOrphan = errors.New("is not the cluster's any more, or in use; it is left alone")
 
+func notOrphanError(o contract.Orphan) error {
+	return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
+}
+
 // DeleteOrphan implements contract.OrphanFinder. What was found is looked at again first: people may have taken it over.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	_, id, err := c.api.connect(ctx)
@@ -388,7 +378,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	l := c.loadBalancers
 	living, err := c.currentServices(ctx)
 	if err == nil && living.isServed(o) {
-		err = fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
+		err = notOrphanError(o)
 	}
 	if err != nil {
 		return err
@@ -439,10 +429,10 @@ func (c *cloud) deleteOrphanClassic(ctx context.Context, id *identity, o contrac
 		return err
 	}
 	if aws.ToString(lb.VPCId) != id.vpc {
-		return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
+		return notOrphanError(o)
 	}
 	if others, err := c.isUsedByOthers(ctx, classicTargets(lb)); err != nil || others {
-		return cmp.Or(err, fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan))
+		return cmp.Or(err, notOrphanError(o))
 	}
 	// The nodes are closed first: a load balancer that could not be deleted is listed again.
 	if err := c.closeNodes(ctx, id, o.ID, lb.SecurityGroups); err != nil {
@@ -458,10 +448,10 @@ func (c *cloud) deleteOrphanNetwork(ctx context.Context, id *identity, o contrac
 		return err
 	}
 	if aws.ToString(lb.LoadBalancerArn) != o.ID || aws.ToString(lb.VpcId) != id.vpc {
-		return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
+		return notOrphanError(o)
 	}
 	if others, err := c.isNetworkUsedByOthers(ctx, o.ID, 0); err != nil || others {
-		return cmp.Or(err, fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan))
+		return cmp.Or(err, notOrphanError(o))
 	}
 	if err := b.checkProtection(ctx, lb); err != nil {
 		return fmt.Errorf("%s %s: %w", o.Kind, o.ID, err)
@@ -482,8 +472,8 @@ func checkStillOrphan(
 	if err != nil {
 		return err
 	}
-	if service, orphan := orphanOf(id, found.value); !orphan || service != o.Name {
-		return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
+	if service := serviceOf(id, found.value); service == "" || service != o.Name {
+		return notOrphanError(o)
 	}
 	return nil
 }
@@ -506,7 +496,7 @@ func (c *cloud) deleteOrphanTargetGroup(ctx context.Context, id *identity, o con
 		return err
 	}
 	if used {
-		return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
+		return notOrphanError(o)
 	}
 	return b.run(ctx, deleteTargetGroupStep(o.ID, aws.String(o.ID)), nil)
 }
@@ -526,7 +516,7 @@ func (c *cloud) deleteOrphanGroup(ctx context.Context, id *identity, o contract.
 		return err
 	}
 	if used || !madeForLoadBalancer(id, g) || g.name != o.Name {
-		return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
+		return notOrphanError(o)
 	}
 	if err := groups.closeGroupTo(ctx, o.ID); err != nil {
 		return err

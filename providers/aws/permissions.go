@@ -22,7 +22,6 @@ func permissions() []registry.Permission {
 		}
 		return names
 	}
-	both := func(ec2, elb []string) []string { return append(with(prefixEC2, ec2...), with(prefixELB, elb...)...) }
 	return []registry.Permission{
 		{For: "start and nodes", Needs: with(prefixEC2, "DescribeInstances", "DescribeAvailabilityZones")},
 		{For: "network topology of nodes", Needs: with(prefixEC2, "DescribeInstanceTopology"), Only: "labels of the network topology are wanted"},
@@ -53,7 +52,7 @@ func permissions() []registry.Permission {
 		{For: "the first load balancer of an account", Needs: []string{"iam:CreateServiceLinkedRole"}, Only: "the role AWSServiceRoleForElasticLoadBalancing does not exist yet"},
 		{
 			For:    "routes",
-			Needs:  both([]string{"DescribeRouteTables", "CreateRoute", "ReplaceRoute", "DeleteRoute", "ModifyInstanceAttribute", "ModifyNetworkInterfaceAttribute"}, nil),
+			Needs:  with(prefixEC2, "DescribeRouteTables", "CreateRoute", "ReplaceRoute", "DeleteRoute", "ModifyInstanceAttribute", "ModifyNetworkInterfaceAttribute"),
 			Only:   "routes.clusterCIDR is set",
 			Beyond: with(prefixEC2, "ReplaceRoute", "ModifyNetworkInterfaceAttribute"), Without: "a route that leads elsewhere is deleted and made again; nodes with several interfaces get no route",
 		},

@@ -53,7 +53,7 @@ type records struct {
 	networkTags      *inventory.Inventory[string, keyedValue[map[string]string]]
 	// newClassics, newNetworks and newGroups are load balancers, by name, and target groups, by ARN, that were just made;
 	// newListeners are listeners, by the ARN of the load balancer and the port.
-	newClassics, newNetworks, newGroups, newListeners recentlyMade
+	newClassics, newNetworks, newGroups, newListeners recentlyMade[string]
 }
 
 func newRecords(a *api) *records {
@@ -314,7 +314,7 @@ func (b *records) deleteClassic(ctx context.Context, name string) error {
 		return err
 	}
 	b.classics.Forget(name)
-	b.newClassics.remove(name)
+	b.newClassics.removeKey(name)
 	b.classicSettings.Forget(name)
 	b.classicTags.Forget(name)
 	return nil
@@ -346,7 +346,7 @@ func (b *records) deleteNetwork(ctx context.Context, arn string) error {
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		return err
 	}
-	b.newNetworks.remove(loadBalancerOfARN(arn))
+	b.newNetworks.removeKey(loadBalancerOfARN(arn))
 	b.listeners.Forget(arn)
 	b.attributes.Forget(arn)
 	b.networkTags.Forget(arn)
@@ -354,7 +354,7 @@ func (b *records) deleteNetwork(ctx context.Context, arn string) error {
 }
 
 func (b *records) forgetGroup(arn string) {
-	b.newGroups.remove(arn)
+	b.newGroups.removeKey(arn)
 	b.groups.Forget(arn)
 	b.targets.Forget(arn)
 	b.targetAttributes.Forget(arn)
@@ -383,7 +383,7 @@ func (b *records) run(ctx context.Context, s step, made map[string]string) error
 	case *elbv2.ModifyListenerInput:
 		fill(&in.DefaultActions[0].TargetGroupArn)
 	case *elbv2.DeleteListenerInput:
-		b.newListeners.clear() // the port may get another one
+		b.newListeners.remove(func(string) bool { return true }) // the port may get another one
 	case *elb.DeregisterInstancesFromLoadBalancerInput:
 		err := b.deregister(ctx, s, in)
 		b.noteInstances(aws.ToString(in.LoadBalancerName), nil, in.Instances, err)

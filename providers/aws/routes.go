@@ -33,7 +33,7 @@ type routes struct {
 	network   *vpcNetwork
 
 	// made are routes that were just made.
-	made recentlyMade
+	made recentlyMade[string]
 }
 
 var _ cloudprovider.Routes = (*routes)(nil)
@@ -205,6 +205,11 @@ func (r *routes) pointRoute(ctx context.Context, route *cloudprovider.Route, one
 	if err != nil {
 		return err
 	}
+	in := &ec2.CreateRouteInput{RouteTableId: aws.String(table.id)}
+	if in.DestinationCidrBlock, in.DestinationIpv6CidrBlock, err = destinationParams(route.DestinationCIDR); err != nil {
+		return err
+	}
+	in.InstanceId, in.NetworkInterfaceId = forwardingInstance(one)
 	for _, have := range table.routes {
 		if !sameNetwork(routeDestination(have), route.DestinationCIDR) {
 			continue
@@ -215,12 +220,8 @@ func (r *routes) pointRoute(ctx context.Context, route *cloudprovider.Route, one
 		if err := r.mayReplace(ctx, table, have, route); err != nil {
 			return err
 		}
-		return r.replace(ctx, table, route, one)
-	}
-	in := &ec2.CreateRouteInput{RouteTableId: aws.String(table.id)}
-	in.InstanceId, in.NetworkInterfaceId = forwardingInstance(one)
-	if in.DestinationCidrBlock, in.DestinationIpv6CidrBlock, err = destinationParams(route.DestinationCIDR); err != nil {
-		return err
+		klog.InfoS("Replacing route", "node", route.TargetNode, "destination", route.DestinationCIDR, "instance", one.id)
+		return r.replace(ctx, route, in)
 	}
 	klog.InfoS("Creating route", "node", route.TargetNode, "destination", route.DestinationCIDR, "instance", one.id)
 	return r.create(ctx, route, in)
@@ -242,32 +243,29 @@ func (r *routes) mayReplace(ctx context.Context, table routeTable, have ec2types
 	if err != nil {
 		return err
 	}
-	what := fmt.Sprintf("the route of %s in table %s", route.DestinationCIDR, table.id)
-	if !use.ours {
+	refuse := func(reason string) error {
 		return &cloudapi.Error{
-			Class: cloudapi.ErrConflict, Operation: "creating the route to node " + string(route.TargetNode), Message: what + " leads to something that is not this cluster's; remove it, or give the pods other networks",
+			Class: cloudapi.ErrConflict, Operation: "creating the route to node " + string(route.TargetNode),
+			Message: fmt.Sprintf("the route of %s in table %s leads to %s", route.DestinationCIDR, table.id, reason),
 		}
+	}
+	if !use.ours {
+		return refuse("something that is not this cluster's; remove it, or give the pods other networks")
 	}
 	if node := nodes[aws.ToString(have.InstanceId)]; node != nil && node.Name != string(route.TargetNode) &&
 		slices.ContainsFunc(node.Spec.PodCIDRs, func(c string) bool { return sameNetwork(c, route.DestinationCIDR) }) {
-		return &cloudapi.Error{
-			Class: cloudapi.ErrConflict, Operation: "creating the route to node " + string(route.TargetNode),
-			Message: what + " leads to node " + node.Name + ", which has the same network; delete one of the two Nodes",
-		}
+		return refuse("node " + node.Name + ", which has the same network; delete one of the two Nodes")
 	}
 	return nil
 }
 
 // replace changes where a route leads. Without the permission for it, the route is deleted and made again.
-func (r *routes) replace(ctx context.Context, table routeTable, route *cloudprovider.Route, one instance) error {
-	v4, v6, err := destinationParams(route.DestinationCIDR)
-	if err != nil {
-		return err
-	}
-	in := &ec2.ReplaceRouteInput{RouteTableId: aws.String(table.id), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6}
-	in.InstanceId, in.NetworkInterfaceId = forwardingInstance(one)
-	klog.InfoS("Replacing route", "node", route.TargetNode, "destination", route.DestinationCIDR, "instance", one.id)
-	_, err = call(ctx, r.api, fmt.Sprintf("replacing the route of %s by one to node %s", route.DestinationCIDR, route.TargetNode), (*ec2.Client).ReplaceRoute, in)
+func (r *routes) replace(ctx context.Context, route *cloudprovider.Route, in *ec2.CreateRouteInput) error {
+	what := fmt.Sprintf("replacing the route of %s by one to node %s", route.DestinationCIDR, route.TargetNode)
+	_, err := call(ctx, r.api, what, (*ec2.Client).ReplaceRoute, &ec2.ReplaceRouteInput{
+		RouteTableId: in.RouteTableId, DestinationCidrBlock: in.DestinationCidrBlock, DestinationIpv6CidrBlock: in.DestinationIpv6CidrBlock,
+		InstanceId: in.InstanceId, NetworkInterfaceId: in.NetworkInterfaceId,
+	})
 	r.network.tables.InvalidateAll()
 	if !permissionRefused(err) {
 		return err
@@ -275,10 +273,7 @@ func (r *routes) replace(ctx context.Context, table routeTable, route *cloudprov
 	if err := r.DeleteRoute(ctx, "", route); err != nil {
 		return err
 	}
-	return r.create(ctx, route, &ec2.CreateRouteInput{
-		RouteTableId: aws.String(table.id), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6, InstanceId: in.InstanceId,
-		NetworkInterfaceId: in.NetworkInterfaceId,
-	})
+	return r.create(ctx, route, in)
 }
 
 // forwardingInstance returns the target of a route to an instance: AWS does not choose among several interfaces.
@@ -329,13 +324,13 @@ func (r *routes) disableSourceCheck(ctx context.Context, one instance) error {
 	off := &ec2types.AttributeBooleanValue{Value: aws.Bool(false)}
 	what := "switching off the source/destination check of instance " + one.id
 	var err error
-	if len(one.interfaces) > 1 {
+	if instanceID, networkInterface := forwardingInstance(one); networkInterface != nil {
 		_, err = call(ctx, r.api, what, (*ec2.Client).ModifyNetworkInterfaceAttribute, &ec2.ModifyNetworkInterfaceAttributeInput{
-			NetworkInterfaceId: aws.String(one.interfaces[0].id), SourceDestCheck: off,
+			NetworkInterfaceId: networkInterface, SourceDestCheck: off,
 		})
 	} else {
 		_, err = call(ctx, r.api, what, (*ec2.Client).ModifyInstanceAttribute, &ec2.ModifyInstanceAttributeInput{
-			InstanceId: aws.String(one.id), SourceDestCheck: off,
+			InstanceId: instanceID, SourceDestCheck: off,
 		})
 	}
 	if err != nil {
@@ -369,7 +364,7 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 		return err
 	}
 	klog.InfoS("Deleting route", "destination", route.DestinationCIDR)
-	r.made.remove(routeDestination(table.routes[n]) + " " + aws.ToString(table.routes[n].InstanceId))
+	r.made.removeKey(routeDestination(table.routes[n]) + " " + aws.ToString(table.routes[n].InstanceId))
 	_, err = call(ctx, r.api, "deleting the route of "+route.DestinationCIDR, (*ec2.Client).DeleteRoute, in)
 	r.network.tables.InvalidateAll()
 	if errors.Is(err, cloudapi.ErrNotFound) {

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -260,44 +259,30 @@ type securityGroups struct {
 	// writing keeps two load balancers from changing the same group on the ground of the same picture.
 	writing keylock.Locks
 	// made are the names of groups that were just made.
-	made recentlyMade
+	made recentlyMade[string]
 	// added are rules that were just added, which listings may lack.
-	added newRules
+	added recentlyMade[addedRule]
 }
 
-// newRules are rules that were just added, by their group.
-type newRules struct {
-	mu   sync.Mutex
-	made map[addedRule]time.Time
-}
-
+// addedRule is a rule that was added to a group.
 type addedRule struct {
 	group string
 	rule
 }
 
-func (n *newRules) record(group string, add, remove []rule) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.made == nil {
-		n.made = map[addedRule]time.Time{}
+// noteRules notes a change of rules that was made.
+func (s *securityGroups) noteRules(c ruleChange) {
+	for _, r := range c.add {
+		s.added.add(addedRule{c.group.id, r})
 	}
-	maps.DeleteFunc(n.made, func(_ addedRule, at time.Time) bool { return time.Since(at) > showsWithin })
-	for _, r := range add {
-		n.made[addedRule{group, r}] = time.Now()
-	}
-	for _, r := range remove {
-		maps.DeleteFunc(n.made, func(a addedRule, _ time.Time) bool { return a.group == group && a.key() == r.key() })
-	}
+	gone := keysOf(c.remove)
+	s.added.remove(func(a addedRule) bool { return a.group == c.group.id && gone[a.key()] })
 }
 
 // retryWhileHidden asks for more time while groups lack recently added rules that are mine.
-func (n *newRules) retryWhileHidden(groups map[string]securityGroup, mine func(rule) bool) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for a, at := range n.made {
-		if g, ok := groups[a.group]; ok && mine(a.rule) && !slices.ContainsFunc(g.rules, func(r rule) bool { return r.key() == a.key() }) &&
-			time.Since(at) < showsWithin {
+func (s *securityGroups) retryWhileHidden(groups map[string]securityGroup, mine func(rule) bool) error {
+	for _, a := range s.added.keys() {
+		if g, ok := groups[a.group]; ok && mine(a.rule) && !keysOf(g.rules)[a.key()] {
 			return cloudproviderapi.NewRetryError("EC2 does not show all rules of security group "+a.group+" yet", groupVisiblePause)
 		}
 	}
@@ -500,7 +485,7 @@ func (s *securityGroups) apply(ctx context.Context, c ruleChange, phase changePh
 		}
 		return err
 	}
-	s.added.record(c.group.id, c.add, c.remove)
+	s.noteRules(c)
 	s.known.PutPartial(c.result())
 	return nil
 }
@@ -554,7 +539,7 @@ func (s *securityGroups) remove(ctx context.Context, g securityGroup) error {
 	switch {
 	case err == nil, errors.Is(err, cloudapi.ErrNotFound):
 		s.known.Forget(g.id)
-		s.made.remove(g.name)
+		s.made.removeKey(g.name)
 		return nil
 	}
 	s.known.Doubt(g.id)

@@ -117,7 +117,7 @@ func (c *shared) observeLiving(ctx context.Context, r services.Request) (o obser
 		return o, err
 	}
 	name := loadBalancerName(r.Service)
-	for _, made := range []*recentlyMade{&c.records.newClassics, &c.records.newNetworks} {
+	for _, made := range []*recentlyMade[string]{&c.records.newClassics, &c.records.newNetworks} {
 		if later := made.check(name, "load balancer "+name); later != nil { // it may not show yet
 			c.records.classics.InvalidateAll()
 			c.records.networks.InvalidateAll()

@@ -38,10 +38,11 @@ const (
 	recentNode = 5 * time.Minute
 	// taggingBatch is how many instances one call tags.
 	taggingBatch = 50
-	// taggingFirstDelay and taggingMostDelay bound the pauses between two tries.
-	taggingFirstDelay = 5 * time.Millisecond
-	taggingMostDelay  = 1000 * time.Second
-	taggingTimeout    = 30 * time.Second
+	// taggingMinDelay and taggingMaxDelay bound the pauses between two tries.
+	taggingMinDelay = 5 * time.Millisecond
+	taggingMaxDelay = 1000 * time.Second
+	// taggingTimeout bounds one try.
+	taggingTimeout = 30 * time.Second
 )
 
 // check refuses flags that the controller cannot run with.
@@ -102,7 +103,7 @@ func newTagging(c Config, a *api) *tagging {
 
 // limiter paces tries; with both limits also those that are the first.
 func (t *tagging) limiter() workqueue.TypedRateLimiter[taggingItem] {
-	each := workqueue.NewTypedItemExponentialFailureRateLimiter[taggingItem](taggingFirstDelay, taggingMostDelay)
+	each := workqueue.NewTypedItemExponentialFailureRateLimiter[taggingItem](taggingMinDelay, taggingMaxDelay)
 	perSecond, burst := 10.0, 100
 	if t.isRateLimited() {
 		perSecond, burst = t.config.RateLimit, t.config.Burst
@@ -122,9 +123,13 @@ func (t *tagging) start(ctx context.Context, kube kubernetes.Interface) error {
 	t.kube = kube
 	t.queue = workqueue.NewTypedRateLimitingQueueWithConfig(t.limiter(), workqueue.TypedRateLimitingQueueConfig[taggingItem]{Name: "tagging-controller"})
 	_, err := t.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { t.onAdd(obj) },
-		UpdateFunc: func(_, obj any) { t.onUpdate(obj) },
-		DeleteFunc: func(obj any) { t.onDelete(obj) },
+		AddFunc: func(obj any) { t.enqueue(obj, false) },
+		UpdateFunc: func(_, obj any) {
+			if n, ok := obj.(*v1.Node); ok && n.Labels[taggingLabel] != t.label {
+				t.enqueue(n, false)
+			}
+		},
+		DeleteFunc: func(obj any) { t.enqueue(obj, true) },
 	})
 	if err != nil {
 		return fmt.Errorf("watching nodes for the tagging controller: %w", err)
@@ -139,32 +144,18 @@ func (t *tagging) start(ctx context.Context, kube kubernetes.Interface) error {
 	return nil
 }
 
-func (t *tagging) onAdd(obj any) {
-	if n, ok := obj.(*v1.Node); ok {
-		t.enqueue(n, false)
+// enqueue takes up a node whose provider ID names an instance. One on Fargate has none to tag. The informer wraps what it kept of a Node
+// whose deletion it missed.
+func (t *tagging) enqueue(obj any, remove bool) {
+	if missed, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = missed.Obj
 	}
-}
-
-func (t *tagging) onUpdate(obj any) {
-	if n, ok := obj.(*v1.Node); ok && n.Labels[taggingLabel] != t.label {
-		t.enqueue(n, false)
+	n, ok := obj.(*v1.Node)
+	if !ok {
+		return
 	}
-}
-
-// onDelete also gets what the informer kept of a Node whose deletion it missed.
-func (t *tagging) onDelete(obj any) {
-	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = gone.Obj
-	}
-	if n, ok := obj.(*v1.Node); ok {
-		t.enqueue(n, true)
-	}
-}
-
-// enqueue takes up a node whose provider ID names an instance. One on Fargate has none to tag.
-func (t *tagging) enqueue(n *v1.Node, remove bool) {
 	id, err := parseProviderID(n.Spec.ProviderID)
-	if err != nil || n.Spec.ProviderID == "" {
+	if err != nil {
 		return
 	}
 	item := taggingItem{n.Name, id, remove}

@@ -146,9 +146,9 @@ func TestTaggingOddNodes(t *testing.T) {
 		w.eventually("the good one is tagged", func() bool { return w.labelled("good") })
 		w.eventually("the others are dropped", func() bool { return w.tagging.queue.Len() == 0 })
 		assert.LessOrEqual(t, w.server.Calls().ByOperation["EC2 CreateTags"], 3)
-		w.tagging.onDelete(cache.DeletedFinalStateUnknown{Key: "good", Obj: withID("good", "aws:///us-east-1a/"+id)})
+		w.tagging.enqueue(cache.DeletedFinalStateUnknown{Key: "good", Obj: withID("good", "aws:///us-east-1a/"+id)}, true)
 		w.eventually("a Node whose deletion was missed counts, too", func() bool { return w.tagsOf(id)["key1"] == "" })
-		w.tagging.onDelete(cache.DeletedFinalStateUnknown{Key: "odd", Obj: "no node"})
+		w.tagging.enqueue(cache.DeletedFinalStateUnknown{Key: "odd", Obj: "no node"}, true)
 	})
 }
 

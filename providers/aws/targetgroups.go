@@ -105,7 +105,7 @@ func (c targetGroups) isMadeFor(ctx context.Context, service *v1.Service, t *elb
 
 // retryWhileHidden asks for more time while a listing lacks recently created target groups of the Service.
 func (c targetGroups) retryWhileHidden(service *v1.Service, listed []elbv2types.TargetGroup) error {
-	for _, arn := range c.records.newGroups.keys() {
+	for _, arn := range slices.Sorted(slices.Values(c.records.newGroups.keys())) {
 		if strings.Contains(arn, ":targetgroup/"+targetGroupPrefix(service)) &&
 			!slices.ContainsFunc(listed, func(t elbv2types.TargetGroup) bool { return aws.ToString(t.TargetGroupArn) == arn }) {
 			return c.records.newGroups.check(arn, "target group "+arn)
@@ -135,16 +135,6 @@ func (c targetGroups) checkListed(
 		return fmt.Errorf("listing the target groups of load balancer %s: %w", aws.ToString(lb.LoadBalancerName), errIncomplete)
 	}
 	return nil
-}
-
-// retryWhileNew asks for more time where a target group that was just made is missing.
-func (c targetGroups) retryWhileNew(arn string, err error) error {
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		if later := c.records.newGroups.check(arn, "target group "+arn); later != nil {
-			return later
-		}
-	}
-	return notAbsence(err)
 }
 
 // noteAttached notes that a target group is used by a load balancer, which its own picture does not show yet.
