@@ -384,7 +384,7 @@ func exceededTags(tags map[string]string) (problems []error) {
 	return slices.DeleteFunc(problems, func(err error) bool { return err == nil })
 }
 
-// faults are what is wrong with the settings of a Service: warnings about what has no effect, and problems that refuse it.
+// faults collects warnings about settings of a Service without effect, and the problems that refuse it.
 type faults struct{ warnings, problems []error }
 
 func (f *faults) warn(annotation, value, reason string) {

@@ -290,36 +290,33 @@ func (a *api) newClients(ctx context.Context, region string) (*clients, error) {
 	if a.config.RoleARN != "" {
 		base.Credentials = aws.NewCredentialsCache(a.assumedRole(base, region))
 	}
+	ec2At := a.config.endpointOf(serviceEC2, region, cmp.Or(a.config.EndpointEC2, a.config.Endpoint))
+	elbAt := a.config.endpointOf(serviceELB, region, cmp.Or(a.config.EndpointELB, a.config.Endpoint))
+	elbv2At := a.config.endpointOf(serviceELBv2, region, cmp.Or(a.config.EndpointELBv2, a.config.Endpoint))
 	return &clients{
 		ec2: ec2.NewFromConfig(base, func(o *ec2.Options) {
-			setEndpoint(a.config, serviceEC2, region, a.config.EndpointEC2, o, &o.BaseEndpoint, ec2.WithSigV4SigningRegion, ec2.WithSigV4SigningName)
+			setEndpoint(ec2At, o, &o.BaseEndpoint, ec2.WithSigV4SigningRegion, ec2.WithSigV4SigningName)
 		}),
 		elb: elb.NewFromConfig(base, func(o *elb.Options) {
-			setEndpoint(a.config, serviceELB, region, a.config.EndpointELB, o, &o.BaseEndpoint, elb.WithSigV4SigningRegion, elb.WithSigV4SigningName)
+			setEndpoint(elbAt, o, &o.BaseEndpoint, elb.WithSigV4SigningRegion, elb.WithSigV4SigningName)
 		}),
 		elbv2: elbv2.NewFromConfig(base, func(o *elbv2.Options) {
-			setEndpoint(a.config, serviceELBv2, region, a.config.EndpointELBv2, o, &o.BaseEndpoint, elbv2.WithSigV4SigningRegion, elbv2.WithSigV4SigningName)
+			setEndpoint(elbv2At, o, &o.BaseEndpoint, elbv2.WithSigV4SigningRegion, elbv2.WithSigV4SigningName)
 		}),
 	}, nil
 }
 
-// setEndpoint sends a client's calls to the endpoint of an override, else of the environment. Without one the SDK's own settings stand,
-// such as endpoint_url and services of the shared config file.
-func setEndpoint[O any](
-	c Config, service, region, variable string, options *O, endpoint **string, signingRegion, signingName func(string) func(*O),
-) {
-	by, overridden := c.overrideOf(service, region)
-	if !overridden {
-		by.URL = cmp.Or(variable, c.Endpoint)
+// setEndpoint sends a client's calls to an endpoint, and signs for it. Without one the SDK's own settings stand, such as endpoint_url and
+// services of the shared config file.
+func setEndpoint[O any](at override, options *O, endpoint **string, signingRegion, signingName func(string) func(*O)) {
+	if at.URL != "" {
+		*endpoint = aws.String(at.URL)
 	}
-	if by.URL != "" {
-		*endpoint = aws.String(by.URL)
+	if at.SigningRegion != "" {
+		signingRegion(at.SigningRegion)(options)
 	}
-	if by.SigningRegion != "" {
-		signingRegion(by.SigningRegion)(options)
-	}
-	if by.SigningName != "" {
-		signingName(by.SigningName)(options)
+	if at.SigningName != "" {
+		signingName(at.SigningName)(options)
 	}
 }
 
@@ -334,7 +331,8 @@ func nilIfEmpty(s string) *string {
 func (a *api) assumedRole(base aws.Config, region string) aws.CredentialsProvider {
 	role, _ := arn.Parse(a.config.RoleARN) // the table has checked it
 	client := sts.NewFromConfig(base, func(o *sts.Options) {
-		setEndpoint(a.config, serviceSTS, region, a.config.EndpointSTS, o, &o.BaseEndpoint, sts.WithSigV4SigningRegion, sts.WithSigV4SigningName)
+		at := a.config.endpointOf(serviceSTS, region, cmp.Or(a.config.EndpointSTS, a.config.Endpoint))
+		setEndpoint(at, o, &o.BaseEndpoint, sts.WithSigV4SigningRegion, sts.WithSigV4SigningName)
 		o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
 			return stack.Build.Add(middleware.BuildMiddlewareFunc("SourceHeaders", func(
 				ctx context.Context, in middleware.BuildInput, next middleware.BuildHandler,

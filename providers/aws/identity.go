@@ -227,8 +227,7 @@ func (a *api) metadata(ctx context.Context, path string) (string, error) {
 	}
 	client := imds.NewFromConfig(loaded, func(options *imds.Options) {
 		// Without an override, the SDK's settings stand, such as the mode of the endpoint for IPv6.
-		o, _ := a.config.overrideOf(serviceMetadata, "")
-		options.Endpoint = cmp.Or(o.URL, options.Endpoint)
+		options.Endpoint = a.config.endpointOf(serviceMetadata, "", options.Endpoint).URL
 	})
 	out, err := client.GetMetadata(ctx, &imds.GetMetadataInput{Path: path})
 	if err != nil {

@@ -97,11 +97,11 @@ const (
 	usualTopologyTypes = `^(hpc|trn|p)[0-9]+[a-z]*(-[a-z0-9]+)?(\.[0-9a-z]*)$`
 )
 
-func globalRow(key, standard, help string, at func(*Config) *string, check func(string) error) schema.Option[Config] {
+func keyRow(key, standard, help string, at func(*Config) *string, check func(string) error) schema.Option[Config] {
 	return schema.StringOption(at, schema.OptionRow{FileKey: "[Global] " + key, Spec: schema.Spec{Default: standard, Help: help, Check: check}})
 }
 
-func environmentRow(name, help string, at func(*Config) *string) schema.Option[Config] {
+func variableRow(name, help string, at func(*Config) *string) schema.Option[Config] {
 	return schema.StringOption(at, schema.OptionRow{Env: name, Spec: schema.Spec{Help: help}})
 }
 
@@ -112,19 +112,19 @@ func endpointRow(name, of string, at func(*Config) *string) schema.Option[Config
 // Options is the table of the provider's options: the keys of the cloud config and the flags as AWS's own controller has
 // them, and the environment variables of the SDK.
 var Options = schema.Options[Config]{
-	globalRow("Zone", "", "Availability zone that the region is taken from; it takes precedence over Region.", func(c *Config) *string { return &c.Zone }, checkZone),
-	globalRow("Region", "", "Region of every call. Without it, AWS_REGION, then the region of the instance that runs the controller.", func(c *Config) *string { return &c.Region }, checkRegion),
-	globalRow("VPC", "", "VPC of the cluster. With a cluster ID and SubnetID or RoleARN, the controller need not run on an instance.", func(c *Config) *string { return &c.VPC }, checkPrefix("vpc-")),
-	globalRow("SubnetID", "", "Subnet of load balancers where no other is found, for a controller that does not run on an instance.", func(c *Config) *string { return &c.SubnetID }, checkPrefix("subnet-")),
-	globalRow("RouteTableID", "", "Route table that is managed. Without it, the one with the tag of the cluster.", func(c *Config) *string { return &c.RouteTableID }, checkPrefix("rtb-")),
-	globalRow("RoleARN", "", "Role that is assumed for every call.", func(c *Config) *string { return &c.RoleARN }, checkARN),
-	globalRow("SourceARN", "", "ARN that the role is assumed on behalf of; needs RoleARN.", func(c *Config) *string { return &c.SourceARN }, nil),
-	globalRow("KubernetesClusterTag", "", "ID of a cluster whose resources have the older tag KubernetesCluster; new ones get it as well.", func(c *Config) *string { return &c.LegacyClusterID }, nil),
-	globalRow("KubernetesClusterID", "", "ID of the cluster, as in the tag kubernetes.io/cluster/<ID>. Without it, it is taken from the tags of the instance that runs the controller.", func(c *Config) *string { return &c.ClusterID }, nil),
+	keyRow("Zone", "", "Availability zone that the region is taken from; it takes precedence over Region.", func(c *Config) *string { return &c.Zone }, checkZone),
+	keyRow("Region", "", "Region of every call. Without it, AWS_REGION, then the region of the instance that runs the controller.", func(c *Config) *string { return &c.Region }, checkRegion),
+	keyRow("VPC", "", "VPC of the cluster. With a cluster ID and SubnetID or RoleARN, the controller need not run on an instance.", func(c *Config) *string { return &c.VPC }, checkPrefix("vpc-")),
+	keyRow("SubnetID", "", "Subnet of load balancers where no other is found, for a controller that does not run on an instance.", func(c *Config) *string { return &c.SubnetID }, checkPrefix("subnet-")),
+	keyRow("RouteTableID", "", "Route table that is managed. Without it, the one with the tag of the cluster.", func(c *Config) *string { return &c.RouteTableID }, checkPrefix("rtb-")),
+	keyRow("RoleARN", "", "Role that is assumed for every call.", func(c *Config) *string { return &c.RoleARN }, checkARN),
+	keyRow("SourceARN", "", "ARN that the role is assumed on behalf of; needs RoleARN.", func(c *Config) *string { return &c.SourceARN }, nil),
+	keyRow("KubernetesClusterTag", "", "ID of a cluster whose resources have the older tag KubernetesCluster; new ones get it as well.", func(c *Config) *string { return &c.LegacyClusterID }, nil),
+	keyRow("KubernetesClusterID", "", "ID of the cluster, as in the tag kubernetes.io/cluster/<ID>. Without it, it is taken from the tags of the instance that runs the controller.", func(c *Config) *string { return &c.ClusterID }, nil),
 	schema.BoolOption(func(c *Config) *bool { return &c.NoNodeGroupRules }, schema.OptionRow{
 		FileKey: "[Global] DisableSecurityGroupIngress", Spec: schema.Spec{Default: "false", Help: "Leave the security groups of nodes alone. Allow what load balancers need yourself."},
 	}),
-	globalRow("ElbSecurityGroup", "", "Security group that all classic load balancers share, instead of one each.", func(c *Config) *string { return &c.ClassicGroup }, checkPrefix("sg-")),
+	keyRow("ElbSecurityGroup", "", "Security group that all classic load balancers share, instead of one each.", func(c *Config) *string { return &c.ClassicGroup }, checkPrefix("sg-")),
 	schema.ListOption(func(c *Config) *[]string { return &c.NodeIPFamilies }, schema.OptionRow{
 		FileKey: "[Global] NodeIPFamilies", Spec: schema.Spec{Default: familyIPv4, Help: "Families of node addresses in their order: ipv4, ipv6. Repeat the key for more than one.", Check: checkFamilies},
 	}),
@@ -135,8 +135,8 @@ var Options = schema.Options[Config]{
 	schema.IntOption(func(c *Config) *int { return &c.SharedProbePort }, schema.OptionRow{
 		FileKey: "[Global] ClusterServiceSharedLoadBalancerHealthProbePort", Spec: schema.Spec{Default: "10256", Min: new(1.0), Max: new(65535.0), Help: "Port of the shared health check."},
 	}),
-	globalRow("ClusterServiceSharedLoadBalancerHealthProbePath", "/healthz", "Path of the shared health check.", func(c *Config) *string { return &c.SharedProbePath }, checkPath),
-	globalRow("SupportedTopologyInstanceTypePattern", usualTopologyTypes, "Instance types, as a regular expression, whose nodes are initialised only with their place in the network.", func(c *Config) *string { return &c.TopologyTypes }, checkPattern),
+	keyRow("ClusterServiceSharedLoadBalancerHealthProbePath", "/healthz", "Path of the shared health check.", func(c *Config) *string { return &c.SharedProbePath }, checkPath),
+	keyRow("SupportedTopologyInstanceTypePattern", usualTopologyTypes, "Instance types, as a regular expression, whose nodes are initialised only with their place in the network.", func(c *Config) *string { return &c.TopologyTypes }, checkPattern),
 	schema.EnumOption(func(c *Config) *string { return &c.NLBGroupMode }, schema.OptionRow{
 		FileKey: "[Global] NLBSecurityGroupMode", Spec: schema.Spec{Choices: []string{groupModeManaged}, DefaultHelp: "none", Help: "Managed gives new network load balancers a security group. Without it they have none."},
 	}),
@@ -150,7 +150,7 @@ var Options = schema.Options[Config]{
 	schema.SecretOption(func(c *Config) *schema.Secret { return &c.SessionToken }, schema.OptionRow{
 		Env: "AWS_SESSION_TOKEN", Spec: schema.Spec{Help: "Session token of a temporary access key."},
 	}),
-	environmentRow("AWS_REGION", "Region where the cloud config has none.", func(c *Config) *string { return &c.RegionEnv }),
+	variableRow("AWS_REGION", "Region where the cloud config has none.", func(c *Config) *string { return &c.RegionEnv }),
 	endpointRow("AWS_ENDPOINT_URL", "all services", func(c *Config) *string { return &c.Endpoint }),
 	endpointRow("AWS_ENDPOINT_URL_EC2", "EC2", func(c *Config) *string { return &c.EndpointEC2 }),
 	endpointRow("AWS_ENDPOINT_URL_ELASTIC_LOAD_BALANCING", "Elastic Load Balancing for classic load balancers", func(c *Config) *string { return &c.EndpointELB }),
@@ -162,14 +162,14 @@ var Options = schema.Options[Config]{
 	schema.BoolOption(func(c *Config) *bool { return &c.MetadataDisabled }, schema.OptionRow{
 		Env: "AWS_EC2_METADATA_DISABLED", Spec: schema.Spec{Default: "false", Help: "Never ask the instance metadata service."},
 	}),
-	environmentRow("AWS_CA_BUNDLE", "File with the certificates that the endpoints' must be signed by, instead of the system's.", func(c *Config) *string { return &c.CABundle }),
-	environmentRow("AWS_PROFILE", "Profile of the shared files.", func(c *Config) *string { return &c.Profile }),
-	environmentRow("AWS_CONFIG_FILE", "Path of the shared config file.", func(c *Config) *string { return &c.ConfigFile }),
-	environmentRow("AWS_SHARED_CREDENTIALS_FILE", "Path of the shared credentials file.", func(c *Config) *string { return &c.CredentialsFile }),
-	environmentRow("AWS_WEB_IDENTITY_TOKEN_FILE", "Token of a ServiceAccount that a role is assumed with; Amazon EKS sets it. Read by the SDK from the process's environment.", func(c *Config) *string { return &c.WebIdentityTokenFile }),
-	environmentRow("AWS_ROLE_ARN", "Role that is assumed with that token. Read by the SDK from the process's environment.", func(c *Config) *string { return &c.WebIdentityRoleARN }),
-	environmentRow("AWS_CONTAINER_CREDENTIALS_FULL_URI", "Endpoint that gives out credentials; EKS Pod Identity sets it. Read by the SDK from the process's environment.", func(c *Config) *string { return &c.ContainerCredentialsURI }),
-	environmentRow("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "Token for that endpoint. Read by the SDK from the process's environment.", func(c *Config) *string { return &c.ContainerTokenFile }),
+	variableRow("AWS_CA_BUNDLE", "File with the certificates that the endpoints' must be signed by, instead of the system's.", func(c *Config) *string { return &c.CABundle }),
+	variableRow("AWS_PROFILE", "Profile of the shared files.", func(c *Config) *string { return &c.Profile }),
+	variableRow("AWS_CONFIG_FILE", "Path of the shared config file.", func(c *Config) *string { return &c.ConfigFile }),
+	variableRow("AWS_SHARED_CREDENTIALS_FILE", "Path of the shared credentials file.", func(c *Config) *string { return &c.CredentialsFile }),
+	variableRow("AWS_WEB_IDENTITY_TOKEN_FILE", "Token of a ServiceAccount that a role is assumed with; Amazon EKS sets it. Read by the SDK from the process's environment.", func(c *Config) *string { return &c.WebIdentityTokenFile }),
+	variableRow("AWS_ROLE_ARN", "Role that is assumed with that token. Read by the SDK from the process's environment.", func(c *Config) *string { return &c.WebIdentityRoleARN }),
+	variableRow("AWS_CONTAINER_CREDENTIALS_FULL_URI", "Endpoint that gives out credentials; EKS Pod Identity sets it. Read by the SDK from the process's environment.", func(c *Config) *string { return &c.ContainerCredentialsURI }),
+	variableRow("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "Token for that endpoint. Read by the SDK from the process's environment.", func(c *Config) *string { return &c.ContainerTokenFile }),
 
 	schema.ListOption(func(c *Config) *[]string { return &c.Tagging.Tags }, schema.OptionRow{
 		Flag: "tags", Repeatable: true, Spec: schema.Spec{Help: "Tags, as key=value, that the tagging controller puts on the instances of nodes. The controller is off unless --controllers names tagging.", Check: checkTags},
@@ -388,12 +388,12 @@ func (c *Config) offInstance() bool {
 	return c.VPC != "" && (c.SubnetID != "" || c.RoleARN != "") && (c.ClusterID != "" || c.LegacyClusterID != "")
 }
 
-// overrideOf returns the override of a service in a region.
-func (c *Config) overrideOf(service, region string) (override, bool) {
+// endpointOf returns the override of a service in a region, else one for the endpoint that an environment variable has.
+func (c *Config) endpointOf(service, region, variable string) override {
 	for _, o := range c.Overrides {
 		if o.Service == service && (o.Region == region || service == serviceMetadata) {
-			return o, true
+			return o
 		}
 	}
-	return override{}, false
+	return override{URL: variable}
 }
