@@ -85,9 +85,9 @@ type settings struct {
 	internal bool
 	// keepTargets is set where there are no nodes at all: what serves goes on serving.
 	keepTargets bool
-	// blind: EC2 shows no instance of any node. It implies keepTargets.
-	blind  bool
-	ranges []netip.Prefix
+	// noneVisible: EC2 shows no instance of any node. It implies keepTargets.
+	noneVisible bool
+	ranges      []netip.Prefix
 	// tags, targetLabels and targetAttributes are the annotations taken apart.
 	tags, targetLabels, targetAttributes map[string]string
 
@@ -365,17 +365,17 @@ func kindOf(service *v1.Service) (network, elsewhere bool) {
 // ownTags is how many tags everything gets besides those that a Service asks for: the cluster's, and the Service's.
 const ownTags = 2
 
-// tagSigns are the characters in tags of load balancers besides letters, digits and blanks.
-const tagSigns = "_.:/=+-@"
+// tagPunctuation are the characters in tags of load balancers besides letters, digits and blanks.
+const tagPunctuation = "_.:/=+-@"
 
-// exceededTags are the limits that the tags of a Service exceed, and the characters that load balancers do not take.
-func exceededTags(tags map[string]string) (problems []error) {
+// tagProblems are the limits that the tags of a Service exceed, and the characters that load balancers do not take.
+func tagProblems(tags map[string]string) (problems []error) {
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
 		name := awslimits.TagKey.WithName(fmt.Sprintf("the key of tag %.20s…", key))
 		problems = append(problems, name.CheckText(key), awslimits.TagValue.WithName("the value of tag "+key).CheckText(tags[key]))
 		for _, r := range key + tags[key] {
-			if !unicode.In(r, unicode.L, unicode.Z, unicode.N) && !strings.ContainsRune(tagSigns, r) {
-				problems = append(problems, fmt.Errorf("tag %s has the character %q; load balancers take letters, digits, blanks and %s", name.Cut(key), r, tagSigns))
+			if !unicode.In(r, unicode.L, unicode.Z, unicode.N) && !strings.ContainsRune(tagPunctuation, r) {
+				problems = append(problems, fmt.Errorf("tag %s has the character %q; load balancers take letters, digits, blanks and %s", name.Cut(key), r, tagPunctuation))
 				break
 			}
 		}
@@ -443,7 +443,7 @@ func (s *settings) parseTags(f *faults) {
 	for _, key := range cut {
 		f.warn(annotationTags, s.Tags, "gives "+key+" a value with =, of which what stands before it is kept")
 	}
-	for _, err := range exceededTags(s.tags) {
+	for _, err := range tagProblems(s.tags) {
 		f.refuse(annotationTags, "", err.Error())
 	}
 }
@@ -464,8 +464,8 @@ func (s *settings) warnOtherKind(service *v1.Service, f *faults) {
 	}
 }
 
-// keyOf returns the annotation that a problem is about.
-func keyOf(problem error) string {
+// annotationOf returns the annotation that a problem is about.
+func annotationOf(problem error) string {
 	if p, ok := errors.AsType[*schema.Problem](problem); ok {
 		return strings.TrimPrefix(p.Place, "annotation ")
 	}
@@ -505,7 +505,7 @@ func (s *settings) refuseContradictions(service *v1.Service, c Config, f *faults
 	check, interval := cmp.Or(s.CheckTimeout, classicTimeout), cmp.Or(s.CheckInterval, classicInterval)
 	report(check >= interval, annotationCheckTimeout, strconv.Itoa(check), fmt.Sprintf("is not shorter than %s, which is %d", annotationCheckInterval, interval))
 	known := slices.Contains([]string{"", textTCP, textSSL, textHTTP, textHTTPS}, s.BackendProtocol)
-	report(!known && slices.ContainsFunc(service.Spec.Ports, s.tls), annotationBackendProtocol, s.BackendProtocol, `is not one of "http", "https", "ssl", "tcp"`)
+	report(!known && slices.ContainsFunc(service.Spec.Ports, s.endsTLS), annotationBackendProtocol, s.BackendProtocol, `is not one of "http", "https", "ssl", "tcp"`)
 }
 
 // sourceRanges returns the networks that may come in: those of the spec, else those of the annotation.
@@ -518,9 +518,9 @@ func sourceRanges(service *v1.Service, annotated []string) ([]netip.Prefix, erro
 	return set.Networks(), nil
 }
 
-// tls reports whether a port ends TLS. Names are compared as AWS's own controller does: classic load balancers know them
+// endsTLS reports whether a port ends TLS. Names are compared as AWS's own controller does: classic load balancers know them
 // in lower case alone.
-func (s *settings) tls(p v1.ServicePort) bool {
+func (s *settings) endsTLS(p v1.ServicePort) bool {
 	if s.Certificate == "" || p.Protocol == v1.ProtocolUDP {
 		return false
 	}
@@ -542,7 +542,7 @@ func (s *settings) tls(p v1.ServicePort) bool {
 // sharesTLS reports whether a port ends TLS and is one of UDP, too.
 func (s *settings) sharesTLS(service *v1.Service) func(v1.ServicePort) bool {
 	return func(p v1.ServicePort) bool {
-		return s.tls(p) && slices.ContainsFunc(service.Spec.Ports, func(o v1.ServicePort) bool {
+		return s.endsTLS(p) && slices.ContainsFunc(service.Spec.Ports, func(o v1.ServicePort) bool {
 			return o.Port == p.Port && o.Protocol == v1.ProtocolUDP
 		})
 	}
@@ -556,7 +556,7 @@ func unmatchedTLSPorts(service *v1.Service, s settings) []string {
 	for one := range strings.SplitSeq(s.TLSPorts, ",") {
 		alone := s
 		alone.TLSPorts = one
-		if one == "" || !slices.ContainsFunc(service.Spec.Ports, alone.tls) {
+		if one == "" || !slices.ContainsFunc(service.Spec.Ports, alone.endsTLS) {
 			unmatched = append(unmatched, one)
 		}
 	}

@@ -31,8 +31,8 @@ type backend struct {
 	node   string
 	id     string
 	groups []string
-	// fresh is set where the instance runs, so that it can be registered.
-	fresh bool
+	// running is set where the instance runs, so that it can be registered.
+	running bool
 	// starting is set where it is about to run.
 	starting bool
 }
@@ -64,12 +64,12 @@ func (t targetReader) backends(ctx context.Context, nodes []*v1.Node, s settings
 	query := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: len(sorted)}
 	var list []backend
 	for _, instanceID := range sorted {
-		one, err := t.instances.all.Get(ctx, instanceID, query)
+		one, err := t.instances.inventory.Get(ctx, instanceID, query)
 		if err == nil && one.state != stateRunning {
 			// What was not running may run by now: the record is older than the answer that made the node ready.
 			query := query
 			query.MaxAge = notRunningMaxAge
-			one, err = t.instances.all.Get(ctx, instanceID, query)
+			one, err = t.instances.inventory.Get(ctx, instanceID, query)
 		}
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound):
@@ -98,8 +98,8 @@ func seesNoBackends(nodes []*v1.Node, s settings, backends []backend) bool {
 // backendsOf are the backends of a Service. The settings get to know whether those that are registered stay whatever they are.
 func (t targetReader) backendsOf(ctx context.Context, nodes []*v1.Node, s *settings) ([]backend, error) {
 	backends, err := t.backends(ctx, nodes, *s)
-	s.blind = err == nil && seesNoBackends(nodes, *s, backends)
-	s.keepTargets = len(nodes) == 0 || s.blind
+	s.noneVisible = err == nil && seesNoBackends(nodes, *s, backends)
+	s.keepTargets = len(nodes) == 0 || s.noneVisible
 	return backends, err
 }
 
@@ -114,14 +114,14 @@ func hasLabels(n *v1.Node, wanted map[string]string) bool {
 }
 
 // backendIDs are the instances that are to be registered, and those that may stay.
-func backendIDs(backends []backend) (fresh, eligible []string) {
+func backendIDs(backends []backend) (running, eligible []string) {
 	for _, b := range backends {
 		eligible = append(eligible, b.id)
-		if b.fresh {
-			fresh = append(fresh, b.id)
+		if b.running {
+			running = append(running, b.id)
 		}
 	}
-	return fresh, eligible
+	return running, eligible
 }
 
 // waitChanges wait for pending instances and then compute the changes again. AWS registers only running instances, and a node with a

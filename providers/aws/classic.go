@@ -50,7 +50,7 @@ func (c *classicReconciler) readParts(ctx context.Context, r services.Request, o
 		return o, err
 	}
 	name := loadBalancerName(r.Service)
-	attributes, err := c.records.classicSettings.Get(ctx, name, inventory.Query{MaxAge: ensureMaxAge})
+	attributes, err := c.records.classicAttributes.Get(ctx, name, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil {
 		return o, c.records.newClassics.checkMissing(name, "classic load balancer "+name, err)
 	}
@@ -268,7 +268,7 @@ func (c *classicReconciler) creationChange(d desiredClassic) change {
 // plannedBalancer is a new load balancer with what the calls after its creation set, as plan shows it.
 func (d desiredClassic) plannedBalancer() any {
 	made := services.Part(createClassic(d), "LoadBalancerName", "Subnets", "SecurityGroups", "Tags", "Scheme", "Listeners")
-	made["HealthCheck"], made["LoadBalancerAttributes"], made["Instances"] = d.check, d.settings, d.instances
+	made["HealthCheck"], made["LoadBalancerAttributes"], made["Instances"] = d.check, d.attributes, d.instances
 	return made
 }
 

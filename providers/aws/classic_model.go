@@ -44,7 +44,7 @@ type classicListener struct {
 	certificate                string
 }
 
-func (l classicListener) tls() bool { return l.protocol == "SSL" || l.protocol == "HTTPS" }
+func (l classicListener) endsTLS() bool { return l.protocol == "SSL" || l.protocol == "HTTPS" }
 
 func newClassicListener(l *elbtypes.Listener) classicListener {
 	return classicListener{
@@ -79,9 +79,9 @@ type desiredClassic struct {
 	zones map[string]string
 	desiredGroups
 	// rules are the rules in the nodes' groups; nil leaves those alone.
-	rules    *classicRules
-	check    elbtypes.HealthCheck
-	settings elbtypes.LoadBalancerAttributes
+	rules      *classicRules
+	check      elbtypes.HealthCheck
+	attributes elbtypes.LoadBalancerAttributes
 	// proxyPorts are the instance ports that get the PROXY protocol.
 	proxyPorts []int32
 	tlsPolicy  string
@@ -98,7 +98,7 @@ func desireClassic(
 	running, _ := backendIDs(backends)
 	d := desiredClassic{
 		name: loadBalancerName(service), scheme: scheme, listeners: classicListeners(service, s), subnets: subnets,
-		settings: classicSettings(s), tags: tagsFor(id, service, s), tlsPolicy: s.TLSPolicy, instances: running, backends: backends,
+		attributes: desiredClassicAttributes(s), tags: tagsFor(id, service, s), tlsPolicy: s.TLSPolicy, instances: running, backends: backends,
 	}
 	d.check = classicCheck(service, s, c, d.listeners)
 	if s.ProxyProtocol == "" {
@@ -179,7 +179,7 @@ func classicListeners(service *v1.Service, s settings) []classicListener {
 		}
 		l := classicListener{port: p.Port, instancePort: p.NodePort, protocol: "TCP", instanceProtocol: "TCP"}
 		switch {
-		case s.tls(p):
+		case s.endsTLS(p):
 			l.protocol, l.certificate = "SSL", s.Certificate
 			switch s.BackendProtocol {
 			case textSSL:
@@ -233,8 +233,8 @@ func classicCheck(service *v1.Service, s settings, c Config, listeners []classic
 	}
 }
 
-// classicSettings are the attributes of a Service; those that are nil stay as they are.
-func classicSettings(s settings) elbtypes.LoadBalancerAttributes {
+// desiredClassicAttributes are the attributes of a Service; those that are nil stay as they are.
+func desiredClassicAttributes(s settings) elbtypes.LoadBalancerAttributes {
 	number := func(n int) *int32 {
 		if n == 0 {
 			return nil
@@ -254,8 +254,8 @@ func classicSettings(s settings) elbtypes.LoadBalancerAttributes {
 	return a
 }
 
-// sameSettings reports whether attributes are as wanted; what is not wanted does not count.
-func sameSettings(want, have elbtypes.LoadBalancerAttributes) bool {
+// sameAttributes reports whether attributes are as wanted; what is not wanted does not count.
+func sameAttributes(want, have elbtypes.LoadBalancerAttributes) bool {
 	number := func(want, have *int32) bool { return want == nil || (have != nil && *want == *have) }
 	text := func(want, have *string) bool { return aws.ToString(want) == aws.ToString(have) }
 	if have.AccessLog == nil || have.ConnectionDraining == nil || have.ConnectionSettings == nil || have.CrossZoneLoadBalancing == nil {
@@ -353,8 +353,8 @@ func classicSteps(lb *classicLoadBalancer, attributes elbtypes.LoadBalancerAttri
 		in := &elb.AddTagsInput{LoadBalancerNames: []string{aws.ToString(name)}, Tags: elbTags(missing)}
 		steps = append(steps, newStep("adding tags", (*elb.Client).AddTags, in))
 	}
-	if !sameSettings(want.settings, attributes) {
-		in := &elb.ModifyLoadBalancerAttributesInput{LoadBalancerName: name, LoadBalancerAttributes: &want.settings}
+	if !sameAttributes(want.attributes, attributes) {
+		in := &elb.ModifyLoadBalancerAttributesInput{LoadBalancerName: name, LoadBalancerAttributes: &want.attributes}
 		steps = append(steps, newStep("changing attributes", (*elb.Client).ModifyLoadBalancerAttributes, in).
 			replacing(map[string]any{"LoadBalancerAttributes": attributes}))
 	}
@@ -490,7 +490,7 @@ func tlsPolicySteps(lb *classicLoadBalancer, want desiredClassic) []step {
 	}
 	var steps []step
 	for _, l := range want.listeners {
-		if !l.tls() || has[l.port] {
+		if !l.endsTLS() || has[l.port] {
 			continue
 		}
 		if steps == nil && !hasPolicy(lb, policy) {

@@ -59,7 +59,7 @@ type api struct {
 	mu       sync.Mutex
 	clients  *clients
 	identity *identity
-	failed   time.Time
+	failedAt time.Time
 	failure  error
 }
 

@@ -132,7 +132,7 @@ func (i *instances) getPodInterface(ctx context.Context, ip string) (podInterfac
 
 // findRunningAddress returns the address of a running instance, or "".
 func (i *instances) findRunningAddress(ctx context.Context) (string, error) {
-	all, err := i.all.All(ctx, inventory.Query{MaxAge: nodes.SweepMaxAge})
+	all, err := i.inventory.All(ctx, inventory.Query{MaxAge: nodes.SweepMaxAge})
 	if err != nil {
 		return "", err
 	}

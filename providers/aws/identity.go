@@ -109,7 +109,7 @@ func (a *api) connect(ctx context.Context) (*clients, *identity, error) {
 	defer a.mu.Unlock()
 	if err != nil {
 		if ctx.Err() == nil {
-			a.failed, a.failure = time.Now(), err
+			a.failedAt, a.failure = time.Now(), err
 		}
 		return nil, nil, err
 	}
@@ -126,7 +126,7 @@ func (a *api) isOtherVPC(vpc string) bool {
 func (a *api) cachedIdentity() (*clients, *identity, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.clients == nil && a.failure != nil && time.Since(a.failed) < identifyPause {
+	if a.clients == nil && a.failure != nil && time.Since(a.failedAt) < identifyPause {
 		return nil, nil, a.failure
 	}
 	return a.clients, a.identity, nil

@@ -204,10 +204,10 @@ func reportedAddresses(node *v1.Node) []string {
 type instances struct {
 	nodes.Split
 	// byNode finds the instances of nodes that are not on Fargate.
-	byNode *nodes.Instances[string, instance]
-	config Config
-	api    *api
-	all    *inventory.Inventory[string, instance]
+	byNode    *nodes.Instances[string, instance]
+	config    Config
+	api       *api
+	inventory *inventory.Inventory[string, instance]
 	// starting is where load balancers wait for instances to run.
 	starting *waiting.Room[string, instance]
 	zones    *zones
@@ -218,7 +218,7 @@ type instances struct {
 func newInstances(c Config, a *api) *instances {
 	i := &instances{config: c, api: a, zones: &zones{api: a}, nodes: &nodecount.Counter{}}
 	i.topology = newTopology(c, a)
-	i.all = inventory.New(inventory.Source[string, instance]{
+	i.inventory = inventory.New(inventory.Source[string, instance]{
 		Kind: "instance", ID: func(i instance) string { return i.id },
 		List: a.listInstances, Get: a.getInstance, GetMany: a.getInstances, BatchSize: batchSize,
 		Indexes: map[string]func(instance) []string{indexDNS: func(i instance) []string {
@@ -233,9 +233,9 @@ func newInstances(c Config, a *api) *instances {
 			return i.privateAddresses()
 		}},
 	})
-	i.starting = waiting.New(i.all.Look, waiting.Pace{})
+	i.starting = waiting.New(i.inventory.Look, waiting.Pace{})
 	i.byNode = nodes.New(nodes.Cloud[string, instance]{
-		Kind: "instance", Inventory: i.all, Nodes: i.nodes, Price: callPrice, MinAge: minAge,
+		Kind: "instance", Inventory: i.inventory, Nodes: i.nodes, Price: callPrice, MinAge: minAge,
 		Form: providerIDPrefix + "/<zone>/<instance ID>", Parse: parseProviderID, Print: instance.providerID,
 		Search: i.search, State: instance.nodeState, Metadata: i.describe,
 		Tags:   func(one instance) map[string]string { return one.tags },

@@ -260,7 +260,7 @@ func TestBatchReads(t *testing.T) {
 	w.server.ResetCalls()
 	// A start lists once, to learn how many pages there are; from then on batches are cheaper.
 	for _, n := range w.nodes {
-		w.instances.all.Invalidate(instanceOf(n))
+		w.instances.inventory.Invalidate(instanceOf(n))
 	}
 	var group sync.WaitGroup
 	for i, n := range w.nodes {
@@ -285,7 +285,7 @@ func TestThrottledBatch(t *testing.T) {
 		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 429})
 		require.NoError(t, err)
 		for _, n := range w.nodes {
-			w.instances.all.Invalidate(instanceOf(n))
+			w.instances.inventory.Invalidate(instanceOf(n))
 		}
 		w.server.ResetCalls()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -342,7 +342,7 @@ func TestNodesCost(t *testing.T) {
 			for _, n := range w.nodes {
 				n.Spec.Taints = nil
 			}
-			w.instances.all.InvalidateAll()
+			w.instances.inventory.InvalidateAll()
 			w.server.ResetCalls()
 			for _, n := range w.nodes {
 				_, err := w.instances.InstanceMetadata(t.Context(), n)

@@ -94,7 +94,7 @@ func TestTLSPorts(t *testing.T) {
 		parsed, warnings, err := parseSettings(s, Config{})
 		require.NoError(t, err)
 		for i, p := range s.Spec.Ports {
-			assert.Equal(t, c.want[i], parsed.tls(p), "%q port %d", c.ports, p.Port)
+			assert.Equal(t, c.want[i], parsed.endsTLS(p), "%q port %d", c.ports, p.Port)
 		}
 		if c.ports == " 443" || c.ports == "444" || c.ports == "Https" {
 			require.ErrorContains(t, warnings, "which is not a port of the Service")
@@ -103,18 +103,18 @@ func TestTLSPorts(t *testing.T) {
 		}
 	}
 	udp := v1.ServicePort{Port: 443, Protocol: v1.ProtocolUDP}
-	assert.False(t, (&settings{Certificate: someARN}).tls(udp))
+	assert.False(t, (&settings{Certificate: someARN}).endsTLS(udp))
 	upper := service(
 		"web", map[string]string{annotationType: typeNLB, annotationCertificate: someARN, annotationTLSPorts: "HTTPS"},
 		servicePort("HTTPS", 443, 30443),
 	)
 	parsed, _, err := parseSettings(upper, Config{})
 	require.NoError(t, err)
-	assert.True(t, parsed.tls(upper.Spec.Ports[0]), "a network load balancer compares names as they are")
+	assert.True(t, parsed.endsTLS(upper.Spec.Ports[0]), "a network load balancer compares names as they are")
 	delete(upper.Annotations, annotationType)
 	parsed, _, err = parseSettings(upper, Config{})
 	require.NoError(t, err)
-	assert.False(t, parsed.tls(upper.Spec.Ports[0]), "a classic one knows them in lower case")
+	assert.False(t, parsed.endsTLS(upper.Spec.Ports[0]), "a classic one knows them in lower case")
 }
 
 func local(s *v1.Service) *v1.Service {

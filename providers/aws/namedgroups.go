@@ -58,7 +58,7 @@ func (s *securityGroups) refusalOf(ctx context.Context, service *v1.Service, gro
 	}
 	g, known := all[groupID]
 	if !known { // it may be new
-		g, err = s.known.Get(ctx, groupID, inventory.Query{MaxAge: groupsMaxAge, MaxMissAge: groupsMaxMiss})
+		g, err = s.inventory.Get(ctx, groupID, inventory.Query{MaxAge: groupsMaxAge, MaxMissAge: groupsMaxMiss})
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			return "is not a security group of the VPC " + id.vpc + "; name one that exists", nil
 		}

@@ -131,11 +131,11 @@ func narrowFrontRules(g securityGroup, mine func(rule) bool, asked kitsources.Se
 	return c
 }
 
-// narrowedNodes holds the rules that a network load balancer still needs in the groups of nodes.
-type narrowedNodes struct {
-	name  string
-	rules []rule
-	spare ruleKeys
+// nodeNarrowing holds the rules that a network load balancer still needs in the groups of nodes.
+type nodeNarrowing struct {
+	name     string
+	rules    []rule
+	optional ruleKeys
 	// former are the ports that the Service does not ask for any more, and checks those of health checks.
 	former map[rule]desiredListener
 	checks []int32
@@ -147,7 +147,7 @@ type narrowedNodes struct {
 // narrowNodes finds out what a network load balancer needs. With an error its subnets are not known.
 func (c *networkReconciler) narrowNodes(
 	ctx context.Context, service *v1.Service, id *identity, o observed, asked kitsources.Set, whole bool,
-) (n narrowedNodes, err error) {
+) (n nodeNarrowing, err error) {
 	s := o.settings
 	s.ranges = asked.Networks()
 	v6 := targetFamily(service) == addressIPv6
@@ -157,12 +157,12 @@ func (c *networkReconciler) narrowNodes(
 		listeners = append(listeners, former[port])
 	}
 	subnets, complete, err := c.vpc.cidrsOf(ctx, subnetsOf(o.network), v6)
-	n = narrowedNodes{
+	n = nodeNarrowing{
 		name: loadBalancerName(service), former: former, checks: checkPorts(listeners), complete: complete && err == nil,
-		whole: whole && !asked.Partial(), others: c.nodeRules().otherNetworks(ctx, id, loadBalancerName(service)),
+		whole: whole && !asked.Partial(), others: c.nodeRules().otherLoadBalancers(ctx, id, loadBalancerName(service)),
 	}
 	if len(asked.Families(!v6, v6).Networks()) > 0 {
-		n.rules, n.spare = c.nodeRules().rulesOn(service, s, o.network, listeners, subnets)
+		n.rules, n.optional = c.nodeRules().rulesFor(service, s, o.network, listeners, subnets)
 	}
 	return n, err
 }
@@ -202,12 +202,12 @@ func formerListeners(name string, groups map[string]securityGroup, listeners []d
 }
 
 // change decides about one group. Former ports are closed when the load balancer has left them, and open to nobody who was not let in.
-func (n narrowedNodes) change(g securityGroup) ruleChange {
+func (n nodeNarrowing) change(g securityGroup) ruleChange {
 	c := ruleChange{group: g, partly: true}
 	have, wanted := keysOf(g.rules), keysOf(n.rules)
 	for _, r := range g.rules {
 		name, health := ruleOf(r)
-		if name == n.name && !health && !wanted[r.key()] && !n.spare[r] && n.mayClose(r) {
+		if name == n.name && !health && !wanted[r.key()] && !n.optional[r] && n.mayClose(r) {
 			c.remove = append(c.remove, r)
 		}
 	}
@@ -230,7 +230,7 @@ func (n narrowedNodes) change(g securityGroup) ruleChange {
 
 // mayClose reports whether a rule for clients may go because no requested rule contains it. If the load balancer's subnets are unknown,
 // rules that could be for a subnet or for health checks stay.
-func (n narrowedNodes) mayClose(r rule) bool {
+func (n nodeNarrowing) mayClose(r rule) bool {
 	p, err := netip.ParsePrefix(r.source.cidr)
 	if err != nil || !n.complete && (mayBeSubnet(p) || slices.Contains(n.checks, r.from)) {
 		return false

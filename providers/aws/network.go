@@ -92,7 +92,7 @@ func (c *networkReconciler) readTargets(
 		arn := aws.ToString(t.TargetGroupArn)
 		found, err := c.records.targets.Get(ctx, arn, inventory.Query{MaxAge: maxTargetsAge})
 		if err != nil {
-			return state, c.records.newGroups.checkMissing(arn, "target group "+arn, err)
+			return state, c.records.newTargetGroups.checkMissing(arn, "target group "+arn, err)
 		}
 		state.targets[arn] = found.value.targets()
 	}
@@ -109,7 +109,7 @@ func (c *networkReconciler) readState(ctx context.Context, service *v1.Service, 
 	if err != nil {
 		return o, c.invalidateMissingNetwork(o.network, err)
 	}
-	attributes, err := c.records.attributes.Get(ctx, arn, q)
+	attributes, err := c.records.networkAttributes.Get(ctx, arn, q)
 	if err != nil {
 		return o, c.invalidateMissingNetwork(o.network, err)
 	}
@@ -124,7 +124,7 @@ func (c *networkReconciler) readState(ctx context.Context, service *v1.Service, 
 		arn := aws.ToString(t.TargetGroupArn)
 		found, err := c.records.targetAttributes.Get(ctx, arn, q)
 		if err != nil {
-			return o, c.records.newGroups.checkMissing(arn, "target group "+arn, err)
+			return o, c.records.newTargetGroups.checkMissing(arn, "target group "+arn, err)
 		}
 		o.state.targetAttributes[arn] = found.value
 	}
@@ -172,7 +172,7 @@ func (c *networkReconciler) desiredState(
 	}
 	findings = append(findings, rangesFindings(r.Service, s, c.config, entranceOf(r.Service, s, c.config, o.network), d.listeners)...)
 	findings = append(findings, keptFindings(s, o.state.registered())...)
-	rules, found, err := c.nodeRules().desiredOf(ctx, r.Service, s, o.network, d.listeners, backends, o.groups)
+	rules, found, err := c.nodeRules().desiredRules(ctx, r.Service, s, o.network, d.listeners, backends, o.groups)
 	d.rules, findings = rules, append(findings, found...)
 	if err != nil {
 		return d, findings, err
@@ -457,7 +457,7 @@ func (c *networkReconciler) NodeChanges(
 	var rules nodeRules
 	if o.settingsErr == nil {
 		listeners := networkListeners(id.clusterID, r.Service, s, c.config)
-		if rules, findings, err = c.nodeRules().desiredOf(ctx, r.Service, s, o.network, listeners, backends, o.groups); err != nil {
+		if rules, findings, err = c.nodeRules().desiredRules(ctx, r.Service, s, o.network, listeners, backends, o.groups); err != nil {
 			return nil, findings, err
 		}
 	}
@@ -574,7 +574,7 @@ func (c *networkReconciler) leftovers(ctx context.Context, r services.Request, o
 		return left, nil
 	}
 	name := loadBalancerName(r.Service)
-	left.decide = c.nodeRules().changes(ctx, id, emptyNeeds(name, c.config), nil, nil).decide
+	left.decide = c.nodeRules().changes(ctx, id, noNodeRules(name, c.config), nil, nil).decide
 	left.opened = left.groupsToClose(o.groups, func(g securityGroup) ruleChange {
 		// What others left behind is cleaned up as well, but keeps no Service from going.
 		if hasRuleOf(g, name) || (r.Purpose == services.Delete && id.isTagged(g.tags)) {

@@ -95,7 +95,7 @@ type desiredNetwork struct {
 func desireNetwork(service *v1.Service, s settings, c Config, id *identity, backends []backend) desiredNetwork {
 	running, eligible := backendIDs(backends)
 	return desiredNetwork{
-		name: loadBalancerName(service), scheme: s.scheme(), tags: tagsFor(id, service, s), attributes: networkAttributes(s),
+		name: loadBalancerName(service), scheme: s.scheme(), tags: tagsFor(id, service, s), attributes: desiredNetworkAttributes(s),
 		targetAttributes: s.targetAttributes, targets: running, eligible: eligible, backends: backends, keep: s.keepTargets,
 		listeners: networkListeners(id.clusterID, service, s, c),
 	}
@@ -227,7 +227,7 @@ func networkListeners(clusterID string, service *v1.Service, s settings, c Confi
 				protocol: protocol, targetType: targetTypeInstance, addressType: targetFamily(service), port: p.NodePort, check: check,
 			},
 		}
-		if s.tls(p) && protocol != protocolBoth {
+		if s.endsTLS(p) && protocol != protocolBoth {
 			l.protocol, l.certificate, l.policy = protocolTLS, s.Certificate, s.TLSPolicy
 			if s.BackendProtocol == textSSL {
 				l.group.protocol = protocolTLS
@@ -261,9 +261,9 @@ func addressTypeOf(service *v1.Service, subnets []subnet) (kind string, required
 	return addressIPv4, required
 }
 
-// networkAttributes are the attributes that are kept as the annotations have them. Bucket and prefix count while there are
+// desiredNetworkAttributes are the attributes that are kept as the annotations have them. Bucket and prefix count while there are
 // logs.
-func networkAttributes(s settings) map[string]string {
+func desiredNetworkAttributes(s settings) map[string]string {
 	a := map[string]string{attributeCrossZone: strconv.FormatBool(s.CrossZone), attributeLogs: strconv.FormatBool(s.AccessLog)}
 	if s.AccessLog {
 		a[attributeLogsBucket], a[attributeLogsPrefix] = s.AccessLogBucket, s.AccessLogPrefix

@@ -20,10 +20,10 @@ import (
 // networkRules finds out what network load balancers need of the security groups of nodes.
 type networkRules struct{ *shared }
 
-// rulesOn are the rules that a load balancer in some networks needs.
-func (n networkRules) rulesOn(
+// rulesFor are the rules that a load balancer in some networks needs.
+func (n networkRules) rulesFor(
 	service *v1.Service, s settings, lb *networkLoadBalancer, listeners []desiredListener, subnets []netip.Prefix,
-) (rules []rule, spare ruleKeys) {
+) (rules []rule, optional ruleKeys) {
 	v6 := targetFamily(service) == addressIPv6
 	var ranges []netip.Prefix
 	for _, p := range rangesOf(s, v6) {
@@ -32,22 +32,22 @@ func (n networkRules) rulesOn(
 		}
 	}
 	name := loadBalancerName(service)
-	rules, spare = networkNodeRules(name, listeners, ranges, subnets, entranceOf(service, s, n.config, lb).isHidden(s))
+	rules, optional = networkNodeRules(name, listeners, ranges, subnets, entranceOf(service, s, n.config, lb).isHidden(s))
 	if _, told := s.targetAttributes[attributePreserveClient]; told {
-		return rules, spare
+		return rules, optional
 	}
 	// A target group keeps the attribute when its annotation goes: what lets the load balancer's own addresses in stays, too.
 	for _, listener := range listeners {
 		for _, p := range subnets {
 			port := listener.group.port
-			spare[rule{protocolTCP, port, port, ruleSource{cidr: p.String()}, descriptionClient + name}] = true
+			optional[rule{protocolTCP, port, port, ruleSource{cidr: p.String()}, descriptionClient + name}] = true
 		}
 	}
-	return rules, spare
+	return rules, optional
 }
 
-// desiredOf are the rules that a load balancer needs in the security groups of its nodes.
-func (n networkRules) desiredOf(
+// desiredRules are the rules that a load balancer needs in the security groups of its nodes.
+func (n networkRules) desiredRules(
 	ctx context.Context, service *v1.Service, s settings, lb *networkLoadBalancer, listeners []desiredListener, backends []backend,
 	all map[string]securityGroup,
 ) (rules nodeRules, findings []services.Finding, err error) {
@@ -63,9 +63,9 @@ func (n networkRules) desiredOf(
 	if err != nil {
 		return rules, findings, err
 	}
-	want := emptyNeeds(loadBalancerName(service), n.config)
-	want.rules, want.spare = n.rulesOn(service, s, lb, listeners, subnets)
-	want.partial, want.goes = !complete, false
+	want := noNodeRules(loadBalancerName(service), n.config)
+	want.rules, want.optional = n.rulesFor(service, s, lb, listeners, subnets)
+	want.partial, want.deleting = !complete, false
 	rules = n.changes(ctx, id, want, groups, all)
 	return rules, append(findings, rules.findings...), nil
 }
@@ -74,8 +74,8 @@ func (n networkRules) desiredOf(
 func (n networkRules) changes(
 	ctx context.Context, id *identity, want desiredNodeRules, targets []string, all map[string]securityGroup,
 ) nodeRules {
-	others, none := n.otherNetworks(ctx, id, want.name), emptyNeeds(want.name, n.config)
-	none.partial, none.goes = want.partial, want.goes
+	others, none := n.otherLoadBalancers(ctx, id, want.name), noNodeRules(want.name, n.config)
+	none.partial, none.deleting = want.partial, want.deleting
 	rules := nodeRules{decide: func(g securityGroup) ruleChange {
 		if slices.Contains(targets, g.id) {
 			return networkNodeChange(g, want, others)
@@ -94,8 +94,8 @@ func (n networkRules) changes(
 	return rules
 }
 
-// otherNetworks are the other Services' network load balancers.
-func (n networkRules) otherNetworks(ctx context.Context, id *identity, name string) otherRules {
+// otherLoadBalancers are the other Services' network load balancers.
+func (n networkRules) otherLoadBalancers(ctx context.Context, id *identity, name string) otherRules {
 	var others []*v1.Service
 	known := map[string]bool{}
 	for _, s := range n.served.all() {
@@ -123,7 +123,7 @@ func (n networkRules) otherNetworks(ctx context.Context, id *identity, name stri
 
 // neededRules returns the rules for some ports that network load balancers of Services need.
 func (n networkRules) neededRules(ctx context.Context, id *identity, services []*v1.Service, ports map[int32]bool) neededRules {
-	needed := neededRules{rules: ruleKeys{}, spare: ruleKeys{}}
+	needed := neededRules{rules: ruleKeys{}, optional: ruleKeys{}}
 	for _, service := range services {
 		s, _, faults := parseSettings(service, n.config)
 		listeners := networkListeners(id.clusterID, service, s, n.config)
@@ -151,10 +151,10 @@ func (n networkRules) neededRules(ctx context.Context, id *identity, services []
 			needed.doubts = append(needed.doubts, d)
 			continue
 		}
-		rules, kept := n.rulesOn(service, s, found[0], listeners, subnets)
+		rules, kept := n.rulesFor(service, s, found[0], listeners, subnets)
 		maps.Copy(needed.rules, keysOf(rules))
 		for r := range kept {
-			needed.spare[r.key()] = true
+			needed.optional[r.key()] = true
 		}
 	}
 	return needed
@@ -165,7 +165,7 @@ func (n networkRules) checksOf(ctx context.Context, found []*networkLoadBalancer
 	if len(found) == 0 {
 		return nil
 	}
-	groups, err := n.records.groups.Find(ctx, indexLoadBalancer, aws.ToString(found[0].LoadBalancerArn), inventory.Query{MaxAge: ensureMaxAge})
+	groups, err := n.records.targetGroups.Find(ctx, indexLoadBalancer, aws.ToString(found[0].LoadBalancerArn), inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil || len(groups) == 0 {
 		return nil
 	}

@@ -13,25 +13,25 @@ import (
 type desiredNodeRules struct {
 	name  string
 	rules []rule
-	// spare are rules that are not made, and stay where they are.
-	spare ruleKeys
+	// optional are rules that are not made, and stay where they are.
+	optional ruleKeys
 	// sharedPort is the port of a health check that several load balancers share; 0 if there is none.
 	sharedPort int32
 	// partial is set where not all that is needed is known, so that nothing is removed.
 	partial bool
-	// goes is set where the load balancer goes.
-	goes bool
+	// deleting is set where the load balancer is being deleted.
+	deleting bool
 }
 
-// networkNodeRules are the rules of the nodes for clients and health checks. subnets are the networks of the load balancer. spare are
+// networkNodeRules are the rules of the nodes for clients and health checks. subnets are the networks of the load balancer. optional are
 // checks of ports that are open anyway; AWS's own controller makes some, so existing ones stay. hidden: clients arrive with addresses of
 // the load balancer.
 func networkNodeRules(
 	name string, listeners []desiredListener, ranges, subnets []netip.Prefix, hidden bool,
-) (rules []rule, spare ruleKeys) {
+) (rules []rule, optional ruleKeys) {
 	var clients, checks []rule
 	taken := ruleKeys{}
-	spare = ruleKeys{}
+	optional = ruleKeys{}
 	add := func(list *[]rule, r rule) {
 		if taken.addIfNew(r) {
 			*list = append(*list, r)
@@ -55,13 +55,13 @@ func networkNodeRules(
 		for _, p := range subnets {
 			check := rule{protocolTCP, port, port, ruleSource{cidr: p.String()}, descriptionHealth + name}
 			if open[port] {
-				spare[check.key()] = true
+				optional[check.key()] = true
 			} else {
 				add(&checks, check)
 			}
 		}
 	}
-	return slices.Concat(clients, checks), spare
+	return slices.Concat(clients, checks), optional
 }
 
 // checkPorts are the ports on nodes that health checks use.
@@ -90,10 +90,10 @@ type otherRules struct {
 	gone func(name string) bool
 }
 
-// neededRules are the rules that network load balancers of Services need, and the spare ones that they leave alone.
+// neededRules are the rules that network load balancers of Services need, and the optional ones that they leave alone.
 type neededRules struct {
-	rules, spare ruleKeys
-	doubts       []doubt
+	rules, optional ruleKeys
+	doubts          []doubt
 }
 
 // doubt is about a Service whose settings or subnets cannot be read, so that nobody can tell what its load balancer needs.
@@ -153,13 +153,15 @@ func (w desiredNodeRules) isOwn(r rule, others []string) bool {
 }
 
 // isIgnored reports whether a rule is left alone.
-func (w desiredNodeRules) isIgnored(r rule) bool { return w.partial || w.spare[r.key()] || w.spare[r] }
+func (w desiredNodeRules) isIgnored(r rule) bool {
+	return w.partial || w.optional[r.key()] || w.optional[r]
+}
 
 // networkNodeChange decides about one security group of nodes.
 func networkNodeChange(g securityGroup, want desiredNodeRules, others otherRules) ruleChange {
 	mine := func(r rule) bool { return want.isOwn(r, others.names) }
 	c := exactChange(g, want.rules, mine)
-	if len(c.remove) > 0 || want.goes {
+	if len(c.remove) > 0 || want.deleting {
 		// What the load balancer used of one that went before is looked at as well.
 		c = exactChange(g, want.rules, func(r rule) bool {
 			name, _ := ruleOf(r)
@@ -212,9 +214,9 @@ func hasRuleOf(g securityGroup, name string) bool {
 	return slices.ContainsFunc(g.rules, func(r rule) bool { return belongsToLoadBalancer(r, name) })
 }
 
-// emptyNeeds returns the needs of a load balancer that is being deleted: none.
-func emptyNeeds(name string, c Config) desiredNodeRules {
-	d := desiredNodeRules{name: name, goes: true}
+// noNodeRules returns the needs of a load balancer that is being deleted: none.
+func noNodeRules(name string, c Config) desiredNodeRules {
+	d := desiredNodeRules{name: name, deleting: true}
 	if c.HealthProbeMode == probeShared {
 		d.sharedPort = int32(c.SharedProbePort) //nolint:gosec // the table bounds it
 	}

@@ -57,8 +57,8 @@ func (c *cloud) closingOf(
 	if err != nil {
 		return d, err
 	}
-	d = nodeClosing{id: id, name: name, want: emptyNeeds(name, c.config)}
-	if d.others, err = c.othersOf(ctx, id, name, living, maxAge); err != nil {
+	d = nodeClosing{id: id, name: name, want: noNodeRules(name, c.config)}
+	if d.others, err = c.othersBeside(ctx, id, name, living, maxAge); err != nil {
 		return d, err
 	}
 	d.classic = classicRules{id: id, all: all, name: name, sources: groups}
@@ -71,13 +71,13 @@ func (c *cloud) closingOf(
 	return d, err
 }
 
-// othersOf are the network load balancers of living Services, whatever kind their annotations ask for by now, and those of the
+// othersBeside are the network load balancers of living Services, whatever kind their annotations ask for by now, and those of the
 // cluster that no Service has: they may have been kept on purpose, and are checked as well.
-func (c *cloud) othersOf(
+func (c *cloud) othersBeside(
 	ctx context.Context, id *identity, name string, living livingServices, maxAge time.Duration,
 ) (others otherRules, err error) {
-	b := c.loadBalancers.records
-	all, err := b.networks.All(ctx, inventory.Query{MaxAge: maxAge})
+	records := c.loadBalancers.records
+	all, err := records.networks.All(ctx, inventory.Query{MaxAge: maxAge})
 	if err != nil {
 		return others, err
 	}
@@ -88,7 +88,7 @@ func (c *cloud) othersOf(
 		if other == name || living.loadBalancers[other] || aws.ToString(lb.VpcId) != id.vpc {
 			continue
 		}
-		tags, err := tagsIfThere(b.networkTags.Get(ctx, aws.ToString(lb.LoadBalancerArn), inventory.Query{MaxAge: tagsMaxAge}))
+		tags, err := tagsIfThere(records.networkTags.Get(ctx, aws.ToString(lb.LoadBalancerArn), inventory.Query{MaxAge: tagsMaxAge}))
 		if err != nil {
 			return others, err
 		}
@@ -104,7 +104,7 @@ func (c *cloud) othersOf(
 	}
 	others.needs = func(ports map[int32]bool) neededRules {
 		needed := networkRules{c.loadBalancers.shared}.neededRules(ctx, id, served, ports)
-		maps.Copy(needed.rules, needed.spare) // one may be all that a load balancer is let in by
+		maps.Copy(needed.rules, needed.optional) // one may be all that a load balancer is let in by
 		return needed
 	}
 	return others, nil
@@ -140,7 +140,7 @@ func (c *cloud) orphanNodeRules(ctx context.Context, id *identity, living living
 	if c.config.NoNodeGroupRules {
 		return nil, nil
 	}
-	all, err := c.loadBalancers.groups.known.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
+	all, err := c.loadBalancers.groups.inventory.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
@@ -186,15 +186,15 @@ func loadBalancersIn(g securityGroup) []string {
 
 // loadBalancerNames are the names of all load balancers.
 func (c *cloud) loadBalancerNames(ctx context.Context) (map[string]bool, error) {
-	b, names := c.loadBalancers.records, map[string]bool{}
-	classics, err := b.classics.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
+	records, names := c.loadBalancers.records, map[string]bool{}
+	classics, err := records.classics.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
 	for _, lb := range classics {
 		names[aws.ToString(lb.LoadBalancerName)] = true
 	}
-	networks, err := b.networks.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
+	networks, err := records.networks.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	for _, lb := range networks {
 		names[aws.ToString(lb.LoadBalancerName)] = true
 	}
@@ -215,7 +215,7 @@ func (c *cloud) deleteOrphanRules(ctx context.Context, id *identity, o contract.
 			return err
 		}
 	}
-	g, err := l.groups.known.Get(ctx, groupID, inventory.Query{})
+	g, err := l.groups.inventory.Get(ctx, groupID, inventory.Query{})
 	if err != nil {
 		return err
 	}

@@ -116,7 +116,7 @@ func (c *cloud) isUsedByOthers(ctx context.Context, instanceIDs []string) (bool,
 		if known[id] {
 			continue
 		}
-		one, err := c.instances.all.Get(ctx, id, inventory.Query{MaxAge: ownership.OrphanMaxAge, MaxMissAge: ownership.OrphanMaxAge})
+		one, err := c.instances.inventory.Get(ctx, id, inventory.Query{MaxAge: ownership.OrphanMaxAge, MaxMissAge: ownership.OrphanMaxAge})
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			continue
 		}
@@ -129,8 +129,8 @@ func (c *cloud) isUsedByOthers(ctx context.Context, instanceIDs []string) (bool,
 
 // isNetworkUsedByOthers is isUsedByOthers of the targets of a network load balancer.
 func (c *cloud) isNetworkUsedByOthers(ctx context.Context, arn string, maxAge time.Duration) (bool, error) {
-	b := c.loadBalancers.records
-	all, err := b.groups.All(ctx, inventory.Query{MaxAge: maxAge})
+	records := c.loadBalancers.records
+	all, err := records.targetGroups.All(ctx, inventory.Query{MaxAge: maxAge})
 	if err != nil {
 		return false, err
 	}
@@ -139,7 +139,7 @@ func (c *cloud) isNetworkUsedByOthers(ctx context.Context, arn string, maxAge ti
 		if !slices.Contains(t.LoadBalancerArns, arn) {
 			continue
 		}
-		found, err := b.targets.Get(ctx, aws.ToString(t.TargetGroupArn), inventory.Query{MaxAge: maxAge})
+		found, err := records.targets.Get(ctx, aws.ToString(t.TargetGroupArn), inventory.Query{MaxAge: maxAge})
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 			return false, err
 		}
@@ -159,8 +159,8 @@ func serviceOf(id *identity, tags map[string]string) string {
 }
 
 func (c *cloud) orphanClassics(ctx context.Context, id *identity, living livingServices) ([]contract.Orphan, error) {
-	b := c.loadBalancers.records
-	all, err := b.classics.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
+	records := c.loadBalancers.records
+	all, err := records.classics.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (c *cloud) orphanClassics(ctx context.Context, id *identity, living livingS
 		if !controllerName.MatchString(name) || living.loadBalancers[name] || aws.ToString(lb.VPCId) != id.vpc {
 			continue
 		}
-		tags, err := tagsIfThere(b.classicTags.Get(ctx, name, inventory.Query{MaxAge: tagsMaxAge}))
+		tags, err := tagsIfThere(records.classicTags.Get(ctx, name, inventory.Query{MaxAge: tagsMaxAge}))
 		if err != nil {
 			return nil, err
 		}
@@ -198,8 +198,8 @@ func tagsIfThere(found keyedValue[map[string]string], err error) (map[string]str
 }
 
 func (c *cloud) orphanNetworks(ctx context.Context, id *identity, living livingServices) ([]contract.Orphan, error) {
-	b := c.loadBalancers.records
-	all, err := b.networks.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
+	records := c.loadBalancers.records
+	all, err := records.networks.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +209,7 @@ func (c *cloud) orphanNetworks(ctx context.Context, id *identity, living livingS
 			continue
 		}
 		arn := aws.ToString(lb.LoadBalancerArn)
-		tags, err := tagsIfThere(b.networkTags.Get(ctx, arn, inventory.Query{MaxAge: tagsMaxAge}))
+		tags, err := tagsIfThere(records.networkTags.Get(ctx, arn, inventory.Query{MaxAge: tagsMaxAge}))
 		if err != nil {
 			return nil, err
 		}
@@ -237,8 +237,8 @@ func createdAt(at *time.Time) string {
 
 // orphanTargetGroups finds target groups that no load balancer uses.
 func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, living livingServices) ([]contract.Orphan, error) {
-	b := c.loadBalancers.records
-	all, err := b.groups.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
+	records := c.loadBalancers.records
+	all, err := records.targetGroups.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +252,7 @@ func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, living liv
 			continue
 		}
 		arn := aws.ToString(t.TargetGroupArn)
-		tags, err := tagsIfThere(b.networkTags.Get(ctx, arn, inventory.Query{MaxAge: tagsMaxAge}))
+		tags, err := tagsIfThere(records.networkTags.Get(ctx, arn, inventory.Query{MaxAge: tagsMaxAge}))
 		if err != nil {
 			return nil, err
 		}
@@ -288,7 +288,7 @@ var managedGroupForm = regexp.MustCompile(`^k8s-[a-zA-Z0-9]{0,8}-[a-zA-Z0-9]{0,8
 
 // orphanGroups finds the security groups of load balancers of no Service.
 func (c *cloud) orphanGroups(ctx context.Context, id *identity, living livingServices) ([]contract.Orphan, error) {
-	all, err := c.loadBalancers.groups.known.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
+	all, err := c.loadBalancers.groups.inventory.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
@@ -328,8 +328,8 @@ func madeForLoadBalancer(id *identity, g securityGroup) bool {
 
 // groupInUse reports whether a load balancer that is no orphan has a security group.
 func (c *cloud) groupInUse(ctx context.Context, groupID string, living livingServices, maxAge time.Duration) (bool, error) {
-	b := c.loadBalancers.records
-	classics, err := b.classics.All(ctx, inventory.Query{MaxAge: maxAge})
+	records := c.loadBalancers.records
+	classics, err := records.classics.All(ctx, inventory.Query{MaxAge: maxAge})
 	if err != nil {
 		return false, err
 	}
@@ -344,7 +344,7 @@ func (c *cloud) groupInUse(ctx context.Context, groupID string, living livingSer
 			return others, err
 		}
 	}
-	networks, err := b.networks.All(ctx, inventory.Query{MaxAge: maxAge})
+	networks, err := records.networks.All(ctx, inventory.Query{MaxAge: maxAge})
 	if err != nil {
 		return false, err
 	}
@@ -423,8 +423,8 @@ func (c *cloud) currentServices(ctx context.Context) (livingServices, error) {
 }
 
 func (c *cloud) deleteOrphanClassic(ctx context.Context, id *identity, o contract.Orphan) error {
-	b := c.loadBalancers.records
-	lb, err := b.classics.Get(ctx, o.ID, inventory.Query{})
+	records := c.loadBalancers.records
+	lb, err := records.classics.Get(ctx, o.ID, inventory.Query{})
 	if err != nil {
 		return err
 	}
@@ -438,12 +438,12 @@ func (c *cloud) deleteOrphanClassic(ctx context.Context, id *identity, o contrac
 	if err := c.closeNodes(ctx, id, o.ID, lb.SecurityGroups); err != nil {
 		return err
 	}
-	return b.deleteClassic(ctx, o.ID)
+	return records.deleteClassic(ctx, o.ID)
 }
 
 func (c *cloud) deleteOrphanNetwork(ctx context.Context, id *identity, o contract.Orphan) error {
-	b := c.loadBalancers.records
-	lb, err := b.networks.Get(ctx, loadBalancerOfARN(o.ID), inventory.Query{})
+	records := c.loadBalancers.records
+	lb, err := records.networks.Get(ctx, loadBalancerOfARN(o.ID), inventory.Query{})
 	if err != nil {
 		return err
 	}
@@ -453,15 +453,15 @@ func (c *cloud) deleteOrphanNetwork(ctx context.Context, id *identity, o contrac
 	if others, err := c.isNetworkUsedByOthers(ctx, o.ID, 0); err != nil || others {
 		return cmp.Or(err, notOrphanError(o))
 	}
-	if err := b.checkProtection(ctx, lb); err != nil {
+	if err := records.checkProtection(ctx, lb); err != nil {
 		return fmt.Errorf("%s %s: %w", o.Kind, o.ID, err)
 	}
 	// The nodes are closed first: a load balancer that could not be deleted is listed again.
 	if err := c.closeNodes(ctx, id, loadBalancerOfARN(o.ID), nil); err != nil {
 		return err
 	}
-	defer b.networks.Forget(loadBalancerOfARN(o.ID))
-	return b.deleteNetwork(ctx, o.ID)
+	defer records.networks.Forget(loadBalancerOfARN(o.ID))
+	return records.deleteNetwork(ctx, o.ID)
 }
 
 // checkStillOrphan reads the tags of something that is about to be deleted.
@@ -479,8 +479,8 @@ func checkStillOrphan(
 }
 
 func (c *cloud) deleteOrphanTargetGroup(ctx context.Context, id *identity, o contract.Orphan) error {
-	b := c.loadBalancers.records
-	all, err := b.groups.All(ctx, inventory.Query{})
+	records := c.loadBalancers.records
+	all, err := records.targetGroups.All(ctx, inventory.Query{})
 	if err != nil {
 		return err
 	}
@@ -488,7 +488,7 @@ func (c *cloud) deleteOrphanTargetGroup(ctx context.Context, id *identity, o con
 	if n < 0 {
 		return nil
 	}
-	if err := checkStillOrphan(ctx, id, o, b.networkTags); err != nil {
+	if err := checkStillOrphan(ctx, id, o, records.networkTags); err != nil {
 		return err
 	}
 	used, err := c.isTargetGroupUsed(ctx, all[n], 0)
@@ -498,12 +498,12 @@ func (c *cloud) deleteOrphanTargetGroup(ctx context.Context, id *identity, o con
 	if used {
 		return notOrphanError(o)
 	}
-	return b.run(ctx, deleteTargetGroupStep(o.ID, aws.String(o.ID)), nil)
+	return records.run(ctx, deleteTargetGroupStep(o.ID, aws.String(o.ID)), nil)
 }
 
 func (c *cloud) deleteOrphanGroup(ctx context.Context, id *identity, o contract.Orphan) error {
 	groups := c.loadBalancers.groups
-	g, err := groups.known.Get(ctx, o.ID, inventory.Query{})
+	g, err := groups.inventory.Get(ctx, o.ID, inventory.Query{})
 	if err != nil {
 		return err
 	}

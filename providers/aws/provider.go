@@ -134,7 +134,7 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 	}
 	var kept []error
 	for _, w := range schema.Problems(warnings) {
-		if keyOf(w) != annotationGroups { // whether it counts is for the cloud config to say
+		if annotationOf(w) != annotationGroups { // whether it counts is for the cloud config to say
 			kept = append(kept, w)
 		}
 	}

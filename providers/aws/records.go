@@ -39,21 +39,21 @@ type keyedValue[V any] struct {
 
 // records caches AWS's objects for Services, as far as they were read.
 type records struct {
-	api        *api
-	classics   *inventory.Inventory[string, *classicLoadBalancer]
-	networks   *inventory.Inventory[string, *elbv2types.LoadBalancer]
-	groups     *inventory.Inventory[string, *elbv2types.TargetGroup]
-	listeners  *inventory.Inventory[string, keyedValue[[]elbv2types.Listener]]
-	targets    *inventory.Inventory[string, keyedValue[registered]]
-	attributes *inventory.Inventory[string, keyedValue[map[string]string]]
+	api               *api
+	classics          *inventory.Inventory[string, *classicLoadBalancer]
+	networks          *inventory.Inventory[string, *elbv2types.LoadBalancer]
+	targetGroups      *inventory.Inventory[string, *elbv2types.TargetGroup]
+	listeners         *inventory.Inventory[string, keyedValue[[]elbv2types.Listener]]
+	targets           *inventory.Inventory[string, keyedValue[targetSet]]
+	networkAttributes *inventory.Inventory[string, keyedValue[map[string]string]]
 	// targetAttributes are those of target groups, by ARN.
-	targetAttributes *inventory.Inventory[string, keyedValue[map[string]string]]
-	classicSettings  *inventory.Inventory[string, keyedValue[elbtypes.LoadBalancerAttributes]]
-	classicTags      *inventory.Inventory[string, keyedValue[map[string]string]]
-	networkTags      *inventory.Inventory[string, keyedValue[map[string]string]]
-	// newClassics, newNetworks and newGroups are load balancers, by name, and target groups, by ARN, that were just made;
+	targetAttributes  *inventory.Inventory[string, keyedValue[map[string]string]]
+	classicAttributes *inventory.Inventory[string, keyedValue[elbtypes.LoadBalancerAttributes]]
+	classicTags       *inventory.Inventory[string, keyedValue[map[string]string]]
+	networkTags       *inventory.Inventory[string, keyedValue[map[string]string]]
+	// newClassics, newNetworks and newTargetGroups are load balancers, by name, and target groups, by ARN, that were just made;
 	// newListeners are listeners, by the ARN of the load balancer and the port.
-	newClassics, newNetworks, newGroups, newListeners recentlyMade[string]
+	newClassics, newNetworks, newTargetGroups, newListeners recentlyMade[string]
 }
 
 func newRecords(a *api) *records {
@@ -61,7 +61,7 @@ func newRecords(a *api) *records {
 		api: a,
 		classics: inventory.New(inventory.Source[string, *classicLoadBalancer]{
 			Kind: "classic load balancer", ID: func(lb *classicLoadBalancer) string { return aws.ToString(lb.LoadBalancerName) }, List: a.listClassics, Get: a.getClassic,
-			Lag: showsWithin, Own: withOwnWrites, Keep: keepInstances(),
+			Lag: showsWithin, Own: withOwnWrites, Keep: shareInstanceLists(),
 			Indexes: map[string]func(*classicLoadBalancer) []string{
 				indexName: func(lb *classicLoadBalancer) []string { return []string{aws.ToString(lb.LoadBalancerName)} },
 			},
@@ -73,22 +73,22 @@ func newRecords(a *api) *records {
 				indexName: func(lb *elbv2types.LoadBalancer) []string { return []string{aws.ToString(lb.LoadBalancerName)} },
 			},
 		}),
-		groups: inventory.New(inventory.Source[string, *elbv2types.TargetGroup]{
+		targetGroups: inventory.New(inventory.Source[string, *elbv2types.TargetGroup]{
 			Kind: "target group", ID: func(t *elbv2types.TargetGroup) string { return aws.ToString(t.TargetGroupArn) }, List: a.listTargetGroups,
 			Indexes: map[string]func(*elbv2types.TargetGroup) []string{
 				indexLoadBalancer: func(t *elbv2types.TargetGroup) []string { return t.LoadBalancerArns },
 			},
 		}),
-		targets: inventory.New(inventory.Source[string, keyedValue[registered]]{
-			Kind: "targets", ID: func(n keyedValue[registered]) string { return n.key }, Get: withKey(a.getTargets), Keep: keepTargets(),
-			Lag: showsWithin, Own: func(known, _ keyedValue[registered]) keyedValue[registered] { return known },
+		targets: inventory.New(inventory.Source[string, keyedValue[targetSet]]{
+			Kind: "targets", ID: func(n keyedValue[targetSet]) string { return n.key }, Get: withKey(a.getTargets), Keep: shareTargetLists(),
+			Lag: showsWithin, Own: func(known, _ keyedValue[targetSet]) keyedValue[targetSet] { return known },
 		}),
-		listeners:        newSingleInventory("listeners", a.getListeners),
-		attributes:       newSingleInventory("load balancer attributes", a.getNetworkAttributes),
-		targetAttributes: newSingleInventory("target group attributes", a.getTargetAttributes),
-		classicSettings:  newSingleInventory("classic load balancer attributes", a.getClassicSettings),
-		classicTags:      newBatchInventory("classic load balancer tags", a.getClassicTags),
-		networkTags:      newBatchInventory("load balancer tags", a.getNetworkTags),
+		listeners:         newSingleInventory("listeners", a.getListeners),
+		networkAttributes: newSingleInventory("load balancer attributes", a.getNetworkAttributes),
+		targetAttributes:  newSingleInventory("target group attributes", a.getTargetAttributes),
+		classicAttributes: newSingleInventory("classic load balancer attributes", a.getClassicAttributes),
+		classicTags:       newBatchInventory("classic load balancer tags", a.getClassicTags),
+		networkTags:       newBatchInventory("load balancer tags", a.getNetworkTags),
 	}
 }
 
@@ -140,7 +140,7 @@ func (a *api) listClassics(ctx context.Context) (list []*classicLoadBalancer, pa
 	return listPages(ctx, a, cloudapi.WatchLargeListing, "listing classic load balancers", (*elb.Client).DescribeLoadBalancers, in, &in.Marker,
 		func(out *elb.DescribeLoadBalancersOutput) ([]classicLoadBalancer, *string) {
 			return out.LoadBalancerDescriptions, out.NextMarker
-		}, keepInstances())
+		}, shareInstanceLists())
 }
 
 func (a *api) getClassic(ctx context.Context, name string) (*classicLoadBalancer, error) {
@@ -210,10 +210,10 @@ func (a *api) getListeners(ctx context.Context, arn string) (list []elbv2types.L
 	return list, err
 }
 
-func (a *api) getTargets(ctx context.Context, arn string) (registered, error) {
+func (a *api) getTargets(ctx context.Context, arn string) (targetSet, error) {
 	out, err := call(ctx, a, "reading the targets of "+arn, (*elbv2.Client).DescribeTargetHealth, &elbv2.DescribeTargetHealthInput{TargetGroupArn: aws.String(arn)})
 	if err != nil {
-		return registered{}, err
+		return targetSet{}, err
 	}
 	var list []target
 	for _, d := range out.TargetHealthDescriptions {
@@ -221,7 +221,7 @@ func (a *api) getTargets(ctx context.Context, arn string) (registered, error) {
 			list = append(list, target{aws.ToString(d.Target.Id), aws.ToInt32(d.Target.Port)})
 		}
 	}
-	return registeredOf(list), nil
+	return newTargetSet(list), nil
 }
 
 func (a *api) getNetworkAttributes(ctx context.Context, arn string) (map[string]string, error) {
@@ -268,7 +268,7 @@ func classicTag(t elbtypes.Tag) (key, value *string)   { return t.Key, t.Value }
 func networkTag(t elbv2types.Tag) (key, value *string) { return t.Key, t.Value }
 func ec2Tag(t ec2types.Tag) (key, value *string)       { return t.Key, t.Value }
 
-func (a *api) getClassicSettings(ctx context.Context, name string) (elbtypes.LoadBalancerAttributes, error) {
+func (a *api) getClassicAttributes(ctx context.Context, name string) (elbtypes.LoadBalancerAttributes, error) {
 	what := "reading the attributes of classic load balancer " + name
 	out, err := call(ctx, a, what, (*elb.Client).DescribeLoadBalancerAttributes, &elb.DescribeLoadBalancerAttributesInput{
 		LoadBalancerName: aws.String(name),
@@ -307,16 +307,16 @@ func (a *api) getNetworkTags(ctx context.Context, arns []string) ([]keyedValue[m
 }
 
 // deleteClassic deletes a classic load balancer; one that is gone already is no error.
-func (b *records) deleteClassic(ctx context.Context, name string) error {
-	_, err := call(ctx, b.api, "deleting classic load balancer "+name, (*elb.Client).DeleteLoadBalancer, &elb.DeleteLoadBalancerInput{LoadBalancerName: aws.String(name)})
+func (r *records) deleteClassic(ctx context.Context, name string) error {
+	_, err := call(ctx, r.api, "deleting classic load balancer "+name, (*elb.Client).DeleteLoadBalancer, &elb.DeleteLoadBalancerInput{LoadBalancerName: aws.String(name)})
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
-		b.classics.Invalidate(name)
+		r.classics.Invalidate(name)
 		return err
 	}
-	b.classics.Forget(name)
-	b.newClassics.removeKey(name)
-	b.classicSettings.Forget(name)
-	b.classicTags.Forget(name)
+	r.classics.Forget(name)
+	r.newClassics.removeKey(name)
+	r.classicAttributes.Forget(name)
+	r.classicTags.Forget(name)
 	return nil
 }
 
@@ -324,11 +324,11 @@ func (b *records) deleteClassic(ctx context.Context, name string) error {
 const attributeProtected = "deletion_protection.enabled"
 
 // checkProtection refuses a network load balancer that somebody protects: it would stay, and reach no node any more.
-func (b *records) checkProtection(ctx context.Context, lb *networkLoadBalancer) error {
+func (r *records) checkProtection(ctx context.Context, lb *networkLoadBalancer) error {
 	if lb == nil {
 		return nil
 	}
-	attributes, err := b.attributes.Get(ctx, aws.ToString(lb.LoadBalancerArn), inventory.Query{})
+	attributes, err := r.networkAttributes.Get(ctx, aws.ToString(lb.LoadBalancerArn), inventory.Query{})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		return nil
@@ -341,28 +341,28 @@ func (b *records) checkProtection(ctx context.Context, lb *networkLoadBalancer) 
 
 // deleteNetwork deletes a network load balancer; one that is gone already is no error. What is known by its name is for the
 // caller to forget.
-func (b *records) deleteNetwork(ctx context.Context, arn string) error {
-	_, err := call(ctx, b.api, "deleting network load balancer "+arn, (*elbv2.Client).DeleteLoadBalancer, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: aws.String(arn)})
+func (r *records) deleteNetwork(ctx context.Context, arn string) error {
+	_, err := call(ctx, r.api, "deleting network load balancer "+arn, (*elbv2.Client).DeleteLoadBalancer, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: aws.String(arn)})
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		return err
 	}
-	b.newNetworks.removeKey(loadBalancerOfARN(arn))
-	b.listeners.Forget(arn)
-	b.attributes.Forget(arn)
-	b.networkTags.Forget(arn)
+	r.newNetworks.removeKey(loadBalancerOfARN(arn))
+	r.listeners.Forget(arn)
+	r.networkAttributes.Forget(arn)
+	r.networkTags.Forget(arn)
 	return nil
 }
 
-func (b *records) forgetGroup(arn string) {
-	b.newGroups.removeKey(arn)
-	b.groups.Forget(arn)
-	b.targets.Forget(arn)
-	b.targetAttributes.Forget(arn)
-	b.networkTags.Forget(arn)
+func (r *records) forgetTargetGroup(arn string) {
+	r.newTargetGroups.removeKey(arn)
+	r.targetGroups.Forget(arn)
+	r.targets.Forget(arn)
+	r.targetAttributes.Forget(arn)
+	r.networkTags.Forget(arn)
 }
 
 // run carries out one step, and keeps the records true. made holds the ARNs of target groups that were made before it, by name.
-func (b *records) run(ctx context.Context, s step, made map[string]string) error {
+func (r *records) run(ctx context.Context, s step, made map[string]string) error {
 	fill := func(arn **string) {
 		if *arn == nil {
 			*arn = nilIfEmpty(made[s.group])
@@ -370,28 +370,28 @@ func (b *records) run(ctx context.Context, s step, made map[string]string) error
 	}
 	switch in := s.input.(type) {
 	case *elbv2.CreateTargetGroupInput:
-		return b.makeGroup(ctx, s, in, made)
+		return r.makeTargetGroup(ctx, s, in, made)
 	case *elbv2.ModifyTargetGroupAttributesInput:
 		fill(&in.TargetGroupArn)
 	case *elbv2.RegisterTargetsInput:
 		fill(&in.TargetGroupArn)
 	case *elbv2.CreateListenerInput:
-		if later := b.newListeners.check(listenerKey(in), "the listener of a port"); later != nil {
+		if later := r.newListeners.check(listenerKey(in), "the listener of a port"); later != nil {
 			return later
 		}
 		fill(&in.DefaultActions[0].TargetGroupArn)
 	case *elbv2.ModifyListenerInput:
 		fill(&in.DefaultActions[0].TargetGroupArn)
 	case *elbv2.DeleteListenerInput:
-		b.newListeners.remove(func(string) bool { return true }) // the port may get another one
+		r.newListeners.remove(func(string) bool { return true }) // the port may get another one
 	case *elb.DeregisterInstancesFromLoadBalancerInput:
-		err := b.deregister(ctx, s, in)
-		b.noteInstances(aws.ToString(in.LoadBalancerName), nil, in.Instances, err)
+		err := r.deregister(ctx, s, in)
+		r.noteInstances(aws.ToString(in.LoadBalancerName), nil, in.Instances, err)
 		return err
 	}
-	out, err := s.send(ctx, b.api)
-	b.noteClassic(s.input, err)
-	return b.noteNetwork(s.input, out, err)
+	out, err := s.send(ctx, r.api)
+	r.noteClassic(s.input, err)
+	return r.noteNetwork(s.input, out, err)
 }
 
 // listenerKey is the ARN of the load balancer and the port of a listener.
@@ -400,94 +400,94 @@ func listenerKey(in *elbv2.CreateListenerInput) string {
 }
 
 // noteNetwork notes the result of a call for a network load balancer. What is gone already is no error of a deletion.
-func (b *records) noteNetwork(input, output any, err error) error {
+func (r *records) noteNetwork(input, output any, err error) error {
 	switch in := input.(type) {
 	case *elbv2.ModifyTargetGroupInput:
 		if out, ok := output.(*elbv2.ModifyTargetGroupOutput); ok && err == nil && len(out.TargetGroups) == 1 {
-			b.groups.Put(&out.TargetGroups[0])
+			r.targetGroups.Put(&out.TargetGroups[0])
 		} else {
-			b.groups.Invalidate(aws.ToString(in.TargetGroupArn))
+			r.targetGroups.Invalidate(aws.ToString(in.TargetGroupArn))
 		}
 	case *elbv2.ModifyTargetGroupAttributesInput:
-		b.targetAttributes.Invalidate(aws.ToString(in.TargetGroupArn))
+		r.targetAttributes.Invalidate(aws.ToString(in.TargetGroupArn))
 	case *elbv2.RegisterTargetsInput:
-		b.noteTargets(aws.ToString(in.TargetGroupArn), in.Targets, nil, err)
+		r.noteTargets(aws.ToString(in.TargetGroupArn), in.Targets, nil, err)
 	case *elbv2.DeregisterTargetsInput:
-		b.noteTargets(aws.ToString(in.TargetGroupArn), nil, in.Targets, err)
+		r.noteTargets(aws.ToString(in.TargetGroupArn), nil, in.Targets, err)
 	case *elbv2.DeleteTargetGroupInput:
 		if err == nil || errors.Is(err, cloudapi.ErrNotFound) {
-			b.forgetGroup(aws.ToString(in.TargetGroupArn))
+			r.forgetTargetGroup(aws.ToString(in.TargetGroupArn))
 			return nil
 		}
-		b.groups.Invalidate(aws.ToString(in.TargetGroupArn))
+		r.targetGroups.Invalidate(aws.ToString(in.TargetGroupArn))
 		return retryIfInUse(err, "target group "+aws.ToString(in.TargetGroupArn))
 	case *elbv2.CreateListenerInput:
 		if err == nil {
-			b.newListeners.add(listenerKey(in))
+			r.newListeners.add(listenerKey(in))
 		}
 	case *elbv2.DeleteListenerInput:
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			return nil
 		}
 	case *elbv2.ModifyLoadBalancerAttributesInput:
-		b.noteAttributes(in, err)
+		r.noteAttributes(in, err)
 	}
 	return err
 }
 
 // noteClassic notes the result of a call for a classic load balancer.
-func (b *records) noteClassic(input any, err error) {
+func (r *records) noteClassic(input any, err error) {
 	switch in := input.(type) {
 	case *elb.SetLoadBalancerPoliciesForBackendServerInput:
-		b.noteBackendPolicies(in, err)
+		r.noteBackendPolicies(in, err)
 	case *elb.AddTagsInput:
 		name := in.LoadBalancerNames[0]
-		if _, known := b.classicTags.Peek(name); known || err != nil {
-			b.classicTags.Invalidate(name)
+		if _, known := r.classicTags.Peek(name); known || err != nil {
+			r.classicTags.Invalidate(name)
 		} else { // they cannot be read
-			b.classicTags.Put(keyedValue[map[string]string]{name, mapOf(in.Tags, classicTag)})
+			r.classicTags.Put(keyedValue[map[string]string]{name, mapOf(in.Tags, classicTag)})
 		}
 	case *elb.ModifyLoadBalancerAttributesInput:
-		b.classicSettings.Invalidate(aws.ToString(in.LoadBalancerName))
+		r.classicAttributes.Invalidate(aws.ToString(in.LoadBalancerName))
 	case *elb.RegisterInstancesWithLoadBalancerInput:
-		b.noteInstances(aws.ToString(in.LoadBalancerName), in.Instances, nil, err)
+		r.noteInstances(aws.ToString(in.LoadBalancerName), in.Instances, nil, err)
 	}
 }
 
-// makeGroup makes a target group. A call whose answer was lost has made it, too; the same call answers with it then.
-func (b *records) makeGroup(ctx context.Context, s step, in *elbv2.CreateTargetGroupInput, made map[string]string) error {
-	output, err := s.send(ctx, b.api)
+// makeTargetGroup makes a target group. A call whose answer was lost has made it, too; the same call answers with it then.
+func (r *records) makeTargetGroup(ctx context.Context, s step, in *elbv2.CreateTargetGroupInput, made map[string]string) error {
+	output, err := s.send(ctx, r.api)
 	out, _ := output.(*elbv2.CreateTargetGroupOutput)
 	if err == nil && (len(out.TargetGroups) != 1 || out.TargetGroups[0].TargetGroupArn == nil) {
 		err = incompleteError(s.what)
 	}
 	if err != nil {
-		b.groups.InvalidateAll()
+		r.targetGroups.InvalidateAll()
 		return err
 	}
 	group := &out.TargetGroups[0]
 	for _, user := range group.LoadBalancerArns {
 		if loadBalancerOfARN(user) != loadBalancerOfARN(s.loadBalancer) { // no target of ours is registered there
-			b.groups.Invalidate(aws.ToString(group.TargetGroupArn))
+			r.targetGroups.Invalidate(aws.ToString(group.TargetGroupArn))
 			return &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: s.what, Message: fmt.Sprintf("target group %s (%s) exists and is used by "+
 				"another load balancer, %s; delete that one if nobody needs it, or change the name or the ports of the Service", aws.ToString(group.TargetGroupName), aws.ToString(group.TargetGroupArn), user)}
 		}
 	}
 	arn := aws.ToString(group.TargetGroupArn)
-	b.groups.Put(group)
-	b.newGroups.add(arn)
+	r.targetGroups.Put(group)
+	r.newTargetGroups.add(arn)
 	made[s.group] = arn
-	b.networkTags.Put(keyedValue[map[string]string]{arn, mapOf(in.Tags, networkTag)})
+	r.networkTags.Put(keyedValue[map[string]string]{arn, mapOf(in.Tags, networkTag)})
 	return nil
 }
 
 // noteTargets keeps the knowledge of the targets of a group true after a write.
-func (b *records) noteTargets(arn string, added, removed []elbv2types.TargetDescription, err error) {
+func (r *records) noteTargets(arn string, added, removed []elbv2types.TargetDescription, err error) {
 	if err != nil {
-		b.targets.Invalidate(arn)
+		r.targets.Invalidate(arn)
 		return
 	}
-	known, ok := b.targets.Peek(arn)
+	known, ok := r.targets.Peek(arn)
 	if !ok {
 		return
 	}
@@ -500,27 +500,27 @@ func (b *records) noteTargets(arn string, added, removed []elbv2types.TargetDesc
 	for _, d := range added {
 		changed = append(changed, target{aws.ToString(d.Id), aws.ToInt32(d.Port)})
 	}
-	b.targets.PutPartial(keyedValue[registered]{arn, registeredOf(changed)})
+	r.targets.PutPartial(keyedValue[targetSet]{arn, newTargetSet(changed)})
 }
 
-func (b *records) noteAttributes(in *elbv2.ModifyLoadBalancerAttributesInput, err error) {
+func (r *records) noteAttributes(in *elbv2.ModifyLoadBalancerAttributesInput, err error) {
 	arn := aws.ToString(in.LoadBalancerArn)
-	known, ok := b.attributes.Peek(arn)
+	known, ok := r.networkAttributes.Peek(arn)
 	if err != nil || !ok {
-		b.attributes.Invalidate(arn)
+		r.networkAttributes.Invalidate(arn)
 		return
 	}
 	changed := maps.Clone(known.value)
 	for _, a := range in.Attributes {
 		changed[aws.ToString(a.Key)] = aws.ToString(a.Value)
 	}
-	b.attributes.PutPartial(keyedValue[map[string]string]{arn, changed})
+	r.networkAttributes.PutPartial(keyedValue[map[string]string]{arn, changed})
 }
 
 // deregister takes instances out of a classic load balancer. AWS refuses all of them for one that exists no longer, which it has taken
 // out by itself.
-func (b *records) deregister(ctx context.Context, s step, in *elb.DeregisterInstancesFromLoadBalancerInput) error {
-	_, err := s.send(ctx, b.api)
+func (r *records) deregister(ctx context.Context, s step, in *elb.DeregisterInstancesFromLoadBalancerInput) error {
+	_, err := s.send(ctx, r.api)
 	switch {
 	case codeOf(err) != "InvalidInstance":
 		return err
@@ -529,7 +529,7 @@ func (b *records) deregister(ctx context.Context, s step, in *elb.DeregisterInst
 	}
 	for _, i := range in.Instances {
 		one := &elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: in.LoadBalancerName, Instances: []elbtypes.Instance{i}}
-		_, err := newStep(s.what, (*elb.Client).DeregisterInstancesFromLoadBalancer, one).send(ctx, b.api)
+		_, err := newStep(s.what, (*elb.Client).DeregisterInstancesFromLoadBalancer, one).send(ctx, r.api)
 		if err != nil && codeOf(err) != "InvalidInstance" {
 			return err
 		}
@@ -539,10 +539,10 @@ func (b *records) deregister(ctx context.Context, s step, in *elb.DeregisterInst
 
 // noteBackendPolicies keeps the knowledge of the policies of instance ports true after a write: what was read for a while after it
 // may lack it, and a policy that is not seen would stay when it is to go.
-func (b *records) noteBackendPolicies(in *elb.SetLoadBalancerPoliciesForBackendServerInput, err error) {
-	known, ok := b.classics.Peek(aws.ToString(in.LoadBalancerName))
+func (r *records) noteBackendPolicies(in *elb.SetLoadBalancerPoliciesForBackendServerInput, err error) {
+	known, ok := r.classics.Peek(aws.ToString(in.LoadBalancerName))
 	if err != nil || !ok {
-		b.classics.Invalidate(aws.ToString(in.LoadBalancerName))
+		r.classics.Invalidate(aws.ToString(in.LoadBalancerName))
 		return
 	}
 	changed := *known
@@ -555,14 +555,14 @@ func (b *records) noteBackendPolicies(in *elb.SetLoadBalancerPoliciesForBackendS
 			InstancePort: in.InstancePort, PolicyNames: in.PolicyNames,
 		})
 	}
-	b.classics.PutPartial(&changed)
+	r.classics.PutPartial(&changed)
 }
 
 // noteInstances keeps the knowledge of the instances of a classic load balancer true after a write.
-func (b *records) noteInstances(name string, added, removed []elbtypes.Instance, err error) {
-	known, ok := b.classics.Peek(name)
+func (r *records) noteInstances(name string, added, removed []elbtypes.Instance, err error) {
+	known, ok := r.classics.Peek(name)
 	if err != nil || !ok {
-		b.classics.Invalidate(name)
+		r.classics.Invalidate(name)
 		return
 	}
 	changed := *known
@@ -570,5 +570,5 @@ func (b *records) noteInstances(name string, added, removed []elbtypes.Instance,
 		return slices.ContainsFunc(removed, func(r elbtypes.Instance) bool { return aws.ToString(r.InstanceId) == aws.ToString(i.InstanceId) })
 	})
 	changed.Instances = append(changed.Instances, added...)
-	b.classics.PutPartial(&changed)
+	r.classics.PutPartial(&changed)
 }

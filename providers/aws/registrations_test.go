@@ -20,7 +20,7 @@ func TestRegistered(t *testing.T) {
 		"one port":    {{"i-b", 30080}, {"i-a", 30080}},
 		"some others": {{"i-b", 30080}, {"i-a", 30081}, {"i-a", 30080}, {"i-c", 0}},
 	} {
-		got := registeredOf(list).targets()
+		got := newTargetSet(list).targets()
 		assert.ElementsMatch(t, list, got, name)
 	}
 }
@@ -33,7 +33,7 @@ func TestBackendsAreKeptOnce(t *testing.T) {
 	for n := range ids {
 		ids[n] = fmt.Sprintf("i-%017x", n)
 	}
-	keep, keepClassic := keepTargets(), keepInstances()
+	keep, keepClassic := shareTargetLists(), shareInstanceLists()
 	var lists [][]string
 	var classics [][]elbtypes.Instance
 	for port := range int32(50) {
@@ -45,7 +45,7 @@ func TestBackendsAreKeptOnce(t *testing.T) {
 			list = append(list, target{id, 30000 + port})
 			lb.Instances = append(lb.Instances, elbtypes.Instance{InstanceId: aws.String(id)})
 		}
-		kept := keep(keyedValue[registered]{strconv.Itoa(int(port)), registeredOf(list)})
+		kept := keep(keyedValue[targetSet]{strconv.Itoa(int(port)), newTargetSet(list)})
 		require.ElementsMatch(t, list, kept.value.targets())
 		lists, classics = append(lists, kept.value.ids), append(classics, keepClassic(lb).Instances)
 	}

@@ -133,7 +133,7 @@ func (r *routes) useOf(ctx context.Context, one ec2types.Route, nodes map[string
 	if err != nil {
 		return routeUse{}, err
 	}
-	found, err := r.instances.all.Get(ctx, instanceID, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge})
+	found, err := r.instances.inventory.Get(ctx, instanceID, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		return routeUse{blackhole: blackhole, ours: blackhole}, nil // the next look shows a black hole
@@ -337,7 +337,7 @@ func (r *routes) disableSourceCheck(ctx context.Context, one instance) error {
 		return err
 	}
 	one.checksSource = false
-	r.instances.all.PutPartial(one)
+	r.instances.inventory.PutPartial(one)
 	return nil
 }
 

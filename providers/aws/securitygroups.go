@@ -254,8 +254,8 @@ func nodeGroup(id *identity, attached []string, groups map[string]securityGroup)
 
 // securityGroups reads and writes the security groups of the VPC.
 type securityGroups struct {
-	api   *api
-	known *inventory.Inventory[string, securityGroup]
+	api       *api
+	inventory *inventory.Inventory[string, securityGroup]
 	// writing keeps two load balancers from changing the same group on the ground of the same picture.
 	writing keylock.Locks
 	// made are the names of groups that were just made.
@@ -290,7 +290,7 @@ func (s *securityGroups) retryWhileHidden(groups map[string]securityGroup, mine 
 }
 
 func newSecurityGroups(a *api) *securityGroups {
-	return &securityGroups{api: a, known: inventory.New(inventory.Source[string, securityGroup]{
+	return &securityGroups{api: a, inventory: inventory.New(inventory.Source[string, securityGroup]{
 		Kind: "security group", ID: func(g securityGroup) string { return g.id }, List: a.listGroups, Get: a.getGroup,
 		Lag: showsWithin, Own: func(known, read securityGroup) securityGroup {
 			read.rules = known.rules
@@ -336,7 +336,7 @@ func (a *api) getGroup(ctx context.Context, id string) (securityGroup, error) {
 
 // all returns the groups by their IDs.
 func (s *securityGroups) all(ctx context.Context) (map[string]securityGroup, error) {
-	list, err := s.known.All(ctx, inventory.Query{MaxAge: groupsMaxAge})
+	list, err := s.inventory.All(ctx, inventory.Query{MaxAge: groupsMaxAge})
 	if err != nil {
 		return nil, err
 	}
@@ -353,7 +353,7 @@ func (s *securityGroups) ensure(ctx context.Context, name, description string, t
 	if err != nil {
 		return securityGroup{}, err
 	}
-	found, err := s.known.Find(ctx, indexName, name, inventory.Query{MaxAge: groupsMaxAge, MaxUnlistedAge: groupsMaxAge})
+	found, err := s.inventory.Find(ctx, indexName, name, inventory.Query{MaxAge: groupsMaxAge, MaxUnlistedAge: groupsMaxAge})
 	if err != nil {
 		return securityGroup{}, err
 	}
@@ -362,7 +362,7 @@ func (s *securityGroups) ensure(ctx context.Context, name, description string, t
 		return s.adopt(ctx, id, found[0], wanted)
 	}
 	if later := s.made.check(name, "security group "+name); later != nil {
-		s.known.InvalidateAll()
+		s.inventory.InvalidateAll()
 		return securityGroup{}, later
 	}
 	what := "creating security group " + name
@@ -372,7 +372,7 @@ func (s *securityGroups) ensure(ctx context.Context, name, description string, t
 		TagSpecifications: []ec2types.TagSpecification{{ResourceType: ec2types.ResourceTypeSecurityGroup, Tags: ec2Tags(wanted)}},
 	})
 	if err != nil {
-		s.known.InvalidateAll() // it may exist all the same, made by a call whose answer was lost
+		s.inventory.InvalidateAll() // it may exist all the same, made by a call whose answer was lost
 		if codeOf(err) == "InvalidGroup.Duplicate" {
 			err = cloudproviderapi.NewRetryError("EC2 does not show security group "+name+" yet, which exists", groupVisiblePause)
 		}
@@ -380,10 +380,10 @@ func (s *securityGroups) ensure(ctx context.Context, name, description string, t
 	}
 	g := securityGroup{id: aws.ToString(out.GroupId), name: name, description: description, tags: wanted}
 	if g.id == "" {
-		s.known.InvalidateAll()
+		s.inventory.InvalidateAll()
 		return securityGroup{}, fmt.Errorf("%s: %w", what, errIncomplete)
 	}
-	s.known.Put(g)
+	s.inventory.Put(g)
 	s.made.add(name)
 	return g, nil
 }
@@ -401,12 +401,12 @@ func (s *securityGroups) adopt(ctx context.Context, id *identity, g securityGrou
 	_, err = call(ctx, s.api, "tagging security group "+g.id, (*ec2.Client).CreateTags,
 		&ec2.CreateTagsInput{Resources: []string{g.id}, Tags: ec2Tags(wanted)})
 	if err != nil {
-		s.known.Doubt(g.id)
+		s.inventory.Doubt(g.id)
 		return g, err
 	}
 	g.tags = maps.Clone(g.tags)
 	maps.Copy(g.tags, wanted)
-	s.known.PutPartial(g)
+	s.inventory.PutPartial(g)
 	return g, nil
 }
 
@@ -454,7 +454,7 @@ func (s *securityGroups) change(ctx context.Context, groupID string, phase chang
 		return fmt.Errorf("waiting for another change of security group %s: %w", groupID, err)
 	}
 	defer unlock()
-	g, err := s.known.Get(ctx, groupID, inventory.Query{MaxAge: groupsMaxAge})
+	g, err := s.inventory.Get(ctx, groupID, inventory.Query{MaxAge: groupsMaxAge})
 	if err != nil {
 		return retryIfHidden(err, groupID)
 	}
@@ -476,7 +476,7 @@ func (s *securityGroups) apply(ctx context.Context, c ruleChange, phase changePh
 		err = s.revoke(ctx, c.group.id, c.remove)
 	}
 	if err != nil {
-		s.known.Doubt(c.group.id)
+		s.inventory.Doubt(c.group.id)
 		if codeOf(err) == codeTooManyRules {
 			return fmt.Errorf("%w; %s", err, c.group.dominantUser())
 		}
@@ -486,7 +486,7 @@ func (s *securityGroups) apply(ctx context.Context, c ruleChange, phase changePh
 		return err
 	}
 	s.noteRules(c)
-	s.known.PutPartial(c.result())
+	s.inventory.PutPartial(c.result())
 	return nil
 }
 
@@ -500,7 +500,7 @@ func (s *securityGroups) authorize(ctx context.Context, groupID string, rules []
 	)
 	err = retryIfHidden(err, groupID)
 	for _, r := range rules {
-		if source, ok := s.known.Peek(r.source.group); ok && s.made.isRecent(source.name) {
+		if source, ok := s.inventory.Peek(r.source.group); ok && s.made.isRecent(source.name) {
 			err = retryIfHidden(err, source.id)
 		}
 	}
@@ -538,11 +538,11 @@ func (s *securityGroups) remove(ctx context.Context, g securityGroup) error {
 	_, err := call(ctx, s.api, "deleting security group "+g.id, (*ec2.Client).DeleteSecurityGroup, &ec2.DeleteSecurityGroupInput{GroupId: aws.String(g.id)})
 	switch {
 	case err == nil, errors.Is(err, cloudapi.ErrNotFound):
-		s.known.Forget(g.id)
+		s.inventory.Forget(g.id)
 		s.made.removeKey(g.name)
 		return nil
 	}
-	s.known.Doubt(g.id)
+	s.inventory.Doubt(g.id)
 	return retryIfInUse(err, fmt.Sprintf("security group %s (%s)", g.id, g.name))
 }
 

@@ -310,7 +310,7 @@ func (s settings) fixedScheme(scheme string) services.Fixed {
 
 // keptFindings tell that a load balancer keeps targets that nobody can see.
 func keptFindings(s settings, registered int) []services.Finding {
-	if !s.blind || registered == 0 {
+	if !s.noneVisible || registered == 0 {
 		return nil
 	}
 	return []services.Finding{services.Warning(eventTargetsKept, "the %d targets of the load balancer stay: EC2 shows none of the nodes' "+
@@ -343,7 +343,7 @@ func stepChanges(
 func (c *shared) invalidateAfterFailure(err error, invalidate func()) error {
 	invalidate()
 	if refusedTarget(err) {
-		c.targets.instances.all.InvalidateAll()
+		c.targets.instances.inventory.InvalidateAll()
 	}
 	return err
 }

@@ -16,14 +16,14 @@ import (
 
 // Source ranges are enforced by security group rules, of the load balancer or of the nodes. This file reports who gets in despite them.
 
-// entrance determines the rules for clients of a network load balancer.
+// entrance is the way of clients through a network load balancer: by which families, and through whose security groups.
 type entrance struct {
 	// dualStack is set where clients come by both families, and v6 where targets are reached by IPv6.
 	dualStack, v6 bool
-	// filtered is set where rules are written into a security group of the load balancer itself.
-	filtered bool
-	// nodes is set where rules are written into those of the nodes.
-	nodes bool
+	// ownGroup is set where rules are written into a security group of the load balancer itself.
+	ownGroup bool
+	// nodeGroups is set where rules are written into those of the nodes.
+	nodeGroups bool
 }
 
 // coverage reports whether source ranges contain part of a family, and all of it.
@@ -48,7 +48,7 @@ func (e entrance) isHidden(s settings) bool {
 // open returns the families that are open to everybody despite the source ranges. checked: health checks use the ports of clients, which
 // the nodes open for the load balancer.
 func (e entrance) open(s settings, checked bool) []string {
-	if len(s.ranges) == 0 || e.filtered {
+	if len(s.ranges) == 0 || e.ownGroup {
 		return nil
 	}
 	var families []string
@@ -58,7 +58,7 @@ func (e entrance) open(s settings, checked bool) []string {
 		}
 		_, all := coverage(s.ranges, v6)
 		hidden := v6 != e.v6 || s.targetAttributes[attributePreserveClient] == textFalse
-		if all || (e.nodes && (!hidden || (!checked && !e.isHidden(s)))) {
+		if all || (e.nodeGroups && (!hidden || (!checked && !e.isHidden(s)))) {
 			continue
 		}
 		families = append(families, familyName(v6))
@@ -112,7 +112,7 @@ func rangesProblem(service *v1.Service, s settings, c Config, e entrance, listen
 	switch {
 	case families == "":
 		return nil
-	case !e.nodes:
+	case !e.nodeGroups:
 		return problem("keeps nobody out that comes by %s: the option DisableSecurityGroupIngress leaves the nodes' security groups alone, "+
 			"and none of the load balancer itself gets rules", families)
 	}
@@ -155,7 +155,7 @@ func tooManyRules(service *v1.Service, s settings, c Config) error {
 func plannedEntrance(service *v1.Service, s settings, c Config) entrance {
 	return entrance{
 		v6:       targetFamily(service) == addressIPv6, // one with both families is made only where the ranges hold for both
-		filtered: c.NLBGroupMode == groupModeManaged && len(s.Groups) == 0, nodes: !c.NoNodeGroupRules,
+		ownGroup: c.NLBGroupMode == groupModeManaged && len(s.Groups) == 0, nodeGroups: !c.NoNodeGroupRules,
 	}
 }
 
@@ -163,7 +163,7 @@ func plannedEntrance(service *v1.Service, s settings, c Config) entrance {
 func entranceOf(service *v1.Service, s settings, c Config, lb *networkLoadBalancer) entrance {
 	e := plannedEntrance(service, s, c)
 	e.dualStack = lb.IpAddressType == elbv2types.IpAddressTypeDualstack
-	e.filtered = e.filtered && len(lb.SecurityGroups) > 0
+	e.ownGroup = e.ownGroup && len(lb.SecurityGroups) > 0
 	return e
 }
 

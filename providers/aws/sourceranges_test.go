@@ -17,7 +17,7 @@ const hideClients = attributePreserveClient + "=false"
 // TestOpenFamilies is the table of who gets in although source ranges are given.
 func TestOpenFamilies(t *testing.T) {
 	t.Parallel()
-	both := entrance{dualStack: true, nodes: true}
+	both := entrance{dualStack: true, nodeGroups: true}
 	for _, c := range []struct {
 		entrance
 		ranges  string
@@ -26,14 +26,14 @@ func TestOpenFamilies(t *testing.T) {
 		open    string
 		hides   bool
 	}{
-		{entrance{nodes: true}, "", true, true, "", true},
-		{entrance{nodes: true}, "10.0.0.0/8", false, true, "", false},
-		{entrance{nodes: true}, "10.0.0.0/8", true, true, "IPv4", true},
-		{entrance{nodes: true}, "10.0.0.0/8", true, false, "IPv4", true},
-		{entrance{nodes: true}, "2001:db8::/32", true, false, "", false},
-		{entrance{nodes: true}, "2001:db8::/32", true, true, "IPv4", false},
-		{entrance{nodes: true}, "10.0.0.0/8,0.0.0.0/0", true, true, "", true},
-		{entrance{nodes: true, filtered: true}, "10.0.0.0/8", true, true, "", true},
+		{entrance{nodeGroups: true}, "", true, true, "", true},
+		{entrance{nodeGroups: true}, "10.0.0.0/8", false, true, "", false},
+		{entrance{nodeGroups: true}, "10.0.0.0/8", true, true, "IPv4", true},
+		{entrance{nodeGroups: true}, "10.0.0.0/8", true, false, "IPv4", true},
+		{entrance{nodeGroups: true}, "2001:db8::/32", true, false, "", false},
+		{entrance{nodeGroups: true}, "2001:db8::/32", true, true, "IPv4", false},
+		{entrance{nodeGroups: true}, "10.0.0.0/8,0.0.0.0/0", true, true, "", true},
+		{entrance{nodeGroups: true, ownGroup: true}, "10.0.0.0/8", true, true, "", true},
 		{entrance{}, "10.0.0.0/8", false, true, "IPv4", false},
 		{both, "10.0.0.0/8", false, true, "IPv6", false},
 		{both, "10.0.0.0/8", false, false, "", false},
@@ -41,8 +41,8 @@ func TestOpenFamilies(t *testing.T) {
 		{both, "10.0.0.0/8,::/0", false, true, "", true},
 		{both, "2001:db8::/32", true, false, "IPv4 IPv6", true},
 		{both, "::/0", true, false, "IPv4", true},
-		{entrance{dualStack: true, v6: true, nodes: true}, "10.0.0.0/8,::/0", false, true, "IPv4", true},
-		{entrance{dualStack: true, v6: true, nodes: true}, "0.0.0.0/0,2001:db8::/32", false, true, "", true},
+		{entrance{dualStack: true, v6: true, nodeGroups: true}, "10.0.0.0/8,::/0", false, true, "IPv4", true},
+		{entrance{dualStack: true, v6: true, nodeGroups: true}, "0.0.0.0/0,2001:db8::/32", false, true, "", true},
 	} {
 		s := settings{network: true}
 		for text := range strings.SplitSeq(c.ranges, ",") {

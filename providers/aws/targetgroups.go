@@ -28,7 +28,7 @@ func (c targetGroups) groupsOf(
 	if err != nil {
 		return nil, err
 	}
-	all, err := c.records.groups.All(ctx, inventory.Query{MaxAge: maxAge})
+	all, err := c.records.targetGroups.All(ctx, inventory.Query{MaxAge: maxAge})
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (c targetGroups) groupsOf(
 		case len(slices.DeleteFunc(slices.Clone(t.LoadBalancerArns), gone)) == 0 && strings.HasPrefix(
 			aws.ToString(t.TargetGroupName), targetGroupPrefix(service),
 		) && aws.ToString(t.VpcId) == id.vpc:
-			ours, err := c.isOf(ctx, id, t, service)
+			ours, err := c.isUnusedOneOf(ctx, id, t, service)
 			if err != nil {
 				return nil, err
 			}
@@ -58,24 +58,24 @@ func (c targetGroups) groupsOf(
 	return list, nil
 }
 
-// isOf reports whether the tags of a target group that none uses say that it was made for the Service.
-func (c targetGroups) isOf(ctx context.Context, id *identity, t *elbv2types.TargetGroup, service *v1.Service) (bool, error) {
+// isUnusedOneOf reports whether the tags of a target group that none uses say that it was made for the Service.
+func (c targetGroups) isUnusedOneOf(ctx context.Context, id *identity, t *elbv2types.TargetGroup, service *v1.Service) (bool, error) {
 	if len(t.LoadBalancerArns) > 0 {
 		return true, nil // those that are gone had the Service's UID in their names
 	}
 	tags, err := c.tags.networkTags(ctx, aws.ToString(t.TargetGroupArn))
 	if c.tags.isUnreadable(err) {
-		return c.hasNameOf(id, service, aws.ToString(t.TargetGroupName)), nil
+		return c.hasPortName(id, service, aws.ToString(t.TargetGroupName)), nil
 	}
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		c.records.forgetGroup(aws.ToString(t.TargetGroupArn))
+		c.records.forgetTargetGroup(aws.ToString(t.TargetGroupArn))
 		return false, nil
 	}
 	return err == nil && id.isOwned(tags) && tags[serviceTag] == serviceName(service), err
 }
 
-// hasNameOf reports whether a target group has the name of one of the Service's ports; the name has a checksum of cluster and Service.
-func (c targetGroups) hasNameOf(id *identity, service *v1.Service, name string) bool {
+// hasPortName reports whether a target group has the name of one of the Service's ports; the name has a checksum of cluster and Service.
+func (c targetGroups) hasPortName(id *identity, service *v1.Service, name string) bool {
 	s, _, _ := parseSettings(service, c.config)
 	return slices.ContainsFunc(
 		networkListeners(id.clusterID, service, s, c.config), func(w desiredListener) bool { return w.group.name == name },
@@ -92,7 +92,7 @@ func (c targetGroups) isMadeFor(ctx context.Context, service *v1.Service, t *elb
 	switch {
 	case !strings.HasPrefix(name, targetGroupPrefix(service)):
 		return false, nil
-	case c.hasNameOf(id, service, name):
+	case c.hasPortName(id, service, name):
 		return true, nil
 	}
 	tags, err := c.tags.networkTags(ctx, arn)
@@ -105,10 +105,10 @@ func (c targetGroups) isMadeFor(ctx context.Context, service *v1.Service, t *elb
 
 // retryWhileHidden asks for more time while a listing lacks recently created target groups of the Service.
 func (c targetGroups) retryWhileHidden(service *v1.Service, listed []elbv2types.TargetGroup) error {
-	for _, arn := range slices.Sorted(slices.Values(c.records.newGroups.keys())) {
+	for _, arn := range slices.Sorted(slices.Values(c.records.newTargetGroups.keys())) {
 		if strings.Contains(arn, ":targetgroup/"+targetGroupPrefix(service)) &&
 			!slices.ContainsFunc(listed, func(t elbv2types.TargetGroup) bool { return aws.ToString(t.TargetGroupArn) == arn }) {
-			return c.records.newGroups.check(arn, "target group "+arn)
+			return c.records.newTargetGroups.check(arn, "target group "+arn)
 		}
 	}
 	return nil
@@ -131,7 +131,7 @@ func (c targetGroups) checkListed(
 		return c.invalidateMissingNetwork(lb, err)
 	}
 	if slices.ContainsFunc(listeners.value, func(one elbv2types.Listener) bool { return forwardsTo(&one) != "" }) {
-		c.records.groups.InvalidateAll()
+		c.records.targetGroups.InvalidateAll()
 		return fmt.Errorf("listing the target groups of load balancer %s: %w", aws.ToString(lb.LoadBalancerName), errIncomplete)
 	}
 	return nil
@@ -139,14 +139,14 @@ func (c targetGroups) checkListed(
 
 // noteAttached notes that a target group is used by a load balancer, which its own picture does not show yet.
 func (c targetGroups) noteAttached(group, lb string, err error) {
-	known, ok := c.records.groups.Peek(group)
+	known, ok := c.records.targetGroups.Peek(group)
 	if err != nil || !ok {
-		c.records.groups.InvalidateAll()
+		c.records.targetGroups.InvalidateAll()
 		return
 	}
 	if !slices.Contains(known.LoadBalancerArns, lb) {
 		changed := *known
 		changed.LoadBalancerArns = append(slices.Clone(known.LoadBalancerArns), lb)
-		c.records.groups.PutPartial(&changed)
+		c.records.targetGroups.PutPartial(&changed)
 	}
 }
