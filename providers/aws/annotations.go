@@ -83,11 +83,7 @@ const (
 type settings struct {
 	network  bool
 	internal bool
-	// keepTargets is set where there are no nodes at all: what serves goes on serving.
-	keepTargets bool
-	// noneVisible: EC2 shows no instance of any node. It implies keepTargets.
-	noneVisible bool
-	ranges      []netip.Prefix
+	ranges   []netip.Prefix
 	// tags, targetLabels and targetAttributes are the annotations taken apart.
 	tags, targetLabels, targetAttributes map[string]string
 

@@ -37,18 +37,28 @@ type backend struct {
 	starting bool
 }
 
+// backends are the instances behind a Service's nodes.
+type backends struct {
+	list []backend
+	// noneVisible is set where EC2 shows no instance of any eligible node, or none with the cluster's tag. A fault of the account or of a
+	// tagging tool is more likely than the loss of all nodes.
+	noneVisible bool
+	// keepRegistered is set where what is registered stays: none is visible, or there are no nodes at all.
+	keepRegistered bool
+}
+
 // targetReader finds the instances behind nodes.
 type targetReader struct {
 	api       *api
 	instances *instances
 }
 
-// backends returns the instances that serve, sorted by ID. A node that cannot is left out and holds nobody else up; doubt
+// backendsOf returns the instances that serve, sorted by ID. A node that cannot is left out and holds nobody else up; doubt
 // about one is an error: a target is never dropped because a read failed.
-func (t targetReader) backends(ctx context.Context, nodes []*v1.Node, s settings) ([]backend, error) {
+func (t targetReader) backendsOf(ctx context.Context, nodes []*v1.Node, s settings) (found backends, err error) {
 	_, id, err := t.api.connect(ctx)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	ids := map[string]string{}
 	for _, n := range nodes {
@@ -62,7 +72,6 @@ func (t targetReader) backends(ctx context.Context, nodes []*v1.Node, s settings
 	sorted := slices.Sorted(maps.Keys(ids))
 	ctx = inventory.WithPrefetch(ctx, func() []string { return sorted })
 	query := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: len(sorted)}
-	var list []backend
 	for _, instanceID := range sorted {
 		one, err := t.instances.inventory.Get(ctx, instanceID, query)
 		if err == nil && one.state != stateRunning {
@@ -75,32 +84,17 @@ func (t targetReader) backends(ctx context.Context, nodes []*v1.Node, s settings
 		case errors.Is(err, cloudapi.ErrNotFound):
 			continue // its Node may be kept for a while; nothing answers there
 		case err != nil:
-			return nil, fmt.Errorf("finding the instance of node %s: %w", ids[instanceID], err)
+			return found, fmt.Errorf("finding the instance of node %s: %w", ids[instanceID], err)
 		case !id.isTagged(one.tags), one.state == stateTerminated, one.state == stateShuttingDown:
 			klog.V(2).InfoS("Leaving an instance out of a load balancer", "node", ids[instanceID], "instance", instanceID,
 				"state", one.state, "tagged", id.isTagged(one.tags))
 			continue
 		}
-		list = append(list, backend{ids[instanceID], instanceID, one.groups, one.state == stateRunning, one.state == statePending})
+		found.list = append(found.list, backend{ids[instanceID], instanceID, one.groups, one.state == stateRunning, one.state == statePending})
 	}
-	return list, nil
-}
-
-// seesNoBackends reports whether EC2 shows no instance of any eligible node, or none with the cluster's tag. A fault of the account or of a
-// tagging tool is more likely than the loss of all nodes, so registered targets stay.
-func seesNoBackends(nodes []*v1.Node, s settings, backends []backend) bool {
-	return len(backends) == 0 && slices.ContainsFunc(nodes, func(n *v1.Node) bool {
-		_, err := parseProviderID(n.Spec.ProviderID)
-		return err == nil && hasLabels(n, s.targetLabels)
-	})
-}
-
-// backendsOf are the backends of a Service. The settings get to know whether those that are registered stay whatever they are.
-func (t targetReader) backendsOf(ctx context.Context, nodes []*v1.Node, s *settings) ([]backend, error) {
-	backends, err := t.backends(ctx, nodes, *s)
-	s.noneVisible = err == nil && seesNoBackends(nodes, *s, backends)
-	s.keepTargets = len(nodes) == 0 || s.noneVisible
-	return backends, err
+	found.noneVisible = len(found.list) == 0 && len(ids) > 0
+	found.keepRegistered = len(nodes) == 0 || found.noneVisible
+	return found, nil
 }
 
 // hasLabels reports whether a node has all labels; an empty value asks for the key alone.
@@ -113,23 +107,32 @@ func hasLabels(n *v1.Node, wanted map[string]string) bool {
 	return true
 }
 
-// backendIDs are the instances that are to be registered, and those that may stay.
-func backendIDs(backends []backend) (running, eligible []string) {
-	for _, b := range backends {
-		eligible = append(eligible, b.id)
-		if b.running {
-			running = append(running, b.id)
+// ids are the instances that are to be registered, and those that may stay.
+func (b backends) ids() (running, eligible []string) {
+	for _, one := range b.list {
+		eligible = append(eligible, one.id)
+		if one.running {
+			running = append(running, one.id)
 		}
 	}
 	return running, eligible
 }
 
+// keptFindings tell that a load balancer keeps targets that nobody can see.
+func (b backends) keptFindings(registered int) []services.Finding {
+	if !b.noneVisible || registered == 0 {
+		return nil
+	}
+	return []services.Finding{services.Warning(eventTargetsKept, "the %d targets of the load balancer stay: EC2 shows none of the nodes' "+
+		"instances with the tag of the cluster; see to the tags of the instances, and to the account and the region", registered)}
+}
+
 // waitChanges wait for pending instances and then compute the changes again. AWS registers only running instances, and a node with a
 // pending one is already ready, so that no later event would register it.
 func (t targetReader) waitChanges(
-	o observed, backends []backend, reread func(context.Context, services.Request, observed) (observed, error),
+	o observed, b backends, reread func(context.Context, services.Request, observed) (observed, error),
 ) []change {
-	starting := slices.DeleteFunc(slices.Clone(backends), func(b backend) bool { return !b.starting })
+	starting := slices.DeleteFunc(slices.Clone(b.list), func(one backend) bool { return !one.starting })
 	if len(starting) == 0 || o.waited {
 		return nil
 	}

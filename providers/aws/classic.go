@@ -65,10 +65,9 @@ func (c *classicReconciler) readParts(ctx context.Context, r services.Request, o
 func (c *classicReconciler) Desire(
 	ctx context.Context, r services.Request, o observed,
 ) (d desiredClassic, findings []services.Finding, err error) {
-	s := o.settings
-	backends, err := c.targets.backendsOf(ctx, r.Nodes, &s)
+	b, err := c.targets.backendsOf(ctx, r.Nodes, o.settings)
 	if err == nil {
-		d, findings, err = c.desiredState(ctx, r.Service, s, o, backends)
+		d, findings, err = c.desiredState(ctx, r.Service, o, b)
 	}
 	return d, append(findings, configError(err)...), err
 }
@@ -82,8 +81,9 @@ func (c *classicReconciler) Fixed(_ context.Context, r services.Request, o obser
 }
 
 func (c *classicReconciler) desiredState(
-	ctx context.Context, service *v1.Service, s settings, o observed, backends []backend,
+	ctx context.Context, service *v1.Service, o observed, b backends,
 ) (d desiredClassic, findings []services.Finding, err error) {
+	s := o.settings
 	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return d, nil, err
@@ -96,14 +96,14 @@ func (c *classicReconciler) desiredState(
 	if err != nil {
 		return d, findings, err
 	}
-	d = desireClassic(service, s, c.config, id, scheme, idsOf(subnets), backends)
+	d = desireClassic(service, s, c.config, id, scheme, idsOf(subnets), b)
 	if o.classic != nil {
 		if d.zones, err = c.vpc.zonesOf(ctx); err != nil {
 			return d, findings, err
 		}
 		findings = append(findings, onlySubnetFindings(o.classic, d)...)
-		findings = append(findings, keptFindings(s, len(o.classic.Instances))...)
-		d.instances = stayingInstances(o.classic, s, backends)
+		findings = append(findings, b.keptFindings(len(o.classic.Instances))...)
+		d.instances = stayingInstances(o.classic, b)
 		d.tags = s.tags // those that say whose it is were given at its creation
 	}
 	findings = append(findings, rangesFindings(service, s, c.config, entrance{}, nil)...)
@@ -113,7 +113,7 @@ func (c *classicReconciler) desiredState(
 	if err := d.desireGroups(service, s, c.config, id, o.groups); err != nil {
 		return d, findings, err
 	}
-	rules, found, err := c.nodeRules(ctx, service, o, d.groups[0], backends)
+	rules, found, err := c.nodeRules(ctx, service, o, d.groups[0], b)
 	d.rules = rules
 	return d, append(findings, found...), err
 }
@@ -139,7 +139,7 @@ func (*classicReconciler) Complete(_ context.Context, _ *services.Request, o obs
 
 // Status implements services.Reconciler.
 func (*classicReconciler) Status(r services.Request, o observed, _ desiredClassic) (*v1.LoadBalancerStatus, error) {
-	return statusOrFailed(r.Service, aws.ToString(o.classic.DNSName))
+	return o.statusOrFailed(r.Service)
 }
 
 // NodeChanges implements services.Reconciler: instances and what nodes let in, and only where they differ. Faults in annotations do
@@ -151,17 +151,17 @@ func (c *classicReconciler) NodeChanges(
 		return nil, nil, nil
 	}
 	s := o.settings
-	backends, err := c.targets.backendsOf(ctx, r.Nodes, &s)
+	b, err := c.targets.backendsOf(ctx, r.Nodes, s)
 	if err != nil {
 		return nil, nil, err
 	}
-	rules, findings, err := c.nodeRules(ctx, r.Service, o, classicSource(s, c.config, o.classic, o.groups), backends)
+	rules, findings, err := c.nodeRules(ctx, r.Service, o, classicSource(s, c.config, o.classic, o.groups), b)
 	if err != nil {
 		return nil, findings, err
 	}
-	findings = append(findings, keptFindings(s, len(o.classic.Instances))...)
+	findings = append(findings, b.keptFindings(len(o.classic.Instances))...)
 	changes := c.groups.nodeRuleChanges(rules.nodeRules(), opening)
-	steps := classicInstanceSteps(o.classic, stayingInstances(o.classic, s, backends))
+	steps := classicInstanceSteps(o.classic, stayingInstances(o.classic, b))
 	known := func(_ context.Context, r services.Request, o observed) (observed, error) {
 		if lb, ok := c.records.classics.Peek(loadBalancerName(r.Service)); ok {
 			o.classic = lb // with what was registered
@@ -170,7 +170,7 @@ func (c *classicReconciler) NodeChanges(
 	}
 	changes = append(changes, stepChanges("classic load balancer "+loadBalancerName(r.Service), steps, c.run, known)...)
 	changes = append(changes, c.groups.nodeRuleChanges(rules.nodeRules(), closing)...)
-	return append(changes, c.targets.waitChanges(o, backends, c.readParts)...), findings, nil
+	return append(changes, c.targets.waitChanges(o, b, c.readParts)...), findings, nil
 }
 
 // Deletions implements services.Reconciler: rules of nodes, the load balancer, its security group. A rule for a group of it that is
@@ -185,7 +185,7 @@ func (c *classicReconciler) Deletions(
 	if err := c.groups.retryWhileHidden(o.groups, classicRuleOf(r.Service, o.attachedGroups())); err != nil {
 		return nil, nil, err
 	}
-	left, err := c.leftovers(ctx, r.Service, o)
+	left, err := c.leftovers(ctx, r, o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -207,26 +207,19 @@ func (c *classicReconciler) Deletions(
 
 // Exists implements services.Reconciler.
 func (c *classicReconciler) Exists(ctx context.Context, r services.Request, o observed) (*v1.LoadBalancerStatus, bool, error) {
-	switch {
-	case o.foreign:
-		return nil, false, nil
-	case o.classic != nil:
-		return statusOf(aws.ToString(o.classic.DNSName)), true, nil
-	}
-	left, err := c.leftovers(ctx, r.Service, o)
-	return &v1.LoadBalancerStatus{}, err == nil && left.isPresent(), err
+	return exists(ctx, r, o, c.leftovers)
 }
 
 // leftovers returns a Service's objects besides its classic load balancer. It searches names, descriptions and tags, so that it also works
 // after the load balancer is gone.
-func (c *classicReconciler) leftovers(ctx context.Context, service *v1.Service, o observed) (left leftovers, err error) {
+func (c *classicReconciler) leftovers(ctx context.Context, r services.Request, o observed) (left leftovers, err error) {
 	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return left, err
 	}
-	own := classicGroupName(loadBalancerName(service))
+	name := loadBalancerName(r.Service)
 	for _, g := range groupsByID(o.groups) {
-		if g.name == own && id.isOwned(g.tags) && !isNamedByUser(service, c.config, g.id) {
+		if g.name == classicGroupName(name) && id.isOwned(g.tags) && !isNamedByUser(r.Service, c.config, g.id) {
 			left.groups = append(left.groups, g)
 		}
 	}
@@ -234,9 +227,9 @@ func (c *classicReconciler) leftovers(ctx context.Context, service *v1.Service, 
 		return left, nil
 	}
 	// Rules for what is left over are removed first, and nobody else needs them.
-	rules := classicRules{id: id, all: removeRulesFrom(o.groups, left.groups), name: loadBalancerName(service)}
+	rules := classicRules{id: id, all: removeRulesFrom(o.groups, left.groups), name: name}
 	if o.classic != nil {
-		rules.sources = classicSources(service, c.config, o.classic)
+		rules.sources = classicSources(r.Service, c.config, o.classic)
 	}
 	if err := c.keepSharedRules(ctx, &rules); err != nil {
 		return left, err
@@ -277,7 +270,7 @@ func (c *classicReconciler) create(ctx context.Context, d desiredClassic) error 
 	_, err := call(ctx, c.api, what, (*elb.Client).CreateLoadBalancer, createClassic(d))
 	if err == nil {
 		c.records.newClassics.add(d.name)
-		c.records.classicTags.Put(keyedValue[map[string]string]{d.name, d.tags})
+		c.records.classicTags.Put(keyedTexts{d.name, d.tags})
 		return nil
 	}
 	c.records.classics.InvalidateAll() // it may exist all the same, made by a call whose answer was lost
@@ -319,16 +312,16 @@ func (c *classicReconciler) rereadAll(ctx context.Context, r services.Request, o
 
 // nodeRules are the rules of nodes for a load balancer that a security group stands for; nil where nothing is to be changed.
 func (c *classicReconciler) nodeRules(
-	ctx context.Context, service *v1.Service, o observed, from string, backends []backend,
+	ctx context.Context, service *v1.Service, o observed, from string, b backends,
 ) (*classicRules, []services.Finding, error) {
-	if c.config.NoNodeGroupRules || from == "" || len(backends) == 0 {
+	if c.config.NoNodeGroupRules || from == "" || len(b.list) == 0 {
 		return nil, nil, nil
 	}
 	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	opened, findings := nodeGroupsOf(id, o.groups, backends)
+	opened, findings := nodeGroupsOf(id, o.groups, b)
 	rules := &classicRules{id: id, all: o.groups, name: loadBalancerName(service), sources: []string{from}, from: from, opened: opened}
 	return rules, findings, c.keepSharedRules(ctx, rules)
 }

@@ -88,17 +88,17 @@ type desiredClassic struct {
 	tags       map[string]string
 	instances  []string
 	// backends are all that may serve, those that do not run yet included.
-	backends []backend
+	backends backends
 }
 
 // desireClassic returns the state that a Service requests, without its security groups.
 func desireClassic(
-	service *v1.Service, s settings, c Config, id *identity, scheme string, subnets []string, backends []backend,
+	service *v1.Service, s settings, c Config, id *identity, scheme string, subnets []string, b backends,
 ) desiredClassic {
-	running, _ := backendIDs(backends)
+	running, _ := b.ids()
 	d := desiredClassic{
 		name: loadBalancerName(service), scheme: scheme, listeners: classicListeners(service, s), subnets: subnets,
-		attributes: desiredClassicAttributes(s), tags: tagsFor(id, service, s), tlsPolicy: s.TLSPolicy, instances: running, backends: backends,
+		attributes: desiredClassicAttributes(s), tags: tagsFor(id, service, s), tlsPolicy: s.TLSPolicy, instances: running, backends: b,
 	}
 	d.check = classicCheck(service, s, c, d.listeners)
 	if s.ProxyProtocol == "" {
@@ -150,11 +150,11 @@ func classicFrontRules(d desiredClassic, s settings) []rule {
 }
 
 // stayingInstances are the instances that run, and those that are registered and may stay.
-func stayingInstances(lb *classicLoadBalancer, s settings, backends []backend) []string {
-	running, eligible := backendIDs(backends)
+func stayingInstances(lb *classicLoadBalancer, b backends) []string {
+	running, eligible := b.ids()
 	want := slices.Clone(running)
 	for _, i := range lb.Instances {
-		if id := aws.ToString(i.InstanceId); (s.keepTargets || slices.Contains(eligible, id)) && !slices.Contains(want, id) {
+		if id := aws.ToString(i.InstanceId); (b.keepRegistered || slices.Contains(eligible, id)) && !slices.Contains(want, id) {
 			want = append(want, id)
 		}
 	}

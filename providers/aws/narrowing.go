@@ -94,7 +94,7 @@ func narrowFrontRules(g securityGroup, mine func(rule) bool, asked kitsources.Se
 			continue
 		}
 		kind := r
-		kind.source = ruleSource{cidr: familyName(r.v6())}
+		kind.source = ruleSource{cidr: familyName(r.v6())} // all networks of the family
 		if from[kind] == nil {
 			kinds = append(kinds, kind)
 		}

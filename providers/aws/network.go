@@ -147,22 +147,22 @@ func (c *networkReconciler) nodeRules() networkRules    { return networkRules{c.
 func (c *networkReconciler) Desire(
 	ctx context.Context, r services.Request, o observed,
 ) (d desiredNetwork, findings []services.Finding, err error) {
-	s := o.settings
-	backends, err := c.targets.backendsOf(ctx, r.Nodes, &s)
+	b, err := c.targets.backendsOf(ctx, r.Nodes, o.settings)
 	if err == nil {
-		d, findings, err = c.desiredState(ctx, r, s, o, backends)
+		d, findings, err = c.desiredState(ctx, r, o, b)
 	}
 	return d, append(findings, configError(err)...), err
 }
 
 func (c *networkReconciler) desiredState(
-	ctx context.Context, r services.Request, s settings, o observed, backends []backend,
+	ctx context.Context, r services.Request, o observed, b backends,
 ) (d desiredNetwork, findings []services.Finding, err error) {
+	s := o.settings
 	_, id, err := c.api.connect(ctx)
 	if err != nil {
 		return d, nil, err
 	}
-	d = desireNetwork(r.Service, s, c.config, id, backends)
+	d = desireNetwork(r.Service, s, c.config, id, b)
 	d.fixedChecks = c.fixedChecks.Load()
 	if findings, err = c.placeLoadBalancer(ctx, r.Service, s, o.network, &d); err != nil {
 		return d, findings, err
@@ -171,8 +171,8 @@ func (c *networkReconciler) desiredState(
 		return d, findings, err
 	}
 	findings = append(findings, rangesFindings(r.Service, s, c.config, entranceOf(r.Service, s, c.config, o.network), d.listeners)...)
-	findings = append(findings, keptFindings(s, o.state.registered())...)
-	rules, found, err := c.nodeRules().desiredRules(ctx, r.Service, s, o.network, d.listeners, backends, o.groups)
+	findings = append(findings, b.keptFindings(o.state.registered())...)
+	rules, found, err := c.nodeRules().desiredRules(ctx, r.Service, s, o.network, d.listeners, b, o.groups)
 	d.rules, findings = rules, append(findings, found...)
 	if err != nil {
 		return d, findings, err
@@ -386,7 +386,7 @@ func (c *networkReconciler) create(ctx context.Context, d desiredNetwork) (*netw
 	lb := &out.LoadBalancers[0]
 	c.records.networks.Put(lb)
 	c.records.newNetworks.add(d.name)
-	c.records.networkTags.Put(keyedValue[map[string]string]{aws.ToString(lb.LoadBalancerArn), d.tags})
+	c.records.networkTags.Put(keyedTexts{aws.ToString(lb.LoadBalancerArn), d.tags})
 	return lb, nil
 }
 
@@ -434,7 +434,7 @@ func (*networkReconciler) Complete(_ context.Context, _ *services.Request, o obs
 
 // Status implements services.Reconciler.
 func (*networkReconciler) Status(r services.Request, o observed, _ desiredNetwork) (*v1.LoadBalancerStatus, error) {
-	return statusOrFailed(r.Service, hostOf(o.network))
+	return o.statusOrFailed(r.Service)
 }
 
 // NodeChanges implements services.Reconciler: targets and what nodes let in, and only where they differ. Faults in annotations do not
@@ -450,14 +450,14 @@ func (c *networkReconciler) NodeChanges(
 		return nil, nil, err
 	}
 	s := o.settings
-	backends, err := c.targets.backendsOf(ctx, r.Nodes, &s)
+	b, err := c.targets.backendsOf(ctx, r.Nodes, s)
 	if err != nil {
 		return nil, nil, err
 	}
 	var rules nodeRules
 	if o.settingsErr == nil {
 		listeners := networkListeners(id.clusterID, r.Service, s, c.config)
-		if rules, findings, err = c.nodeRules().desiredRules(ctx, r.Service, s, o.network, listeners, backends, o.groups); err != nil {
+		if rules, findings, err = c.nodeRules().desiredRules(ctx, r.Service, s, o.network, listeners, b, o.groups); err != nil {
 			return nil, findings, err
 		}
 	}
@@ -466,17 +466,17 @@ func (c *networkReconciler) NodeChanges(
 		return c.run(ctx, r.Service, o.network, s, nil)
 	}
 	same := func(_ context.Context, _ services.Request, o observed) (observed, error) { return o, nil }
-	running, eligible := backendIDs(backends)
+	running, eligible := b.ids()
 	for _, t := range o.state.groups {
 		arn := aws.ToString(t.TargetGroupArn)
 		targets := o.state.targets[arn]
-		findings = append(findings, keptFindings(s, len(targets))...)
+		findings = append(findings, b.keptFindings(len(targets))...)
 		g := desiredTargetGroup{name: aws.ToString(t.TargetGroupName), port: aws.ToInt32(t.Port)}
-		steps := targetSteps(arn, g, targets, running, eligible, s.keepTargets)
+		steps := targetSteps(arn, g, targets, running, eligible, b.keepRegistered)
 		changes = append(changes, stepChanges("target group "+g.name, steps, run, same)...)
 	}
 	changes = append(changes, c.groups.nodeRuleChanges(rules, closing)...)
-	return append(changes, c.targets.waitChanges(o, backends, c.readParts)...), findings, nil
+	return append(changes, c.targets.waitChanges(o, b, c.readParts)...), findings, nil
 }
 
 // Deletions implements services.Reconciler: the rules of nodes, the load balancer, its target groups, its security group. One that is
@@ -546,14 +546,7 @@ func (c *networkReconciler) targetGroupDeletionChange(t elbv2types.TargetGroup) 
 
 // Exists implements services.Reconciler.
 func (c *networkReconciler) Exists(ctx context.Context, r services.Request, o observed) (*v1.LoadBalancerStatus, bool, error) {
-	switch {
-	case o.foreign:
-		return nil, false, nil
-	case o.network != nil:
-		return statusOf(hostOf(o.network)), true, nil
-	}
-	left, err := c.leftovers(ctx, r, o)
-	return &v1.LoadBalancerStatus{}, err == nil && left.isPresent(), err
+	return exists(ctx, r, o, c.leftovers)
 }
 
 // leftovers returns a Service's objects besides its network load balancer. It searches names, descriptions and tags, so that it also works

@@ -82,9 +82,7 @@ type desiredNetwork struct {
 	// targets are the instances that should serve, and eligible those that may go on doing so.
 	targets, eligible []string
 	// backends are all that may serve, those that do not run yet included.
-	backends []backend
-	// keep leaves targets that there are: no nodes at all are more likely a mistake than what is meant.
-	keep bool
+	backends backends
 	// fixedChecks is set where the API refuses to change protocol and interval of a health check.
 	fixedChecks bool
 	// subnetsIgnored is set where the annotation names fewer subnets than there are, or others where addresses are given.
@@ -92,11 +90,11 @@ type desiredNetwork struct {
 }
 
 // desireNetwork returns the state that a Service requests, without its subnets and security groups.
-func desireNetwork(service *v1.Service, s settings, c Config, id *identity, backends []backend) desiredNetwork {
-	running, eligible := backendIDs(backends)
+func desireNetwork(service *v1.Service, s settings, c Config, id *identity, b backends) desiredNetwork {
+	running, eligible := b.ids()
 	return desiredNetwork{
 		name: loadBalancerName(service), scheme: s.scheme(), tags: tagsFor(id, service, s), attributes: desiredNetworkAttributes(s),
-		targetAttributes: s.targetAttributes, targets: running, eligible: eligible, backends: backends, keep: s.keepTargets,
+		targetAttributes: s.targetAttributes, targets: running, eligible: eligible, backends: b,
 		listeners: networkListeners(id.clusterID, service, s, c),
 	}
 }
@@ -295,14 +293,6 @@ func mappingsOf(subnets []subnet, s settings) ([]elbv2types.SubnetMapping, error
 
 // networkLoadBalancer is a network load balancer as the API shows it.
 type networkLoadBalancer = elbv2types.LoadBalancer
-
-// hostOf is the name by which clients find a load balancer; "" where it has failed.
-func hostOf(lb *networkLoadBalancer) string {
-	if lb.State != nil && lb.State.Code == elbv2types.LoadBalancerStateEnumFailed {
-		return ""
-	}
-	return aws.ToString(lb.DNSName)
-}
 
 // networkState is a network load balancer with all that it is made of, as the API shows it.
 type networkState struct {
@@ -526,7 +516,7 @@ func (d desiredNetwork) groupSteps(state networkState, arn string, g desiredTarg
 		steps = append(steps, newStep("changing attributes of target group "+g.name, (*elbv2.Client).ModifyTargetGroupAttributes, in).
 			onGroup(g.name).replacing(attributesOf(changed, attributes)))
 	}
-	return append(steps, targetSteps(arn, g, have, d.targets, d.eligible, d.keep)...)
+	return append(steps, targetSteps(arn, g, have, d.targets, d.eligible, d.backends.keepRegistered)...)
 }
 
 // targetsAtOnce is how many targets one call registers or deregisters.

@@ -48,17 +48,17 @@ func (n networkRules) rulesFor(
 
 // desiredRules are the rules that a load balancer needs in the security groups of its nodes.
 func (n networkRules) desiredRules(
-	ctx context.Context, service *v1.Service, s settings, lb *networkLoadBalancer, listeners []desiredListener, backends []backend,
+	ctx context.Context, service *v1.Service, s settings, lb *networkLoadBalancer, listeners []desiredListener, b backends,
 	all map[string]securityGroup,
 ) (rules nodeRules, findings []services.Finding, err error) {
-	if n.config.NoNodeGroupRules || len(backends) == 0 {
+	if n.config.NoNodeGroupRules || len(b.list) == 0 {
 		return rules, nil, nil
 	}
 	_, id, err := n.api.connect(ctx)
 	if err != nil {
 		return rules, nil, err
 	}
-	groups, findings := nodeGroupsOf(id, all, backends)
+	groups, findings := nodeGroupsOf(id, all, b)
 	subnets, complete, err := n.vpc.cidrsOf(ctx, subnetsOf(lb), targetFamily(service) == addressIPv6)
 	if err != nil {
 		return rules, findings, err

@@ -190,7 +190,7 @@ func (c *cloud) orphanClassics(ctx context.Context, id *identity, living livingS
 }
 
 // tagsIfThere are no tags where the thing is gone meanwhile.
-func tagsIfThere(found keyedValue[map[string]string], err error) (map[string]string, error) {
+func tagsIfThere(found keyedTexts, err error) (map[string]string, error) {
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return map[string]string{}, nil
 	}
@@ -466,7 +466,7 @@ func (c *cloud) deleteOrphanNetwork(ctx context.Context, id *identity, o contrac
 
 // checkStillOrphan reads the tags of something that is about to be deleted.
 func checkStillOrphan(
-	ctx context.Context, id *identity, o contract.Orphan, tags *inventory.Inventory[string, keyedValue[map[string]string]],
+	ctx context.Context, id *identity, o contract.Orphan, tags *tagInventory,
 ) error {
 	found, err := tags.Get(ctx, o.ID, inventory.Query{})
 	if err != nil {

@@ -37,6 +37,12 @@ type keyedValue[V any] struct {
 	value V
 }
 
+type (
+	keyedTexts = keyedValue[map[string]string]
+	// tagInventory holds tags by the name of a classic load balancer, or the ARN of another resource.
+	tagInventory = inventory.Inventory[string, keyedTexts]
+)
+
 // records caches AWS's objects for Services, as far as they were read.
 type records struct {
 	api               *api
@@ -45,12 +51,12 @@ type records struct {
 	targetGroups      *inventory.Inventory[string, *elbv2types.TargetGroup]
 	listeners         *inventory.Inventory[string, keyedValue[[]elbv2types.Listener]]
 	targets           *inventory.Inventory[string, keyedValue[targetSet]]
-	networkAttributes *inventory.Inventory[string, keyedValue[map[string]string]]
+	networkAttributes *tagInventory
 	// targetAttributes are those of target groups, by ARN.
-	targetAttributes  *inventory.Inventory[string, keyedValue[map[string]string]]
+	targetAttributes  *tagInventory
 	classicAttributes *inventory.Inventory[string, keyedValue[elbtypes.LoadBalancerAttributes]]
-	classicTags       *inventory.Inventory[string, keyedValue[map[string]string]]
-	networkTags       *inventory.Inventory[string, keyedValue[map[string]string]]
+	classicTags       *tagInventory
+	networkTags       *tagInventory
 	// newClassics, newNetworks and newTargetGroups are load balancers, by name, and target groups, by ARN, that were just made;
 	// newListeners are listeners, by the ARN of the load balancer and the port.
 	newClassics, newNetworks, newTargetGroups, newListeners recentlyMade[string]
@@ -282,26 +288,26 @@ func (a *api) getClassicAttributes(ctx context.Context, name string) (elbtypes.L
 	return *out.LoadBalancerAttributes, nil
 }
 
-func (a *api) getClassicTags(ctx context.Context, names []string) ([]keyedValue[map[string]string], error) {
+func (a *api) getClassicTags(ctx context.Context, names []string) ([]keyedTexts, error) {
 	out, err := call(ctx, a, "reading the tags of "+strings.Join(names, ", "), (*elb.Client).DescribeTags, &elb.DescribeTagsInput{LoadBalancerNames: names})
 	if err != nil {
 		return nil, err
 	}
-	var list []keyedValue[map[string]string]
+	var list []keyedTexts
 	for _, d := range out.TagDescriptions {
-		list = append(list, keyedValue[map[string]string]{aws.ToString(d.LoadBalancerName), mapOf(d.Tags, classicTag)})
+		list = append(list, keyedTexts{aws.ToString(d.LoadBalancerName), mapOf(d.Tags, classicTag)})
 	}
 	return list, nil
 }
 
-func (a *api) getNetworkTags(ctx context.Context, arns []string) ([]keyedValue[map[string]string], error) {
+func (a *api) getNetworkTags(ctx context.Context, arns []string) ([]keyedTexts, error) {
 	out, err := call(ctx, a, "reading the tags of "+strings.Join(arns, ", "), (*elbv2.Client).DescribeTags, &elbv2.DescribeTagsInput{ResourceArns: arns})
 	if err != nil {
 		return nil, err
 	}
-	var list []keyedValue[map[string]string]
+	var list []keyedTexts
 	for _, d := range out.TagDescriptions {
-		list = append(list, keyedValue[map[string]string]{aws.ToString(d.ResourceArn), mapOf(d.Tags, networkTag)})
+		list = append(list, keyedTexts{aws.ToString(d.ResourceArn), mapOf(d.Tags, networkTag)})
 	}
 	return list, nil
 }
@@ -445,7 +451,7 @@ func (r *records) noteClassic(input any, err error) {
 		if _, known := r.classicTags.Peek(name); known || err != nil {
 			r.classicTags.Invalidate(name)
 		} else { // they cannot be read
-			r.classicTags.Put(keyedValue[map[string]string]{name, mapOf(in.Tags, classicTag)})
+			r.classicTags.Put(keyedTexts{name, mapOf(in.Tags, classicTag)})
 		}
 	case *elb.ModifyLoadBalancerAttributesInput:
 		r.classicAttributes.Invalidate(aws.ToString(in.LoadBalancerName))
@@ -477,7 +483,7 @@ func (r *records) makeTargetGroup(ctx context.Context, s step, in *elbv2.CreateT
 	r.targetGroups.Put(group)
 	r.newTargetGroups.add(arn)
 	made[s.group] = arn
-	r.networkTags.Put(keyedValue[map[string]string]{arn, mapOf(in.Tags, networkTag)})
+	r.networkTags.Put(keyedTexts{arn, mapOf(in.Tags, networkTag)})
 	return nil
 }
 
@@ -514,7 +520,7 @@ func (r *records) noteAttributes(in *elbv2.ModifyLoadBalancerAttributesInput, er
 	for _, a := range in.Attributes {
 		changed[aws.ToString(a.Key)] = aws.ToString(a.Value)
 	}
-	r.networkAttributes.PutPartial(keyedValue[map[string]string]{arn, changed})
+	r.networkAttributes.PutPartial(keyedTexts{arn, changed})
 }
 
 // deregister takes instances out of a classic load balancer. AWS refuses all of them for one that exists no longer, which it has taken

@@ -211,21 +211,45 @@ func kindChanged(service *v1.Service, have bothKinds) error {
 		"%s; change it back, or delete and create the Service", kind)
 }
 
-// statusOf returns the status of a Service whose load balancer has a host name.
-func statusOf(host string) *v1.LoadBalancerStatus {
-	if host == "" {
+// host is the name by which clients find a load balancer; "" where it has failed.
+func (b bothKinds) host() string {
+	switch {
+	case b.classic != nil:
+		return aws.ToString(b.classic.DNSName)
+	case b.network.State != nil && b.network.State.Code == elbv2types.LoadBalancerStateEnumFailed:
+		return ""
+	}
+	return aws.ToString(b.network.DNSName)
+}
+
+func (b bothKinds) status() *v1.LoadBalancerStatus {
+	if b.host() == "" {
 		return &v1.LoadBalancerStatus{}
 	}
-	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: host}}}
+	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: b.host()}}}
 }
 
 // statusOrFailed is the status of a load balancer that was reconciled.
-func statusOrFailed(service *v1.Service, host string) (*v1.LoadBalancerStatus, error) {
-	if host == "" {
+func (b bothKinds) statusOrFailed(service *v1.Service) (*v1.LoadBalancerStatus, error) {
+	if b.host() == "" {
 		return nil, fmt.Errorf("load balancer %s has the state failed; delete it in AWS to have it made again, or delete the Service",
 			loadBalancerName(service))
 	}
-	return statusOf(host), nil
+	return b.status(), nil
+}
+
+// exists returns the status of a load balancer. It exists as long as anything of it is left.
+func exists(
+	ctx context.Context, r services.Request, o observed, find func(context.Context, services.Request, observed) (leftovers, error),
+) (*v1.LoadBalancerStatus, bool, error) {
+	switch {
+	case o.foreign:
+		return nil, false, nil
+	case !o.isEmpty():
+		return o.status(), true, nil
+	}
+	left, err := find(ctx, r, o)
+	return &v1.LoadBalancerStatus{}, err == nil && left.isPresent(), err
 }
 
 // rangesOf are the networks that may come in; where none are given, everybody.
@@ -242,10 +266,10 @@ func rangesOf(s settings, v6 bool) []netip.Prefix {
 
 // nodeGroupsOf are the backends' security groups for rules. If no group of a node has the tag, the groups already used go on being used, so
 // that adding another group blocks nobody. A node without any group is a finding.
-func nodeGroupsOf(id *identity, all map[string]securityGroup, backends []backend) (list []string, findings []services.Finding) {
-	for _, b := range backends {
-		g, err := nodeGroup(id, b.groups, all)
-		used := slices.DeleteFunc(slices.Clone(b.groups), func(g string) bool {
+func nodeGroupsOf(id *identity, all map[string]securityGroup, b backends) (list []string, findings []services.Finding) {
+	for _, one := range b.list {
+		g, err := nodeGroup(id, one.groups, all)
+		used := slices.DeleteFunc(slices.Clone(one.groups), func(g string) bool {
 			return !slices.ContainsFunc(all[g].rules, madeForLoadBalancers(all))
 		})
 		switch {
@@ -254,7 +278,7 @@ func nodeGroupsOf(id *identity, all map[string]securityGroup, backends []backend
 			continue
 		case err != nil:
 			findings = append(findings, services.Warning(eventNoNodeGroup,
-				"node %s (%s) lets the load balancer in only if its own rules do: %v", b.node, b.id, err))
+				"node %s (%s) lets the load balancer in only if its own rules do: %v", one.node, one.id, err))
 			continue
 		}
 		if g != "" {
@@ -306,15 +330,6 @@ func (s settings) scheme() string {
 // fixedScheme is whether a load balancer is internal, which the annotation says only when it is made.
 func (s settings) fixedScheme(scheme string) services.Fixed {
 	return services.Single(annotationInternal, s.scheme(), scheme)
-}
-
-// keptFindings tell that a load balancer keeps targets that nobody can see.
-func keptFindings(s settings, registered int) []services.Finding {
-	if !s.noneVisible || registered == 0 {
-		return nil
-	}
-	return []services.Finding{services.Warning(eventTargetsKept, "the %d targets of the load balancer stay: EC2 shows none of the nodes' "+
-		"instances with the tag of the cluster; see to the tags of the instances, and to the account and the region", registered)}
 }
 
 // stepChanges are the changes of a load balancer itself. after brings what is observed up to date when the last one is made.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awslimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	kitsources "github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -86,7 +87,7 @@ func sharesPorts(listeners []desiredListener) bool {
 // rangesPlace is where the source ranges of a Service stand.
 func rangesPlace(service *v1.Service) string {
 	if len(service.Spec.LoadBalancerSourceRanges) > 0 {
-		return "spec.loadBalancerSourceRanges"
+		return kitsources.Field
 	}
 	return "annotation " + annotationSourceRanges
 }

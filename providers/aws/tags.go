@@ -34,17 +34,6 @@ func (s *servedServices) all() []*v1.Service {
 	return slices.DeleteFunc(slices.Clone(all), func(s *v1.Service) bool { return s.Spec.Type != v1.ServiceTypeLoadBalancer })
 }
 
-// collect returns something about the load balancer of every Service.
-func (s *servedServices) collect(about func(name string) string) []string {
-	var list []string
-	for _, service := range s.all() {
-		if v := about(loadBalancerName(service)); v != "" {
-			list = append(list, v)
-		}
-	}
-	return list
-}
-
 // tagReader reads the tags of load balancers and target groups, as far as that is permitted.
 type tagReader struct {
 	records *records
@@ -86,22 +75,19 @@ func (t *tagReader) checkPermission() error {
 
 // classicTags reads the tags of a classic load balancer, together with those of the Services' other load balancers.
 func (t *tagReader) classicTags(ctx context.Context, lb *classicLoadBalancer) (map[string]string, error) {
+	name := aws.ToString(lb.LoadBalancerName)
 	if err := t.checkPermission(); err != nil {
-		if known, ok := t.records.classicTags.Peek(aws.ToString(lb.LoadBalancerName)); ok {
+		if known, ok := t.records.classicTags.Peek(name); ok {
 			return known.value, nil // what we gave it ourselves
 		}
 		return nil, err
 	}
-	ctx = inventory.WithPrefetch(ctx, func() []string {
-		return t.served.collect(func(name string) string {
-			if _, known := t.records.classics.Peek(name); known {
-				return name
-			}
+	return t.read(ctx, t.records.classicTags, name, func(name string) string {
+		if _, known := t.records.classics.Peek(name); !known {
 			return ""
-		})
+		}
+		return name
 	})
-	found, err := t.records.classicTags.Get(ctx, aws.ToString(lb.LoadBalancerName), inventory.Query{MaxAge: tagsMaxAge})
-	return found.value, err
 }
 
 // networkTags reads the tags of a network load balancer or a target group.
@@ -109,14 +95,25 @@ func (t *tagReader) networkTags(ctx context.Context, arn string) (map[string]str
 	if err := t.checkPermission(); err != nil {
 		return nil, err
 	}
-	ctx = inventory.WithPrefetch(ctx, func() []string {
-		return t.served.collect(func(name string) string {
-			if lb, known := t.records.networks.Peek(name); known {
-				return aws.ToString(lb.LoadBalancerArn)
-			}
+	return t.read(ctx, t.records.networkTags, arn, func(name string) string {
+		lb, known := t.records.networks.Peek(name)
+		if !known {
 			return ""
-		})
+		}
+		return aws.ToString(lb.LoadBalancerArn)
 	})
-	found, err := t.records.networkTags.Get(ctx, arn, inventory.Query{MaxAge: tagsMaxAge})
+}
+
+// read reads the tags with a key. keyOf returns the key of a Service's load balancer by its name, "" if it has none of the kind.
+func (t *tagReader) read(ctx context.Context, from *tagInventory, key string, keyOf func(name string) string) (map[string]string, error) {
+	ctx = inventory.WithPrefetch(ctx, func() (keys []string) {
+		for _, service := range t.served.all() {
+			if other := keyOf(loadBalancerName(service)); other != "" {
+				keys = append(keys, other)
+			}
+		}
+		return keys
+	})
+	found, err := from.Get(ctx, key, inventory.Query{MaxAge: tagsMaxAge})
 	return found.value, err
 }
