@@ -535,7 +535,7 @@ func (s *settings) endsTLS(p v1.ServicePort) bool {
 	return false
 }
 
-// sharesTLS reports whether a port ends TLS and is one of UDP, too.
+// sharesTLS reports whether a port ends TLS that is also a UDP port.
 func (s *settings) sharesTLS(service *v1.Service) func(v1.ServicePort) bool {
 	return func(p v1.ServicePort) bool {
 		return s.endsTLS(p) && slices.ContainsFunc(service.Spec.Ports, func(o v1.ServicePort) bool {

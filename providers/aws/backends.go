@@ -118,7 +118,7 @@ func (b backends) ids() (running, eligible []string) {
 	return running, eligible
 }
 
-// keptFindings tell that a load balancer keeps targets that nobody can see.
+// keptFindings report that a load balancer keeps targets whose instances EC2 does not show.
 func (b backends) keptFindings(registered int) []services.Finding {
 	if !b.noneVisible || registered == 0 {
 		return nil

@@ -27,7 +27,7 @@ const (
 	classicIdle      = 60
 	// maxClassicTimeout is AWS's bound on the time-out of a health check.
 	maxClassicTimeout = 60
-	// localCheckPath is where kube-proxy tells whether a node runs pods of a Service.
+	// localCheckPath is where kube-proxy reports whether a node runs pods of a Service.
 	localCheckPath = "/healthz"
 
 	schemeInternal = "internal"
@@ -161,7 +161,7 @@ func stayingInstances(lb *classicLoadBalancer, b backends) []string {
 	return want
 }
 
-// onlySubnetFindings tell of a subnet that AWS does not let go of.
+// onlySubnetFindings report a subnet that AWS does not replace.
 func onlySubnetFindings(lb *classicLoadBalancer, d desiredClassic) []services.Finding {
 	if len(lb.Subnets) != 1 || len(d.subnets) != 1 || lb.Subnets[0] == d.subnets[0] || d.zones[lb.Subnets[0]] != d.zones[d.subnets[0]] {
 		return nil
@@ -282,7 +282,7 @@ func sameCheck(want elbtypes.HealthCheck, have *elbtypes.HealthCheck) bool {
 
 // step is one call that changes a load balancer.
 type step struct {
-	// what tells the step in logs and errors.
+	// what names the step in logs and errors.
 	what string
 	// input is the call's input, and send makes the call.
 	input any

@@ -102,7 +102,7 @@ func (c *classicRules) nodeRules() nodeRules {
 	return nodeRules{due: c.changes(), decide: c.change}
 }
 
-// keptFindings tell of rules that nobody knows the maker of.
+// keptFindings report rules that stay because their maker is unknown.
 func (c classicRules) keptFindings() []services.Finding {
 	var findings []services.Finding
 	for _, g := range groupsByID(c.all) {

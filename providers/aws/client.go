@@ -70,7 +70,7 @@ type clients struct {
 	elbv2 *elbv2.Client
 }
 
-// limitsFunc tells how often calls may be sent.
+// limitsFunc returns how often calls may be sent.
 type limitsFunc func(*http.Request) (group string, limits []cloudapi.Limit)
 
 func newAPI(c Config, in registry.Inputs, limits limitsFunc) (*api, error) {

@@ -128,7 +128,7 @@ func (s *securityGroups) ownGroupChanges(own *ownGroup, all map[string]securityG
 
 func (g securityGroup) title() string { return fmt.Sprintf("security group %s (%s)", g.id, g.name) }
 
-// planned is a change of rules as plan tells it.
+// planned is a change of rules as plan shows it.
 func (c ruleChange) planned() contract.Planned {
 	return contract.Planned{
 		Action: contract.PlanChange, Object: c.group.title(), Detail: fmt.Sprintf("rules: %d more, %d less", len(c.add), len(c.remove)),
@@ -184,7 +184,7 @@ type nodeRules struct {
 	findings []services.Finding
 }
 
-// doubtFindings tell of rules that stay although the load balancer does not need them.
+// doubtFindings report rules that stay although the load balancer does not need them.
 func (c ruleChange) doubtFindings() []services.Finding {
 	if len(c.doubted) == 0 {
 		return nil
@@ -248,7 +248,7 @@ type leftovers struct {
 	// opened are security groups with rules for the load balancer, and decide is what to do with them.
 	opened []securityGroup
 	decide func(securityGroup) ruleChange
-	// findings tell what stays in the cloud.
+	// findings report what stays in the cloud.
 	findings []services.Finding
 }
 

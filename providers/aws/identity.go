@@ -26,7 +26,7 @@ const (
 type identity struct {
 	region, vpc, subnet string
 	clusterID           string
-	// legacy makes every set of tags carry the older tag of the cluster, too.
+	// legacy makes every set of tags carry the older tag of the cluster as well.
 	legacy bool
 	// selfID and selfDNS are the instance that runs this program; empty if it runs elsewhere.
 	selfID, selfDNS string
@@ -132,7 +132,7 @@ func (a *api) cachedIdentity() (*clients, *identity, error) {
 	return a.clients, a.identity, nil
 }
 
-// identify finds out the region, and the instance that runs this program unless the cloud config tells what it would.
+// identify finds out the region, and the instance that runs this program unless the cloud config has what it would show.
 func (a *api) identify(ctx context.Context) (*clients, *identity, error) {
 	c := a.config
 	region, err := a.region(ctx)

@@ -174,7 +174,7 @@ func checkAddresses(id string, list []v1.NodeAddress) error {
 	return nil
 }
 
-// privateAddresses are all that the instance has in the VPC, by which a node can be told that has another name.
+// privateAddresses are all that the instance has in the VPC. They find the instance of a node that has another name.
 func (i instance) privateAddresses() []string {
 	if i.state == stateTerminated {
 		return nil

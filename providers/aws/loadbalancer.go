@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// ensureMaxAge is how old the picture of load balancers and of what they are made of may be when a Service is
+	// ensureMaxAge is how old the records of load balancers and of their parts may be when a Service is
 	// reconciled, or its nodes change. Our own writes are in it at once; the age only delays the sight of changes that somebody else made.
 	ensureMaxAge = 60 * time.Second
 	// updateTargetsMaxAge is for registered targets when nodes change: nobody else registers them, and AWS takes those out
@@ -30,7 +30,7 @@ const (
 	otherKindMaxAge = 10 * time.Minute
 	// tagsMaxAge is for the tags of load balancers, which nobody changes.
 	tagsMaxAge = 10 * time.Minute
-	// deleteMaxAge is how old the picture of what is left may be when a Service is deleted.
+	// deleteMaxAge is how old the records of what is left may be when a Service is deleted.
 	deleteMaxAge = 10 * time.Second
 	// backendMaxAge is for the instances behind nodes: their groups and addresses hardly change, and one that was terminated
 	// meanwhile makes AWS refuse it, after which they are read again.
@@ -198,7 +198,7 @@ func (l *loadBalancers) PlanLoadBalancer(
 	return l.kinds(service)[0].PlanLoadBalancer(ctx, cluster, service, nodes)
 }
 
-// reportPrevious tells of the load balancer that a Service had before another controller was to serve it. It costs no call.
+// reportPrevious reports the load balancer that a Service had before another controller was to serve it. It costs no call.
 func (l *loadBalancers) reportPrevious(service *v1.Service) {
 	name := loadBalancerName(service)
 	_, classic := l.records.classics.Peek(name)

@@ -47,7 +47,7 @@ func (c *networkReconciler) Narrowing(ctx context.Context, r services.Request, o
 		change := n.change(g)
 		rules.due = append(rules.due, change)
 		for _, f := range change.doubtFindings() {
-			if r.Purpose == services.Narrow { // nobody else tells of what stays
+			if r.Purpose == services.Narrow { // nothing else reports what stays
 				err = errors.Join(err, errors.New(f.Message))
 			}
 		}

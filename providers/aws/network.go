@@ -480,7 +480,7 @@ func (c *networkReconciler) NodeChanges(
 }
 
 // Deletions implements services.Reconciler: the rules of nodes, the load balancer, its target groups, its security group. One that is
-// protected from deletion goes on serving.
+// protected from deletion keeps serving.
 func (c *networkReconciler) Deletions(
 	ctx context.Context, r services.Request, o observed,
 ) ([]change, []services.Finding, error) {

@@ -140,7 +140,7 @@ func (d *desiredNetwork) addSubnets(s settings, lb *networkLoadBalancer, subnets
 	return err
 }
 
-// familyFindings tell that a load balancer keeps the one family that it was made with.
+// familyFindings report that a load balancer keeps the one family that it was made with.
 func familyFindings(service *v1.Service, addressType string) []services.Finding {
 	if addressType == addressDualStack || !slices.Contains(service.Spec.IPFamilies, v1.IPv6Protocol) {
 		return nil

@@ -36,7 +36,7 @@ func (n networkRules) rulesFor(
 	if _, told := s.targetAttributes[attributePreserveClient]; told {
 		return rules, optional
 	}
-	// A target group keeps the attribute when its annotation goes: what lets the load balancer's own addresses in stays, too.
+	// A target group keeps the attribute when its annotation is removed, so rules for the load balancer's own addresses stay as well.
 	for _, listener := range listeners {
 		for _, p := range subnets {
 			port := listener.group.port
@@ -165,7 +165,8 @@ func (n networkRules) checksOf(ctx context.Context, found []*networkLoadBalancer
 	if len(found) == 0 {
 		return nil
 	}
-	groups, err := n.records.targetGroups.Find(ctx, indexLoadBalancer, aws.ToString(found[0].LoadBalancerArn), inventory.Query{MaxAge: ensureMaxAge})
+	arn := aws.ToString(found[0].LoadBalancerArn)
+	groups, err := n.records.targetGroups.Find(ctx, indexLoadBalancer, arn, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil || len(groups) == 0 {
 		return nil
 	}

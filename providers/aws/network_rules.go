@@ -96,7 +96,7 @@ type neededRules struct {
 	doubts          []doubt
 }
 
-// doubt is about a Service whose settings or subnets cannot be read, so that nobody can tell what its load balancer needs.
+// doubt is about a Service whose settings or subnets cannot be read, so that the needs of its load balancer are unknown.
 type doubt struct {
 	service string
 	// ports are its own ones on nodes.
@@ -147,7 +147,7 @@ func (w desiredNodeRules) isOwn(r rule, others []string) bool {
 	case w.isIgnored(r) || name == "":
 		return false
 	case health && r.from == w.sharedPort && w.sharedPort != 0:
-		return len(others) == 0 // it serves whoever is left, and goes with the last
+		return len(others) == 0 // it serves whoever is left, and is removed with the last
 	}
 	return name == w.name
 }

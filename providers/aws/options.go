@@ -23,7 +23,7 @@ type Config struct {
 	RouteTableID  string
 	RoleARN       string
 	SourceARN     string
-	// LegacyClusterID is the value of the tag KubernetesCluster; with it every set of tags carries that tag, too.
+	// LegacyClusterID is the value of the tag KubernetesCluster; with it every set of tags also carries that tag.
 	LegacyClusterID, ClusterID string
 	// NoNodeGroupRules leaves the security groups of nodes alone.
 	NoNodeGroupRules bool
@@ -383,7 +383,7 @@ func (c *Config) contradictions() (warnings []error, err error) {
 	return warnings, errors.Join(problems...)
 }
 
-// offInstance reports whether the cloud config tells what the instance that runs the controller would.
+// offInstance reports whether the cloud config has what the instance that runs the controller would show.
 func (c *Config) offInstance() bool {
 	return c.VPC != "" && (c.SubnetID != "" || c.RoleARN != "") && (c.ClusterID != "" || c.LegacyClusterID != "")
 }

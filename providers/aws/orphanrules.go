@@ -48,8 +48,8 @@ func (d nodeClosing) closingChange(g securityGroup) ruleChange {
 	return d.classic.change(g)
 }
 
-// closingOf finds out what goes with a load balancer. groups are the security groups that the load balancer has, where it is a classic
-// one that still exists.
+// closingOf finds out which rules are removed with a load balancer. groups are the security groups of a classic load balancer that still
+// exists.
 func (c *cloud) closingOf(
 	ctx context.Context, id *identity, name string, groups []string, living livingServices, maxAge time.Duration,
 ) (d nodeClosing, err error) {

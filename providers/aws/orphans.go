@@ -263,7 +263,7 @@ func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, living liv
 	return orphans, nil
 }
 
-// isTargetGroupUsed reports whether a target group has a load balancer. AWS goes on showing some that were deleted; those of other
+// isTargetGroupUsed reports whether a target group has a load balancer. AWS keeps showing some that were deleted; those of other
 // controllers count as living, because they are not known here.
 func (c *cloud) isTargetGroupUsed(ctx context.Context, t *elbv2types.TargetGroup, maxAge time.Duration) (bool, error) {
 	for _, arn := range t.LoadBalancerArns {

@@ -460,7 +460,7 @@ func (r *records) noteClassic(input any, err error) {
 	}
 }
 
-// makeTargetGroup makes a target group. A call whose answer was lost has made it, too; the same call answers with it then.
+// makeTargetGroup makes a target group. A call whose answer was lost has made it as well; the same call then returns it.
 func (r *records) makeTargetGroup(ctx context.Context, s step, in *elbv2.CreateTargetGroupInput, made map[string]string) error {
 	output, err := s.send(ctx, r.api)
 	out, _ := output.(*elbv2.CreateTargetGroupOutput)

@@ -22,7 +22,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// routesMaxAge is how old the picture of the route table may be when routes are reconciled; our own writes end it.
+// routesMaxAge is how old the records of the route table may be when routes are reconciled; our own writes end it.
 const routesMaxAge = 20 * time.Second
 
 // routes implements cloudprovider.Routes.
@@ -191,7 +191,7 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, route *cloudprovi
 		return nil // the listing may not show it yet
 	}
 	if err = r.pointRoute(ctx, route, one, routesMaxAge); codeOf(err) == "RouteAlreadyExists" {
-		err = r.pointRoute(ctx, route, one, 0) // the picture was too old
+		err = r.pointRoute(ctx, route, one, 0) // the records were too old
 	}
 	if err == nil {
 		r.made.add(made)

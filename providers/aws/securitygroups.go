@@ -66,7 +66,7 @@ type rule struct {
 // ruleSource is one of a network, a security group with its owner, and a prefix list.
 type ruleSource struct{ cidr, group, prefixList string }
 
-// key is a rule as EC2 tells it from others: the description does not count.
+// key is the part of a rule that EC2 compares: not the description.
 func (r rule) key() rule {
 	r.description = ""
 	return r
@@ -148,7 +148,7 @@ type ruleChange struct {
 	add, remove []rule
 	// partly is set where as much as fits is to be added, and what is removed never comes back.
 	partly bool
-	// doubted are rules that stay because a Service may need them of which nobody can tell.
+	// doubted are rules that stay because a Service may need them whose needs are unknown.
 	doubted []rule
 	doubtOf string
 }
@@ -163,7 +163,7 @@ func (c ruleChange) result() securityGroup {
 	return g
 }
 
-// ruleKeys are rules as EC2 tells them from others.
+// ruleKeys is a set of rules by what EC2 compares.
 type ruleKeys map[rule]bool
 
 func keysOf(rules []rule) ruleKeys {
@@ -256,7 +256,7 @@ func nodeGroup(id *identity, attached []string, groups map[string]securityGroup)
 type securityGroups struct {
 	api       *api
 	inventory *inventory.Inventory[string, securityGroup]
-	// writing keeps two load balancers from changing the same group on the ground of the same picture.
+	// writing keeps two load balancers from changing the same group on the basis of the same record.
 	writing keylock.Locks
 	// made are the names of groups that were just made.
 	made recentlyMade[string]
@@ -447,7 +447,7 @@ const (
 	closing
 )
 
-// change carries out what is decided about one group on the ground of what it is now.
+// change carries out what is decided about one group in its present state.
 func (s *securityGroups) change(ctx context.Context, groupID string, phase changePhase, decide func(securityGroup) ruleChange) error {
 	unlock, err := s.writing.Lock(ctx, groupID)
 	if err != nil {

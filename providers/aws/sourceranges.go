@@ -38,7 +38,7 @@ func coverage(ranges []netip.Prefix, v6 bool) (some, all bool) {
 }
 
 // isHidden reports whether nodes see the load balancer's address instead of the client's: by choice, or because client and target differ in
-// family. Rules of nodes cannot tell such clients apart.
+// family. Rules of nodes cannot distinguish such clients.
 func (e entrance) isHidden(s settings) bool {
 	some, _ := coverage(s.ranges, e.v6)
 	other, _ := coverage(s.ranges, !e.v6)
@@ -168,7 +168,7 @@ func entranceOf(service *v1.Service, s settings, c Config, lb *networkLoadBalanc
 	return e
 }
 
-// rangesFindings tell of source ranges that do not hold.
+// rangesFindings report source ranges that do not hold.
 func rangesFindings(service *v1.Service, s settings, c Config, e entrance, listeners []desiredListener) []services.Finding {
 	problem := rangesProblem(service, s, c, e, listeners)
 	if problem == nil {

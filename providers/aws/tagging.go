@@ -67,7 +67,7 @@ func (c taggingConfig) desiredTags() map[string]string {
 	return tags
 }
 
-// checksum tells whether an instance has the tags that are wanted now.
+// checksum identifies a set of tags, to compare those that an instance got with those wanted now.
 func checksum(tags map[string]string) string {
 	var pairs []string
 	for _, k := range slices.Sorted(maps.Keys(tags)) {

@@ -137,7 +137,7 @@ func (c targetGroups) checkListed(
 	return nil
 }
 
-// noteAttached notes that a target group is used by a load balancer, which its own picture does not show yet.
+// noteAttached notes that a target group is used by a load balancer, which its own record does not show yet.
 func (c targetGroups) noteAttached(group, lb string, err error) {
 	known, ok := c.records.targetGroups.Peek(group)
 	if err != nil || !ok {

@@ -45,7 +45,7 @@ type topology struct {
 	// failure is why the latest read failed, and failed when.
 	failure error
 	failed  time.Time
-	// unsupported holds until when types, instances and the region ("") are known not to tell.
+	// unsupported holds until when types, instances and the region ("") are known to have no topology.
 	unsupported map[string]time.Time
 }
 
