@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -87,8 +86,8 @@ type desired struct {
 	marks []string
 	// vanished holds unwanted droplets that no longer exist.
 	vanished []int
-	// certificateID replaces the recorded certificate; empty if it has not changed.
-	certificateID string
+	// rotatedTo is the certificate that has replaced the one that the Service names; empty if none has.
+	rotatedTo string
 }
 
 var _ cloudprovider.LoadBalancer = (*reconciler)(nil)
@@ -178,7 +177,7 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 		return d, findings, o.faults
 	}
 	var certificateID string
-	if certificateID, d.certificateID, err = r.certificates.find(ctx, s, o.lb); err != nil {
+	if certificateID, d.rotatedTo, err = r.certificates.find(ctx, s, o.lb); err != nil {
 		return d, findings, err
 	}
 	network, region := s.Network, ""
@@ -238,81 +237,15 @@ func (r *reconciler) Changes(req services.Request, o observed, d desired) ([]ser
 	return changes, nil
 }
 
-func (r *reconciler) creation(want *godo.LoadBalancerRequest, service *v1.Service) services.Change[observed] {
-	st := creation(want, service)
-	return services.Change[observed]{
-		Planned: contract.Planned{Action: contract.PlanCreate, Object: "load balancer " + want.Name, Detail: fmt.Sprintf(
-			"type %s, in %s, %s, %d droplets", want.Type, want.Region, describeRules(want.ForwardingRules), len(want.DropletIDs))},
-		Replan: true, Creates: true, Compare: func() (before, after any) { return nil, want },
-		Make: func(ctx context.Context, req *services.Request, o observed) (observed, error) {
-			lb, err := r.apply(ctx, nil, st)
-			if err == nil {
-				req.Service, err = r.record(ctx, req.Service, lb, "")
-			}
-			o = r.observe(req.Service, match{lb: lb, Decision: ownership.Decision{Verdict: ownership.Owned, Deletable: true}})
-			o.created = true
-			return o, err
-		},
-	}
-}
-
-// changes returns the calls of a plan. Each starts from the result of the previous one, without vanished droplets.
-func (r *reconciler) changes(lb *godo.LoadBalancer, vanished []int, steps []step) []services.Change[observed] {
-	var changes []services.Change[observed]
-	for _, st := range steps {
-		detail := fmt.Sprintf("%s: %s", st.kind, strings.Join(st.reasons, ", "))
-		changes = append(changes, services.Change[observed]{
-			Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + lb.ID, Detail: detail},
-			Compare: func() (before, after any) { return st.compare(withoutDroplets(lb, vanished)) },
-			Make: func(ctx context.Context, _ *services.Request, o observed) (_ observed, err error) {
-				o.lb, err = r.apply(ctx, withoutDroplets(o.lb, vanished), st)
-				return o, err
-			},
-		})
-	}
-	return changes
-}
-
 // lacksMarks reports whether a load balancer lacks marks, or has those of a deleted Service.
 func (o observed) lacksMarks(marks []string) bool {
 	missing := func(tag string) bool { return !slices.Contains(o.lb.Tags, tag) }
 	return !o.created && (slices.ContainsFunc(marks, missing) || len(staleMarks(o.lb.Tags, marks)) > 0)
 }
 
-func (r *reconciler) markChange(lb *godo.LoadBalancer, marks []string) services.Change[observed] {
-	return services.Change[observed]{
-		Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + lb.ID, Detail: "tag it as this Service's"},
-		Compare: func() (before, after any) {
-			others := slices.DeleteFunc(slices.Clone(lb.Tags), func(tag string) bool {
-				return slices.Contains(marks, tag) || ownership.IsServiceMark(tag)
-			})
-			return services.Part(lb, "tags"), map[string]any{"tags": append(others, marks...)}
-		},
-		Make: func(ctx context.Context, req *services.Request, o observed) (_ observed, err error) {
-			o.lb, err = r.addMarks(ctx, req.Service, o)
-			return o, err
-		},
-	}
-}
-
-// adoption tags a load balancer that was made by hand before the Service shows it: later it would look like one of DigitalOcean's own
-// controller, and be deleted with the Service.
-func (r *reconciler) adoption(lb *godo.LoadBalancer) services.Change[observed] {
-	return services.Change[observed]{
-		Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + lb.ID, Detail: "tag it as one that stays when its Service goes"},
-		Compare: func() (before, after any) {
-			return services.Part(lb, "tags"), map[string]any{"tags": append(slices.Clone(lb.Tags), adoptedMark)}
-		},
-		Make: func(ctx context.Context, _ *services.Request, o observed) (_ observed, err error) {
-			o.lb, err = r.tag(ctx, o.lb, adoptedMark)
-			return o, err
-		},
-	}
-}
-
 // Complete implements services.Reconciler.
 func (r *reconciler) Complete(ctx context.Context, req *services.Request, o observed, d desired) (observed, error) {
-	_, err := r.record(ctx, req.Service, o.lb, d.certificateID)
+	_, err := r.record(ctx, req.Service, o.lb, d.rotatedTo)
 	if err == nil {
 		o.lb, err = r.waitUntilActive(ctx, o.lb)
 	}
@@ -395,62 +328,9 @@ func (r *reconciler) Exists(_ context.Context, req services.Request, o observed)
 	return status(o.lb, o.settings), true, nil
 }
 
-func (r *reconciler) delete(ctx context.Context, service *v1.Service, id string) error {
-	klog.InfoS("Deleting load balancer", "service", klog.KObj(service), "loadBalancer", id)
-	if err := r.api.deleteLoadBalancer(ctx, id); cloudapi.IgnoreNotFound(err) != nil {
-		r.balancers.Doubt(id)
-		return err
-	}
-	r.balancers.Forget(id)
-	return nil
-}
-
-// apply makes one call and returns the resulting load balancer. A failed call may have taken effect, so it is read again.
-func (r *reconciler) apply(ctx context.Context, lb *godo.LoadBalancer, st step) (*godo.LoadBalancer, error) {
-	id := ""
-	if lb != nil {
-		id = lb.ID
-	}
-	after, err := r.call(ctx, lb, st)
-	if cloudapi.NotSent(err) {
-		return nil, err
-	}
-	if err != nil {
-		r.balancers.Doubt(id)
-		if errors.Is(err, cloudapi.ErrInvalid) {
-			// A droplet may have been deleted in the meantime.
-			r.instances.droplets.InvalidateAll()
-			r.backends.shared.Forget()
-		}
-		return nil, err
-	}
-	if after = r.keep(after); st.kind == create || st.kind == replace {
-		r.balancers.Put(after)
-	} else {
-		r.balancers.PutPartial(after)
-	}
-	return after, nil
-}
-
-func (r *reconciler) call(ctx context.Context, lb *godo.LoadBalancer, st step) (*godo.LoadBalancer, error) {
-	switch st.kind {
-	case create:
-		return r.api.createLoadBalancer(ctx, st.request)
-	case replace:
-		return r.api.replaceLoadBalancer(ctx, lb.ID, st.request)
-	case addDroplets, removeDroplets:
-	}
-	after := *lb
-	after.DropletIDs = st.dropletsAfter(lb)
-	if st.kind == addDroplets {
-		return &after, r.api.addDroplets(ctx, lb.ID, st.droplets)
-	}
-	return &after, r.api.removeDroplets(ctx, lb.ID, st.droplets)
-}
-
 // record writes the load balancer's ID and type on the Service, like DigitalOcean's own controller, and a rotated certificate. It returns
 // the updated Service, even after a failure.
-func (r *reconciler) record(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer, certificateID string) (*v1.Service, error) {
+func (r *reconciler) record(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer, rotatedTo string) (*v1.Service, error) {
 	changes := map[string]any{}
 	note := func(key, value string) {
 		if value != "" && service.Annotations[key] != value {
@@ -459,7 +339,7 @@ func (r *reconciler) record(ctx context.Context, service *v1.Service, lb *godo.L
 	}
 	note(annotationID, lb.ID)
 	note(annotationType, lb.Type)
-	note(annotationCertificateID, certificateID)
+	note(annotationCertificateID, rotatedTo)
 	if len(changes) == 0 || r.kube == nil {
 		return service, nil
 	}
@@ -500,12 +380,4 @@ func (r *reconciler) region(ctx context.Context) (string, error) {
 		r.regionFound = region
 	}
 	return r.regionFound, nil
-}
-
-func describeRules(rules []godo.ForwardingRule) string {
-	texts := make([]string, len(rules))
-	for i, r := range rules {
-		texts[i] = fmt.Sprintf("%s/%d to %s/%d", r.EntryProtocol, r.EntryPort, r.TargetProtocol, r.TargetPort)
-	}
-	return strings.Join(texts, ", ")
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/digitalocean/godo"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
@@ -196,65 +195,6 @@ func (o *owners) marks(ctx context.Context, service *v1.Service, found match) ([
 		marks = append(marks, mark)
 	}
 	return marks, err
-}
-
-// addMarks adds missing marks to a load balancer that is about to be changed. The API accepts tags in the request only at creation.
-func (r *reconciler) addMarks(ctx context.Context, service *v1.Service, o observed) (*godo.LoadBalancer, error) {
-	marks, err := r.owners.marks(ctx, service, o.match)
-	if err != nil {
-		return nil, err
-	}
-	lb := o.lb
-	for _, tag := range marks {
-		if slices.Contains(lb.Tags, tag) {
-			continue
-		}
-		tagged, err := r.tag(ctx, lb, tag)
-		if errors.Is(err, cloudapi.ErrUnauthorized) {
-			klog.ErrorS(err, "A load balancer is not marked; grant tag:create, or set DO_OWNERSHIP_TAG=false", "service", klog.KObj(service), "loadBalancer", lb.ID)
-			return lb, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		lb = tagged
-	}
-	return r.removeMarks(ctx, lb, staleMarks(lb.Tags, marks))
-}
-
-// tag adds a tag to a load balancer, which it returns as it is then.
-func (r *reconciler) tag(ctx context.Context, lb *godo.LoadBalancer, tag string) (*godo.LoadBalancer, error) {
-	if err := r.api.tag(ctx, tag, []string{lb.ID}); err != nil {
-		r.balancers.Invalidate(lb.ID)
-		return nil, err
-	}
-	tagged := *lb
-	tagged.Tags = append(slices.Clone(lb.Tags), tag)
-	r.balancers.PutPartial(&tagged)
-	return &tagged, nil
-}
-
-// staleMarks returns the marks of a deleted former owner among tags. It could otherwise claim the load balancer again.
-func staleMarks(tags, marks []string) []string {
-	return slices.DeleteFunc(slices.Clone(tags), func(tag string) bool {
-		return len(marks) == 0 || !ownership.IsServiceMark(tag) || slices.Contains(marks, tag)
-	})
-}
-
-func (r *reconciler) removeMarks(ctx context.Context, lb *godo.LoadBalancer, stale []string) (*godo.LoadBalancer, error) {
-	if len(stale) == 0 {
-		return lb, nil
-	}
-	for _, tag := range stale {
-		if err := r.api.untagLoadBalancer(ctx, tag, lb.ID); cloudapi.IgnoreNotFound(err) != nil {
-			r.balancers.Invalidate(lb.ID)
-			return nil, err
-		}
-	}
-	after := *lb
-	after.Tags = slices.DeleteFunc(slices.Clone(lb.Tags), func(tag string) bool { return slices.Contains(stale, tag) })
-	r.balancers.PutPartial(&after)
-	return &after, nil
 }
 
 func compareAge(a, b *godo.LoadBalancer) int {
