@@ -238,13 +238,10 @@ func (f *publicFirewall) desire(ctx context.Context, have *godo.Firewall, confli
 	faults := map[types.UID][]error{}
 	var claims []claim
 	for _, s := range services {
-		needs, faulty, err := f.needsOf(ctx, s, have)
-		unread = errors.Join(unread, err)
+		needs, ownFaults, err := f.needsOf(ctx, s, have)
+		unread, faults[s.UID] = errors.Join(unread, err), ownFaults
 		if len(needs) > 0 {
 			claims = append(claims, claim{service: s.UID, needs: needs})
-		}
-		if len(faulty) > 0 {
-			faults[s.UID] = faulty
 		}
 	}
 	for uid, lacks := range fitSources(claims, have) {

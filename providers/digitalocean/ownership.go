@@ -75,41 +75,40 @@ func (o *owners) find(ctx context.Context, service *v1.Service, nodes []*v1.Node
 	own := q
 	own.MaxUnlistedAge = unlistedMaxAge
 	for _, by := range []struct{ index, key string }{{indexName, defaultName(service)}, {indexTag, ownership.ServiceMark(service.UID)}} {
-		found, err := o.oldestOf(ctx, service, by.index, by.key, nodes, own)
+		found, err := o.findOldest(ctx, service, by.index, by.key, nodes, own)
 		if err != nil || (found.lb != nil && found.Verdict != ownership.Refused) {
 			return found, err
 		}
 		// A foreign load balancer with the Service's name does not prevent a new one.
 	}
 	if custom := service.Annotations[annotationName]; custom != "" {
-		if found, err := o.oldestOf(ctx, service, indexName, custom, nodes, q); err != nil || found.lb != nil {
+		if found, err := o.findOldest(ctx, service, indexName, custom, nodes, q); err != nil || found.lb != nil {
 			return found, err
 		}
 	}
 	return refused, nil
 }
 
-// oldestOf returns the oldest load balancer with the key that the Service owns, otherwise the oldest refused one.
-func (o *owners) oldestOf(
+// findOldest returns the oldest load balancer with the key that the Service owns, otherwise the oldest refused one.
+func (o *owners) findOldest(
 	ctx context.Context, service *v1.Service, index, key string, nodes []*v1.Node, q inventory.Query,
 ) (match, error) {
 	found, err := o.balancers.Find(ctx, index, key, q)
 	if err != nil {
 		return match{}, err
 	}
-	found = slices.Clone(found)
 	slices.SortFunc(found, compareAge)
-	var first match
+	var refused match
 	for _, lb := range found {
-		c, err := o.judge(ctx, service, lb, nodes)
-		if err != nil || c.Verdict != ownership.Refused {
-			return c, err
+		m, err := o.judge(ctx, service, lb, nodes)
+		if err != nil || m.Verdict != ownership.Refused {
+			return m, err
 		}
-		if first.lb == nil {
-			first = c
+		if refused.lb == nil {
+			refused = m
 		}
 	}
-	return first, nil
+	return refused, nil
 }
 
 // reread reads a load balancer again before its deletion. Concurrent deletions share a new listing.

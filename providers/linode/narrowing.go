@@ -59,7 +59,7 @@ func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o obse
 	}
 	want, attached, err := r.firewalls.findAttached(ctx, req.Service, o.settings, o.nb)
 	if err != nil || slices.ContainsFunc(attached, func(f *linodego.Firewall) bool { return !want.owns(f) }) {
-		return nil, err
+		return nil, err // somebody else's firewall decides
 	}
 	list := o.settings.ACL
 	if want.attach != 0 && len(attached) > 0 {

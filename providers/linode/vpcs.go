@@ -276,27 +276,28 @@ func (v *vpcs) backendSubnet(ctx context.Context, s settings) (int, error) {
 	if s.BackendSubnetID != 0 {
 		return s.BackendSubnetID, nil
 	}
-	if s.BackendVPC != "" || s.BackendSubnet != "" {
-		vpcName, subnetName := s.BackendVPC, s.BackendSubnet
-		if vpcName == "" && len(v.config.VPCNames) > 0 {
-			vpcName = v.config.VPCNames[0]
-		}
-		if subnetName == "" && len(v.config.SubnetNames) > 0 {
-			subnetName = v.config.SubnetNames[0]
-		}
-		return v.subnetID(ctx, vpcName, subnetName)
-	}
-	if v.config.BackendSubnetID != 0 {
+	firstVPC := firstOf(v.config.VPCNames)
+	switch {
+	case s.BackendVPC != "" || s.BackendSubnet != "":
+		return v.subnetID(ctx, cmp.Or(s.BackendVPC, firstVPC), cmp.Or(s.BackendSubnet, firstOf(v.config.SubnetNames)))
+	case v.config.BackendSubnetID != 0:
 		return v.config.BackendSubnetID, nil
-	}
-	if v.config.BackendSubnetName != "" && len(v.config.VPCNames) > 0 {
-		return v.subnetID(ctx, v.config.VPCNames[0], v.config.BackendSubnetName)
+	case v.config.BackendSubnetName != "" && firstVPC != "":
+		return v.subnetID(ctx, firstVPC, v.config.BackendSubnetName)
 	}
 	own, err := v.resolve(ctx, networkMaxAge)
 	if err != nil || len(own) == 0 {
 		return 0, err
 	}
 	return own[0].id, nil
+}
+
+// firstOf returns the first name of a list, or "".
+func firstOf(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return names[0]
 }
 
 // backendVPCs attaches the NodeBalancer to the network of its backends; the first applicable rule counts.
