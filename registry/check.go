@@ -28,7 +28,7 @@ func CheckServiceOf(p Provider, in Inputs, service *v1.Service) (warnings, err e
 		warned, refused = append(warned, prefixProblems(t, w)...), append(refused, prefixProblems(t, e)...)
 	}
 	table := p.table()
-	return errors.Join(append(warned, FindIneffective(p, in, service), deprecated(table, service.Annotations))...), errors.Join(refused...)
+	return errors.Join(append(warned, FindIneffective(p, in, service), findDeprecated(table, service.Annotations))...), errors.Join(refused...)
 }
 
 // prefixProblems adds to each problem the portable annotation that it comes from.
@@ -77,7 +77,7 @@ func CheckDefaults(p Provider, in Inputs, annotations map[string]string) error {
 	}
 	AsStored(service)
 	_, err := CheckServiceOf(p, in, service)
-	problems := append(schema.Problems(err), schema.Problems(p.misspelt(annotations, nil))...)
+	problems := append(schema.Problems(err), schema.Problems(p.findMisspelt(annotations, nil))...)
 	return errors.Join(slices.DeleteFunc(problems, func(one error) bool {
 		problem, ok := errors.AsType[*schema.Problem](one)
 		return !ok || strings.Contains(problem.Place, portable.TLSPorts) || !strings.Contains(problem.Place, "annotation")
@@ -109,16 +109,16 @@ func FindIneffective(p Provider, in Inputs, service *v1.Service) error {
 		return nil
 	}
 	effective := Translate(p, in, service).Service.Annotations
-	return errors.Join(p.misspelt(service.Annotations, &service.Spec), schema.Unmet(p.Annotations, service.Annotations, effective, false))
+	return errors.Join(p.findMisspelt(service.Annotations, &service.Spec), schema.Unmet(p.Annotations, service.Annotations, effective, false))
 }
 
-// misspelt reports unknown annotations that are in a domain of the provider's, begin like one of its own or resemble one, and those for a
-// port that the Service does not have; spec is nil without a Service.
-func (p Provider) misspelt(given map[string]string, spec *v1.ServiceSpec) error {
+// findMisspelt reports unknown annotations that are in a domain of the provider's, begin like one of its own or resemble one, and those for
+// a port that the Service does not have; spec is nil without a Service.
+func (p Provider) findMisspelt(given map[string]string, spec *v1.ServiceSpec) error {
 	var problems []error
 	table := p.table()
 	for _, key := range slices.Sorted(maps.Keys(given)) {
-		known, port := knows(table, key)
+		known, port := findKey(table, key)
 		if known {
 			if port != 0 && spec != nil && port != spec.HealthCheckNodePort &&
 				!slices.ContainsFunc(spec.Ports, func(p v1.ServicePort) bool { return p.Port == port }) {
@@ -147,8 +147,8 @@ func (p Provider) misspelt(given map[string]string, spec *v1.ServiceSpec) error 
 	return errors.Join(problems...)
 }
 
-// knows reports whether a key is in the table, and its port; 0 is none.
-func knows(table []schema.AnnotationRow, key string) (known bool, port int32) {
+// findKey reports whether a key is in the table, and its port; 0 is none.
+func findKey(table []schema.AnnotationRow, key string) (known bool, port int32) {
 	for _, row := range table {
 		if n, ok := row.Port(key); ok {
 			return true, n
@@ -185,8 +185,8 @@ func family(key string) string {
 	return ""
 }
 
-// deprecated reports annotations that still work and have a successor.
-func deprecated(table []schema.AnnotationRow, given map[string]string) error {
+// findDeprecated reports annotations that still work and have a successor.
+func findDeprecated(table []schema.AnnotationRow, given map[string]string) error {
 	var problems []error
 	for _, row := range table {
 		if _, present := given[row.Key]; present && row.Deprecated != "" {

@@ -179,8 +179,8 @@ var (
 	validAlias = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
 )
 
-// names returns all values of --cloud-provider for a cloud.
-func (p Provider) names() []string { return append([]string{p.Name}, p.Aliases...) }
+// allNames returns all values of --cloud-provider for a cloud.
+func (p Provider) allNames() []string { return append([]string{p.Name}, p.Aliases...) }
 
 // Add adds a provider. It refuses incomplete descriptions and clashes with another provider.
 func (r *Registry) Add(p Provider) error {
@@ -198,7 +198,7 @@ func (r *Registry) Add(p Provider) error {
 		}
 	}
 	for _, other := range r.providers {
-		if err := p.clash(other); err != nil {
+		if err := p.findClash(other); err != nil {
 			return err
 		}
 	}
@@ -209,10 +209,10 @@ func (r *Registry) Add(p Provider) error {
 	return nil
 }
 
-// clash returns the error of two conflicting providers.
-func (p Provider) clash(other Provider) error {
-	for _, name := range p.names() {
-		if slices.Contains(other.names(), name) {
+// findClash returns the error of two conflicting providers.
+func (p Provider) findClash(other Provider) error {
+	for _, name := range p.allNames() {
+		if slices.Contains(other.allNames(), name) {
 			return fmt.Errorf("registering provider %q: the name is taken: %q is provider %q", p.Name, name, other.Name)
 		}
 	}

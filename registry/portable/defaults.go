@@ -13,7 +13,7 @@ import (
 func WithDefaults(cloud Cloud, service *v1.Service, defaults map[string]string) (with *v1.Service, added map[string]string) {
 	for key, value := range defaults {
 		own, present := service.Annotations[key]
-		if (present && (own != "" || !isPortable(key))) || says(cloud, service.Annotations, key) {
+		if (present && (own != "" || !isPortable(key))) || isSetOtherwise(cloud, service.Annotations, key) {
 			continue
 		}
 		if added == nil {
@@ -32,8 +32,8 @@ func WithDefaults(cloud Cloud, service *v1.Service, defaults map[string]string) 
 	return with, added
 }
 
-// says reports whether another annotation of a Service already makes the setting of a default's key.
-func says(cloud Cloud, given map[string]string, key string) bool {
+// isSetOtherwise reports whether another annotation of a Service already makes the setting of a default's key.
+func isSetOtherwise(cloud Cloud, given map[string]string, key string) bool {
 	for _, row := range cloud.Rows {
 		for _, serves := range row.Serves {
 			own := append([]string{row.Key}, serves.Rivals...)

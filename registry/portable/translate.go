@@ -65,7 +65,7 @@ func Translate(cloud Cloud, service *v1.Service) Translation {
 	}
 	t := &translator{
 		cloud: cloud, given: service.Annotations, own: maps.Clone(service.Annotations), from: map[string]string{},
-		asked: map[string]string{}, ports: portsOf(service),
+		requested: map[string]string{}, ports: portsOf(service),
 	}
 	t.check()
 	for _, a := range Annotations {
@@ -89,13 +89,13 @@ type translator struct {
 	cloud Cloud
 	// given are the annotations of the Service, own those with the translated ones.
 	given, own map[string]string
-	// asked are the portable annotations with legal values.
-	asked    map[string]string
-	from     map[string]string
-	ports    []schema.Port
-	warnings []error
-	problems []error
-	hostname string
+	// requested are the portable annotations with legal values.
+	requested map[string]string
+	from      map[string]string
+	ports     []schema.Port
+	warnings  []error
+	problems  []error
+	hostname  string
 	// contradicted are the reported pairs of annotations.
 	contradicted map[string]bool
 	// address is the value for spec.loadBalancerIP.
@@ -114,14 +114,14 @@ func (t *translator) check() {
 		}) {
 			continue
 		}
-		t.asked[a.Key] = value
+		t.requested[a.Key] = value
 	}
 	t.checkTLSPorts()
 }
 
 // checkTLSPorts compares the ports of the certificate with those of the Service.
 func (t *translator) checkTLSPorts() {
-	list, ok := t.asked[TLSPorts]
+	list, ok := t.requested[TLSPorts]
 	if !ok || len(t.pairs(TLSPorts)) == 0 {
 		return // if they cannot be served at all, only that is reported
 	}
@@ -130,13 +130,13 @@ func (t *translator) checkTLSPorts() {
 		one = strings.TrimSpace(one)
 		if one != "" && len(asked.PortsNamed(one)) == 0 {
 			t.refuse(TLSPorts, fmt.Sprintf("holds %q, which is no TCP port of the Service", one))
-			delete(t.asked, TLSPorts)
+			delete(t.requested, TLSPorts)
 			return
 		}
 	}
-	if t.asked[Certificate] == "" && t.given[Certificate] == "" && !t.hasOwn(Certificate) {
+	if t.requested[Certificate] == "" && t.given[Certificate] == "" && !t.hasOwn(Certificate) {
 		t.refuse(TLSPorts, "needs "+Certificate)
-		delete(t.asked, TLSPorts)
+		delete(t.requested, TLSPorts)
 	}
 }
 
@@ -150,7 +150,7 @@ func (t *translator) hasOwn(key string) bool {
 func place(key string) string { return "annotation " + key }
 
 func (t *translator) view() schema.Asked {
-	return schema.Asked{Portable: t.asked, Own: t.own, Ports: t.ports}
+	return schema.Asked{Portable: t.requested, Own: t.own, Ports: t.ports}
 }
 
 func (t *translator) refuse(key, reason string) {
@@ -182,7 +182,7 @@ func (c Cloud) Pairs(key string) []Pair {
 	return all
 }
 
-func (p Pair) holds(own map[string]string) bool {
+func (p Pair) isMet(own map[string]string) bool {
 	return p.Row.Where.Holds(own) && p.Serves.Where.Holds(own)
 }
 
@@ -197,8 +197,8 @@ func (p Pair) Choice() *schema.Where {
 	return p.Row.Where
 }
 
-// outcome returns the cloud's own annotations for a portable value.
-func (p Pair) outcome(title, value string, asked schema.Asked) (map[string]string, error) {
+// translateValue returns the cloud's own annotations for a portable value.
+func (p Pair) translateValue(title, value string, asked schema.Asked) (map[string]string, error) {
 	s := p.Serves
 	switch {
 	case s.Translate != nil:
@@ -234,14 +234,14 @@ func ValuesWords(p Pair, title string) string {
 	return "is not one of " + strings.Join(legal, ", ") + " on " + title
 }
 
-// judged returns a row's translation of a value, checked by the row.
-func (t *translator) judged(p Pair, value string) (map[string]string, error) {
-	if r, broken := schema.FirstBroken(p.Serves.Rules, value, t.asker()); broken && r.NoEffect {
+// translateAndCheck returns a row's translation of a value, checked by the row.
+func (t *translator) translateAndCheck(p Pair, value string) (map[string]string, error) {
+	if r, broken := schema.FirstBroken(p.Serves.Rules, value, t.newAsker()); broken && r.NoEffect {
 		return nil, schema.NoEffect(r.Words)
 	} else if broken {
 		return nil, errors.New(r.Words)
 	}
-	out, err := p.outcome(t.cloud.Title, value, t.view())
+	out, err := p.translateValue(t.cloud.Title, value, t.view())
 	if err != nil {
 		return nil, err
 	}
@@ -257,8 +257,8 @@ func (t *translator) judged(p Pair, value string) (map[string]string, error) {
 	return out, nil
 }
 
-// asker returns the original Service as input of rules, like the admission policy's, with the chosen kind.
-func (t *translator) asker() schema.Asker {
+// newAsker returns the original Service as input of rules, like the admission policy's, with the chosen kind.
+func (t *translator) newAsker() schema.Asker {
 	return schema.Asker{Value: func(key string) string { return t.own[key] }, Ports: t.ports}
 }
 
@@ -277,13 +277,13 @@ func (t *translator) specOf(p Pair, key string) (schema.Spec, bool) {
 
 // choose selects the kind of load balancer that can serve the Service, if it names none.
 func (t *translator) choose(key string) {
-	value, ok := t.asked[key]
+	value, ok := t.requested[key]
 	if !ok {
 		return
 	}
 	pairs := t.pairs(key)
 	for _, p := range pairs {
-		if _, err := t.judged(p, value); p.holds(t.own) && err == nil {
+		if _, err := t.translateAndCheck(p, value); p.isMet(t.own) && err == nil {
 			return
 		}
 	}
@@ -295,7 +295,7 @@ func (t *translator) choose(key string) {
 		before := t.own
 		t.own = maps.Clone(before)
 		t.own[where.Key] = where.OneOf[0]
-		if _, err := t.judged(p, value); p.holds(t.own) && err == nil {
+		if _, err := t.translateAndCheck(p, value); p.isMet(t.own) && err == nil {
 			t.from[where.Key] = key
 			return
 		}
@@ -305,30 +305,30 @@ func (t *translator) choose(key string) {
 
 // translate serves one portable annotation, or reports why it cannot.
 func (t *translator) translate(key string) {
-	value, ok := t.asked[key]
+	value, ok := t.requested[key]
 	if !ok {
 		return
 	}
 	pairs := t.pairs(key)
-	holding := slices.DeleteFunc(slices.Clone(pairs), func(p Pair) bool { return !p.holds(t.own) })
+	holding := slices.DeleteFunc(slices.Clone(pairs), func(p Pair) bool { return !p.isMet(t.own) })
 	switch {
 	case len(holding) == 0 && key == Hostname:
 		t.hostname = value
 		return
 	case len(holding) == 0 && Shared(key):
 		return
-	case len(holding) == 0 && t.choosable(pairs, value) != nil:
-		t.refuse(key, t.choosable(pairs, value).Error())
+	case len(holding) == 0 && t.whyNotChosen(pairs, value) != nil:
+		t.refuse(key, t.whyNotChosen(pairs, value).Error())
 		return
 	case len(holding) == 0 && Essential(key):
-		t.refuse(key, Refusal(t.cloud.Title)+t.needs(pairs))
+		t.refuse(key, Refusal(t.cloud.Title)+t.adviseOnConflict(pairs))
 		return
 	case len(holding) == 0:
-		t.warn(key, Effectless(t.cloud.Title)+t.needs(pairs))
+		t.warn(key, Effectless(t.cloud.Title)+t.adviseOnConflict(pairs))
 		return
 	}
 	for _, p := range holding {
-		out, err := t.judged(p, value)
+		out, err := t.translateAndCheck(p, value)
 		if reason, none := errors.AsType[schema.NoEffect](err); none {
 			t.warn(key, "has no effect on "+t.cloud.Title+": "+string(reason))
 			continue
@@ -343,11 +343,11 @@ func (t *translator) translate(key string) {
 	}
 }
 
-// choosable returns why the kind that serves a portable annotation was not chosen for a Service that names none.
-func (t *translator) choosable(pairs []Pair, value string) error {
+// whyNotChosen returns why the kind that serves a portable annotation was not chosen for a Service that names none.
+func (t *translator) whyNotChosen(pairs []Pair, value string) error {
 	for _, p := range pairs {
 		if where := p.Choice(); where != nil && t.own[where.Key] == "" {
-			if _, err := t.judged(p, value); err != nil {
+			if _, err := t.translateAndCheck(p, value); err != nil {
 				return err
 			}
 		}
@@ -363,8 +363,8 @@ func Refusal(title string) string {
 // Effectless is the warning about an annotation that a cloud cannot serve.
 func Effectless(title string) string { return "has no effect on " + title + "; remove it" }
 
-// needs names the annotation of the cloud that conflicts with the rows that could serve.
-func (t *translator) needs(pairs []Pair) string {
+// adviseOnConflict names the annotation of the cloud that conflicts with the rows that could serve.
+func (t *translator) adviseOnConflict(pairs []Pair) string {
 	for _, p := range pairs {
 		for _, w := range []*schema.Where{p.Serves.Where, p.Row.Where} {
 			switch {
@@ -392,19 +392,19 @@ func (t *translator) set(p Pair, ownKey, value string) {
 			merged, contradict := p.Serves.Merge(have, value)
 			t.own[ownKey] = merged
 			if contradict {
-				t.contradiction(key, ownKey)
+				t.reportContradiction(key, ownKey)
 			}
 			return
 		}
 		if !equalValues(p.Serves, spec, have, value) {
-			t.contradiction(key, ownKey)
+			t.reportContradiction(key, ownKey)
 		}
 		return
 	}
 	for _, rival := range p.Serves.Rivals {
 		if have, present := t.given[rival]; present && have != "" {
 			if !equalValues(p.Serves, spec, have, value) {
-				t.contradiction(key, rival)
+				t.reportContradiction(key, rival)
 			}
 			return
 		}
@@ -419,13 +419,13 @@ func (t *translator) set(p Pair, ownKey, value string) {
 		case have == "":
 			t.own[k], t.from[k] = v, key
 		case !equalValues(schema.Serves{}, also, have, v):
-			t.contradiction(key, k) // otherwise the translated annotation would have no effect
+			t.reportContradiction(key, k) // otherwise the translated annotation would have no effect
 		}
 	}
 }
 
-// contradiction reports a portable annotation and the cloud's own, which has precedence.
-func (t *translator) contradiction(key, own string) {
+// reportContradiction reports a portable annotation and the cloud's own, which has precedence.
+func (t *translator) reportContradiction(key, own string) {
 	if t.contradicted == nil {
 		t.contradicted = map[string]bool{}
 	}
@@ -447,8 +447,8 @@ func (t *translator) refusesEmpty(key string) bool {
 	return present && slices.ContainsFunc(t.cloud.Rows, counts)
 }
 
-// exact reports whether a portable annotation's values are case-sensitive on every cloud.
-func exact(key string) bool {
+// isCaseSensitive reports whether a portable annotation's values are case-sensitive on every cloud.
+func isCaseSensitive(key string) bool {
 	return key == Name || key == CheckPath || key == Certificate || key == Tags
 }
 
@@ -458,7 +458,7 @@ func equalValues(s schema.Serves, row schema.Spec, own, translated string) bool 
 		return s.Same(own, translated)
 	}
 	own = strings.TrimSpace(own)
-	if own == translated || (!exact(s.Portable) && strings.EqualFold(own, translated)) {
+	if own == translated || (!isCaseSensitive(s.Portable) && strings.EqualFold(own, translated)) {
 		return true
 	}
 	if row.Kind == schema.KindInt {
@@ -486,7 +486,7 @@ func items(list string) []string {
 
 func (t *translator) result(service *v1.Service) Translation {
 	r := Translation{Service: service, Warnings: t.warnings, Err: errors.Join(t.problems...), From: t.from, Hostname: t.hostname}
-	_, address := t.asked[Address]
+	_, address := t.requested[Address]
 	if len(t.from) == 0 && !address && maps.Equal(t.own, t.given) {
 		return r
 	}

@@ -65,16 +65,16 @@ type Controller struct {
 	queue workqueue.TypedRateLimitingInterface[string]
 	mu    sync.Mutex
 	// newest holds the newest request of each node.
-	newest map[string]*newest
+	newest map[string]*nodeRequest
 }
 
-// newest is the newest request of a node.
-type newest struct {
+// nodeRequest is the newest request of a node.
+type nodeRequest struct {
 	csr *certificatesv1.CertificateSigningRequest
-	// seen is when this program first saw the request, and so after its creation, by its own clock.
-	seen time.Time
-	// told is the last reason that an event gave.
-	told string
+	// firstSeen is when this program first saw the request, and so after its creation, by its own clock.
+	firstSeen time.Time
+	// lastReason is the last reason that an event gave.
+	lastReason string
 }
 
 // Run approves requests until the context ends. Nodes and Services must be known.
@@ -138,9 +138,9 @@ func (c *Controller) observe(object any) {
 	n := c.newest[name]
 	switch {
 	case n == nil:
-		n = &newest{}
+		n = &nodeRequest{}
 		if c.newest == nil {
-			c.newest = map[string]*newest{}
+			c.newest = map[string]*nodeRequest{}
 		}
 		c.newest[name] = n
 	case n.csr.UID == csr.UID:
@@ -149,7 +149,7 @@ func (c *Controller) observe(object any) {
 	case !Supersedes(csr, n.csr):
 		return
 	}
-	n.csr, n.seen = csr, time.Now()
+	n.csr, n.firstSeen = csr, time.Now()
 	if Waiting(csr) {
 		c.queue.AddRateLimited(name)
 	}
@@ -182,7 +182,7 @@ func (c *Controller) look(ctx context.Context, name string) (err error) {
 		c.mu.Unlock()
 		return nil
 	}
-	csr, seen := n.csr, n.seen
+	csr, seen := n.csr, n.firstSeen
 	c.mu.Unlock()
 	node, err := c.Nodes.Get(name)
 	switch {
@@ -191,7 +191,7 @@ func (c *Controller) look(ctx context.Context, name string) (err error) {
 	case !c.Cloud.IsOurs(node) || node.Spec.ProviderID == "":
 		return errors.New("the Node is not ours, or not initialised yet")
 	}
-	if _, why := wellFormed(csr); why != "" {
+	if _, why := parseWellFormed(csr); why != "" {
 		return c.refuse(n, node, why)
 	}
 	demand := evidence.Demand{NotBefore: seen, ListedSince: seen, Among: c.queue.Len() + 1}
@@ -220,11 +220,11 @@ func (c *Controller) look(ctx context.Context, name string) (err error) {
 }
 
 // refuse leaves a request as it is, and tells its node once for each reason.
-func (c *Controller) refuse(n *newest, node *v1.Node, why string) error {
+func (c *Controller) refuse(n *nodeRequest, node *v1.Node, why string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n.told != why {
-		n.told = why
+	if n.lastReason != why {
+		n.lastReason = why
 		c.Events.Event(node, v1.EventTypeWarning, EventServingCertificateNotApproved, "the request "+n.csr.Name+" of the kubelet is not approved: "+why)
 	}
 	return errors.New(why)

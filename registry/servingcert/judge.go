@@ -55,8 +55,8 @@ func Supersedes(csr, other *certificatesv1.CertificateSigningRequest) bool {
 	return Waiting(csr) || !Waiting(other)
 }
 
-// wellFormed returns a request that the signer would accept, or why it is none.
-func wellFormed(csr *certificatesv1.CertificateSigningRequest) (request *x509.CertificateRequest, why string) {
+// parseWellFormed returns a request that the signer would accept, or why it is none.
+func parseWellFormed(csr *certificatesv1.CertificateSigningRequest) (request *x509.CertificateRequest, why string) {
 	if !Waiting(csr) {
 		return nil, "it is no request for a serving certificate that waits"
 	}
@@ -64,18 +64,18 @@ func wellFormed(csr *certificatesv1.CertificateSigningRequest) (request *x509.Ce
 	if err != nil {
 		return nil, err.Error()
 	}
-	return request, malformed(csr, request)
+	return request, whyMalformed(csr, request)
 }
 
 // judge reports whether a request may be approved, and why not. The Node is nil where there is none; the attestation is of its instance.
 func judge(
 	csr *certificatesv1.CertificateSigningRequest, node *v1.Node, a contract.Attested, c Cluster,
 ) (approve bool, why string) {
-	request, why := wellFormed(csr)
+	request, why := parseWellFormed(csr)
 	if why != "" {
 		return false, why
 	}
-	for _, why := range []string{c.refuse(csr, node), c.foreignNames(request, a), c.foreignAddresses(request, a), c.nodeNames(request, node)} {
+	for _, why := range []string{c.whyRefused(csr, node), c.findForeignName(request, a), c.findForeignAddress(request, a), c.findOtherNodesName(request, node)} {
 		if why != "" {
 			return false, why
 		}
@@ -98,8 +98,8 @@ func parse(data []byte) (*x509.CertificateRequest, error) {
 	return request, nil
 }
 
-// malformed returns a reason if Kubernetes' own signer would refuse the request, or if it is for another one's certificate.
-func malformed(csr *certificatesv1.CertificateSigningRequest, r *x509.CertificateRequest) string {
+// whyMalformed returns a reason if Kubernetes' own signer would refuse the request, or if it is for another one's certificate.
+func whyMalformed(csr *certificatesv1.CertificateSigningRequest, r *x509.CertificateRequest) string {
 	switch {
 	case NodeName(csr) == "":
 		return "no kubelet made it: its user is " + csr.Spec.Username
@@ -111,13 +111,13 @@ func malformed(csr *certificatesv1.CertificateSigningRequest, r *x509.Certificat
 		return "it names neither a DNS name nor an address"
 	case len(r.EmailAddresses)+len(r.URIs) > 0:
 		return "it names an e-mail address or a URI"
-	case !servingUsages(csr.Spec.Usages):
+	case !areServingUsages(csr.Spec.Usages):
 		return fmt.Sprintf("its usages %v are not those of a kubelet's serving certificate", csr.Spec.Usages)
 	}
 	return ""
 }
 
-func servingUsages(usages []certificatesv1.KeyUsage) bool {
+func areServingUsages(usages []certificatesv1.KeyUsage) bool {
 	has := map[certificatesv1.KeyUsage]bool{}
 	for _, u := range usages {
 		has[u] = true
@@ -129,8 +129,8 @@ func servingUsages(usages []certificatesv1.KeyUsage) bool {
 	return serving && len(has) == 0
 }
 
-// refuse says what is wrong with the Node of a request: its instance must be its alone.
-func (c Cluster) refuse(csr *certificatesv1.CertificateSigningRequest, node *v1.Node) string {
+// whyRefused says what is wrong with the Node of a request: its instance must be its alone.
+func (c Cluster) whyRefused(csr *certificatesv1.CertificateSigningRequest, node *v1.Node) string {
 	switch {
 	case node == nil || node.Name != NodeName(csr):
 		return "there is no Node " + NodeName(csr)
@@ -149,22 +149,22 @@ func (c Cluster) refuse(csr *certificatesv1.CertificateSigningRequest, node *v1.
 	return ""
 }
 
-// foreignNames says which DNS name of a request is not one of the instance.
-func (c Cluster) foreignNames(r *x509.CertificateRequest, a contract.Attested) string {
+// findForeignName says which DNS name of a request is not one of the instance.
+func (c Cluster) findForeignName(r *x509.CertificateRequest, a contract.Attested) string {
 	for _, name := range r.DNSNames {
 		same := func(other string) bool { return strings.EqualFold(other, name) }
 		switch {
-		case c.reservedName(strings.ToLower(name)):
+		case c.isReservedName(strings.ToLower(name)):
 			return fmt.Sprintf("the name %q is never a node's", name)
 		case name == "" || !slices.ContainsFunc(a.Names, same):
-			return fmt.Sprintf("the name %q is not one of the instance, which the cloud knows as %s", name, list(a.Names))
+			return fmt.Sprintf("the name %q is not one of the instance, which the cloud knows as %s", name, joinNames(a.Names))
 		}
 	}
 	return ""
 }
 
-// nodeNames says which DNS name of a request is the name of another Node. Clouds may have several instances of one name.
-func (c Cluster) nodeNames(r *x509.CertificateRequest, node *v1.Node) string {
+// findOtherNodesName says which DNS name of a request is the name of another Node. Clouds may have several instances of one name.
+func (c Cluster) findOtherNodesName(r *x509.CertificateRequest, node *v1.Node) string {
 	for _, name := range r.DNSNames {
 		same := func(other *v1.Node) bool { return other.Name != node.Name && strings.EqualFold(other.Name, name) }
 		if slices.ContainsFunc(c.Nodes, same) {
@@ -174,8 +174,8 @@ func (c Cluster) nodeNames(r *x509.CertificateRequest, node *v1.Node) string {
 	return ""
 }
 
-// reservedName reports whether a name in lower case is the API server's or a Service's, or serves for more than one host.
-func (c Cluster) reservedName(name string) bool {
+// isReservedName reports whether a name in lower case is the API server's or a Service's, or serves for more than one host.
+func (c Cluster) isReservedName(name string) bool {
 	name = strings.TrimSuffix(name, ".")
 	under := func(domain string) bool {
 		domain = strings.ToLower(strings.Trim(domain, "."))
@@ -186,8 +186,8 @@ func (c Cluster) reservedName(name string) bool {
 		slices.ContainsFunc(c.Reserved, func(r string) bool { return strings.EqualFold(strings.TrimSuffix(r, "."), name) })
 }
 
-// foreignAddresses says which address of a request is not one of the instance.
-func (c Cluster) foreignAddresses(r *x509.CertificateRequest, a contract.Attested) string {
+// findForeignAddress says which address of a request is not one of the instance.
+func (c Cluster) findForeignAddress(r *x509.CertificateRequest, a contract.Attested) string {
 	reserved := contract.AttestedAddresses(c.Reserved...)
 	for _, ip := range r.IPAddresses {
 		address, ok := netip.AddrFromSlice(ip)
@@ -202,7 +202,7 @@ func (c Cluster) foreignAddresses(r *x509.CertificateRequest, a contract.Atteste
 	return ""
 }
 
-func list(names []string) string {
+func joinNames(names []string) string {
 	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "" })
 	if len(names) == 0 {
 		return "nothing"

@@ -146,14 +146,14 @@ func TestNamesThatNoNodeHas(t *testing.T) {
 	} {
 		_, attested, cluster := world()
 		attested.Names = append(attested.Names, name)
-		why := cluster.foreignNames(&x509.CertificateRequest{DNSNames: []string{name}}, attested)
+		why := cluster.findForeignName(&x509.CertificateRequest{DNSNames: []string{name}}, attested)
 		assert.Contains(t, why, "is never a node's", name)
 	}
 	_, attested, cluster := world()
 	attested.Names = append(attested.Names, "")
-	assert.NotEmpty(t, cluster.foreignNames(&x509.CertificateRequest{DNSNames: []string{""}}, attested))
+	assert.NotEmpty(t, cluster.findForeignName(&x509.CertificateRequest{DNSNames: []string{""}}, attested))
 	attested.Names = []string{"api"} // as node api.example.org
-	assert.NotEmpty(t, cluster.foreignNames(&x509.CertificateRequest{DNSNames: []string{"api.example.org"}}, attested))
+	assert.NotEmpty(t, cluster.findForeignName(&x509.CertificateRequest{DNSNames: []string{"api.example.org"}}, attested))
 }
 
 // forgery changes a valid request, its Node or the cluster; why is the expected reason of the refusal.

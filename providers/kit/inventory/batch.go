@@ -67,7 +67,7 @@ func (i *view[ID]) runBatches(ctx context.Context) {
 			i.mu.Unlock()
 			return
 		}
-		i.noteDirectLocked()
+		i.countSingleReadLocked()
 		i.mu.Unlock()
 		i.readBatch(ctx, ids)
 	}

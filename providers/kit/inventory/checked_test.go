@@ -110,5 +110,5 @@ func TestCountsOfReadsAreTrimmed(t *testing.T) {
 		_, err := i.Get(t.Context(), 1, Query{})
 		require.NoError(t, err)
 	}
-	assert.Empty(t, i.direct)
+	assert.Empty(t, i.singleReads)
 }

@@ -13,9 +13,9 @@ import (
 // flight is a read that several callers wait for.
 type flight struct {
 	began time.Time
-	// patience is how long callers wait for it; 0 is unlimited. beside counts earlier reads that hang.
+	// patience is how long callers wait for it; 0 is unlimited. hanging counts earlier reads that hang.
 	patience time.Duration
-	beside   int
+	hanging  int
 	// raise makes the read urgent when an urgent caller joins it.
 	raise func()
 	// asked is set if a caller waits for it: prefetches get no read of their own.
@@ -51,9 +51,9 @@ func (f *flight) setPatience(former *flight, patience, took time.Duration) {
 	}
 	f.patience = max(patience, 3*took)
 	if former != nil {
-		f.beside = former.beside + 1
+		f.hanging = former.hanging + 1
 	}
-	if f.beside >= maxImpatient {
+	if f.hanging >= maxImpatient {
 		f.patience *= 2
 	}
 }

@@ -47,7 +47,7 @@ func (i *view[ID]) gather(ctx context.Context, id any) error {
 		at := i.gathered.Add(span)
 		rescue.Go("gathering questions about "+i.source.Kind+"s", func() {
 			time.Sleep(time.Until(at))
-			i.answer(g)
+			i.answerGathering(g)
 		})
 	}
 	if id == nil {
@@ -61,8 +61,8 @@ func (i *view[ID]) gather(ctx context.Context, id any) error {
 	return err
 }
 
-// answer lists for all who wait, unless single reads are cheaper: then each of them makes its own.
-func (i *view[ID]) answer(g *gathering) {
+// answerGathering lists for all who wait, unless single reads are cheaper: then each of them makes its own.
+func (i *view[ID]) answerGathering(g *gathering) {
 	defer close(g.done)
 	i.mu.Lock()
 	ctx := context.Background() // no single caller's

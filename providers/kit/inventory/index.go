@@ -8,19 +8,19 @@ type index[ID comparable] map[string]holders[ID]
 // holders are the objects with a value. Nearly always there is one, such as for a name or an address, which needs no map: with three
 // indexes of 15,000 instances, maps would take 16 MiB.
 type holders[ID comparable] struct {
-	one ID
-	// set says that one is valid.
-	set bool
-	// others are those besides one.
+	first ID
+	// hasFirst says that first is valid.
+	hasFirst bool
+	// others are those besides first.
 	others map[ID]struct{}
 }
 
 func (x index[ID]) add(value string, id ID) {
 	h := x[value]
 	switch {
-	case !h.set:
-		h.one, h.set = id, true
-	case h.one == id:
+	case !h.hasFirst:
+		h.first, h.hasFirst = id, true
+	case h.first == id:
 		return
 	case h.others == nil:
 		h.others = map[ID]struct{}{id: {}}
@@ -33,13 +33,13 @@ func (x index[ID]) add(value string, id ID) {
 
 func (x index[ID]) remove(value string, id ID) {
 	h := x[value]
-	if h.one != id || !h.set {
+	if h.first != id || !h.hasFirst {
 		delete(h.others, id)
 		return
 	}
 	for other := range h.others {
 		delete(h.others, other)
-		h.one = other
+		h.first = other
 		x[value] = h
 		return
 	}
@@ -50,7 +50,7 @@ func (x index[ID]) remove(value string, id ID) {
 func (x index[ID]) lookup(value string) iter.Seq[ID] {
 	h := x[value]
 	return func(yield func(ID) bool) {
-		if !h.set || !yield(h.one) {
+		if !h.hasFirst || !yield(h.first) {
 			return
 		}
 		for id := range h.others {

@@ -31,8 +31,8 @@ const (
 	failuresBeforeHold = 2
 	// absentMemory bounds how long missing keys are remembered; no question accepts an older result.
 	absentMemory = 15 * time.Minute
-	// directWindow is the span over which single reads are counted against the pages of a listing.
-	directWindow = 30 * time.Second
+	// singleReadsWindow is the span over which single reads are counted against the pages of a listing.
+	singleReadsWindow = 30 * time.Second
 )
 
 // Source reads objects of one kind from a cloud.
@@ -92,14 +92,14 @@ type Query struct {
 	// PerSingle is the time per single read of objects that listings lack although they exist; 0 means that they are read as often as
 	// others.
 	PerSingle time.Duration
-	// together says that Expected is exact: so many questions follow, so that a listing pays if it costs no more than they do.
-	together bool
+	// isExpectedExact says that Expected is exact: so many questions follow, so that a listing pays if it costs no more than they do.
+	isExpectedExact bool
 }
 
 // withDemand returns the query restricted by the context's demand for newer reads.
 func (q Query) withDemand(d evidence.Demand, asked time.Time) Query {
 	if d.Among > 0 {
-		q.Expected, q.together = max(q.Expected, d.Among), true
+		q.Expected, q.isExpectedExact = max(q.Expected, d.Among), true
 	}
 	if age := asked.Sub(d.NotBefore); d.Remembered {
 		q.MaxAge, q.MaxMissAge, q.MaxUnlistedAge = age, age, age // only the demand limits the age of remembered answers
@@ -129,8 +129,8 @@ type view[ID comparable] struct {
 	forgotten map[ID]time.Time
 	// unsettled holds until when a write of unknown outcome may still change an object.
 	unsettled map[ID]time.Time
-	// listed is when the last complete listing began; zero if there was none. Listings that began before doubted prove nothing.
-	listed, doubted time.Time
+	// listed is when the last complete listing began; zero if there was none. Listings that began before distrustedUntil prove nothing.
+	listed, distrustedUntil time.Time
 	// hidden is when an unknown object may have been created: an index key may have more objects than are known.
 	hidden time.Time
 	pages  int
@@ -142,13 +142,13 @@ type view[ID comparable] struct {
 	listing *flight
 	reads   map[ID]*flight
 	// pending are reads that wait for the next batch; batching is set while batches are read. prefetches add objects to the next one.
-	pending    []ID
-	prefetches []prefetch[ID]
-	batching   bool
-	failures   int
-	failed     time.Time
-	failure    error
-	direct     []time.Time
+	pending     []ID
+	prefetches  []prefetch[ID]
+	batching    bool
+	failures    int
+	failed      time.Time
+	failure     error
+	singleReads []time.Time
 	// unlisted counts the objects with that flag.
 	unlisted int
 	// listTook and readTook are the durations of the latest listing and read.
@@ -162,14 +162,14 @@ type entry struct {
 	value any
 	// read is when the read that produced the value began; it defines the value's age.
 	read time.Time
-	// since is when the value was produced, by a read or by our write; earlier responses are older.
-	since time.Time
-	// wrote is when we last wrote the object; zero if never. doubtful is set if the latest listing contradicts our write and the object was
-	// not read alone since.
-	wrote    time.Time
-	doubtful bool
-	// own is when we last wrote it with a known outcome.
-	own time.Time
+	// produced is when the value was read, or defined by our write; earlier responses are older.
+	produced time.Time
+	// lastWrite is when we last wrote the object; zero if never. doubtful is set if the latest listing contradicts our write and the object
+	// was not read alone since.
+	lastWrite time.Time
+	doubtful  bool
+	// lastKnownWrite is when we last wrote it with a known outcome.
+	lastKnownWrite time.Time
 	// unlisted is set if a single read has shown the object although the latest listing lacked it.
 	unlisted bool
 }
@@ -192,26 +192,26 @@ func newView[ID comparable](source Source[ID, any]) *view[ID] {
 func (i *view[ID]) Get(ctx context.Context, id ID, q Query) (any, error) {
 	asked, demand := time.Now(), evidence.From(ctx)
 	q = q.withDemand(demand, asked)
-	alone := q.alone() || demand.Single
+	alone := q.isAlone() || demand.Single
 	for {
 		i.mu.Lock()
-		if e, ok := i.objects[id]; ok && i.answersLocked(id, e.read, asked, i.maxAgeLocked(e, q, demand)) {
+		if e, ok := i.objects[id]; ok && i.isNewEnoughLocked(id, e.read, asked, i.maxAgeLocked(e, q, demand)) {
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, e.read.Before(asked))
 			return e.value, nil
 		}
-		if at, ok := i.missing[id]; ok && i.answersLocked(id, at, asked, q.MaxMissAge) {
+		if at, ok := i.missing[id]; ok && i.isNewEnoughLocked(id, at, asked, q.MaxMissAge) {
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, at.Before(asked))
 			return nil, fmt.Errorf("%s %v: %w", i.source.Kind, id, cloudapi.ErrNotFound)
 		}
-		if i.unlistedLocked(id, demand) {
+		if i.isProvedMissingLocked(id, demand) {
 			remembered := i.listed.Before(asked)
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, remembered)
 			return nil, fmt.Errorf("%s %v is not listed: %w", i.source.Kind, id, cloudapi.ErrNotFound)
 		}
-		if err := i.unansweredLocked(id, q, demand, asked); err != nil {
+		if err := i.whyUnansweredLocked(id, q, demand, asked); err != nil {
 			i.mu.Unlock()
 			return nil, err
 		}
@@ -232,10 +232,10 @@ func (i *view[ID]) Get(ctx context.Context, id ID, q Query) (any, error) {
 			continue
 		}
 		f := i.readLocked(ctx, id, q, asked)
-		q = i.demandLocked(id, f.began, q)
+		q = i.distrustUnsettledLocked(id, f.began, q)
 		i.mu.Unlock()
 		value, err := wait(ctx, f)
-		if !mayRetry(err, asked) && q.settledBy(err, asked.Sub(f.began)) {
+		if !mayRetry(err, asked) && q.isAnsweredBy(err, asked.Sub(f.began)) {
 			if err != nil {
 				return nil, err
 			}
@@ -246,11 +246,11 @@ func (i *view[ID]) Get(ctx context.Context, id ID, q Query) (any, error) {
 	}
 }
 
-// alone reports whether a question waits for no others of its kind.
-func (q Query) alone() bool { return !q.Uninitialized && !q.Gathered }
+// isAlone reports whether a question waits for no others of its kind.
+func (q Query) isAlone() bool { return !q.Uninitialized && !q.Gathered }
 
-// settledBy reports whether a read of this age answers the question.
-func (q Query) settledBy(err error, age time.Duration) bool {
+// isAnsweredBy reports whether a read of this age answers the question.
+func (q Query) isAnsweredBy(err error, age time.Duration) bool {
 	if err == nil {
 		return age <= q.MaxAge
 	}
@@ -265,7 +265,7 @@ func (i *view[ID]) Find(ctx context.Context, index, key string, q Query) ([]any,
 	alone := !q.Uninitialized
 	for {
 		i.mu.Lock()
-		found, doubtful, stale := i.matchesLocked(index, key, asked, q.MaxAge)
+		found, doubtful, stale := i.findMatchesLocked(index, key, asked, q.MaxAge)
 		if len(doubtful) > 0 && !stale {
 			if err := i.readDoubtful(ctx, doubtful, q, asked); err != nil {
 				return nil, err
@@ -279,7 +279,7 @@ func (i *view[ID]) Find(ctx context.Context, index, key string, q Query) ([]any,
 			countAnswer(i.source.Kind, remembered)
 			return found, nil
 		}
-		if err := i.keyUnansweredLocked(index, key, !stale && len(found) == 0, q, asked); err != nil {
+		if err := i.whyKeyUnansweredLocked(index, key, !stale && len(found) == 0, q, asked); err != nil {
 			i.mu.Unlock()
 			return nil, err
 		}
@@ -364,14 +364,14 @@ func (i *view[ID]) InvalidateAll() {
 // invalidateLocked makes an object too old for any question; a read in flight does not refresh it.
 func (i *view[ID]) invalidateLocked(id ID) {
 	if e, ok := i.objects[id]; ok {
-		e.read, e.since, e.own = time.Time{}, lastWriteTime(), time.Time{}
+		e.read, e.produced, e.lastKnownWrite = time.Time{}, lastWriteTime(), time.Time{}
 		i.objects[id] = e
 	}
 }
 
 // invalidateListingsLocked makes all listings so far, and one in flight, prove nothing.
 func (i *view[ID]) invalidateListingsLocked() {
-	i.listed, i.doubted = time.Time{}, time.Now()
+	i.listed, i.distrustedUntil = time.Time{}, time.Now()
 	clear(i.absent)
 }
 
@@ -384,20 +384,20 @@ func (i *view[ID]) listingPaysLocked(q Query, known bool) bool {
 	if i.pages == 0 {
 		return true
 	}
-	i.trimDirectLocked()
+	i.trimSingleReadsLocked()
 	// After as many single reads as a listing would have cost, the estimate that few follow was wrong.
-	spent := len(i.direct)*max(i.source.GetCalls, 1) + 1
+	spent := len(i.singleReads)*max(i.source.GetCalls, 1) + 1
 	if q.Uninitialized && !known {
 		spent = 0 // a listing saves no other reads; that single reads are cheaper was decided for all who wait
 	}
 	cost := max(i.singlesCost(q.Expected), spent)
-	return cost > i.pages || (q.together && cost == i.pages)
+	return cost > i.pages || (q.isExpectedExact && cost == i.pages)
 }
 
-// unlistedLocked reports whether a listing that satisfies the demand proves an object missing.
-func (i *view[ID]) unlistedLocked(id ID, d evidence.Demand) bool {
+// isProvedMissingLocked reports whether a listing that satisfies the demand proves an object missing.
+func (i *view[ID]) isProvedMissingLocked(id ID, d evidence.Demand) bool {
 	_, known := i.objects[id]
-	shown := !d.ListedSince.IsZero() && !i.listed.Before(d.ListedSince) && i.lackingLocked(id, d.ListedSince) == nil
+	shown := !d.ListedSince.IsZero() && !i.listed.Before(d.ListedSince) && i.whyLackingLocked(id, d.ListedSince) == nil
 	return !known && !i.source.Narrowed && shown
 }
 
@@ -411,10 +411,10 @@ func (i *view[ID]) listingDueLocked(id ID, q Query, d evidence.Demand, asked tim
 		return d.ListedSince, true // a batch proves nothing, so that many questions would become as many single reads
 	}
 	oldest = asked.Add(-q.MaxAge)
-	if e := i.objects[id]; known && !i.listed.Before(oldest) && !e.since.Before(i.listed) {
+	if e := i.objects[id]; known && !i.listed.Before(oldest) && !e.produced.Before(i.listed) {
 		// The listing is new enough, except for objects written after it began.
 		q.Expected = min(q.Expected, i.writtenSinceLocked(i.listed, i.pages*max(i.source.BatchSize, 1)+1))
-		return e.since.Add(time.Nanosecond), i.listingPaysLocked(q, known)
+		return e.produced.Add(time.Nanosecond), i.listingPaysLocked(q, known)
 	}
 	return oldest, i.listed.Before(oldest) && i.listingPaysLocked(q, known)
 }
@@ -422,7 +422,7 @@ func (i *view[ID]) listingDueLocked(id ID, q Query, d evidence.Demand, asked tim
 // writtenSinceLocked counts the objects, up to a limit, about which a listing that began at a time says nothing.
 func (i *view[ID]) writtenSinceLocked(began time.Time, limit int) (n int) {
 	for _, e := range i.objects {
-		if !e.since.Before(began) && e.read.Before(began) {
+		if !e.produced.Before(began) && e.read.Before(began) {
 			n++
 		}
 		if n == limit {
@@ -432,18 +432,18 @@ func (i *view[ID]) writtenSinceLocked(began time.Time, limit int) (n int) {
 	return n
 }
 
-// noteDirectLocked counts a single read that a listing could replace.
-func (i *view[ID]) noteDirectLocked() {
+// countSingleReadLocked counts a single read that a listing could replace.
+func (i *view[ID]) countSingleReadLocked() {
 	if i.source.List == nil {
 		return
 	}
-	i.trimDirectLocked()
-	i.direct = append(i.direct, time.Now())
+	i.trimSingleReadsLocked()
+	i.singleReads = append(i.singleReads, time.Now())
 }
 
-func (i *view[ID]) trimDirectLocked() {
-	horizon := time.Now().Add(-directWindow)
-	i.direct = slices.DeleteFunc(i.direct, func(at time.Time) bool { return at.Before(horizon) })
+func (i *view[ID]) trimSingleReadsLocked() {
+	horizon := time.Now().Add(-singleReadsWindow)
+	i.singleReads = slices.DeleteFunc(i.singleReads, func(at time.Time) bool { return at.Before(horizon) })
 }
 
 // listLocked joins a listing that began at oldest or later, or begins one.
@@ -458,7 +458,7 @@ func (i *view[ID]) listLocked(ctx context.Context, oldest time.Time) (*flight, e
 	shared, f := newFlight(ctx)
 	f.setPatience(i.listing, i.source.Patience, i.listTook)
 	i.listing = f
-	i.direct = nil
+	i.singleReads = nil
 	rescue.Go("listing "+i.source.Kind+"s", func() { i.list(shared, f) })
 	return f, nil
 }
@@ -515,8 +515,8 @@ func (i *view[ID]) replaceLocked(objects []any, began time.Time, partial *Partia
 		}
 		e, ok := i.objects[id]
 		switch {
-		case ok && !e.since.Before(began):
-		case ok && i.ownLocked(e, began) && i.source.Wrote != nil && !i.source.Wrote(e.value, v):
+		case ok && !e.produced.Before(began):
+		case ok && i.mayPredateWriteLocked(e, began) && i.source.Wrote != nil && !i.source.Wrote(e.value, v):
 			i.doubtListedLocked(id)
 		default:
 			i.putLocked(i.withOwnLocked(v, began), began, began)
@@ -529,7 +529,7 @@ func (i *view[ID]) replaceLocked(objects []any, began time.Time, partial *Partia
 	maps.DeleteFunc(i.unsettled, func(_ ID, until time.Time) bool { return until.Before(began) })
 	maps.DeleteFunc(i.missing, func(_ ID, at time.Time) bool { return at.Before(began) })
 	maps.DeleteFunc(i.absent, func(_ string, at time.Time) bool { return began.Sub(at) > absentMemory })
-	if !began.Before(i.doubted) {
+	if !began.Before(i.distrustedUntil) {
 		i.listed, i.partial = began, partial
 	}
 	if partial == nil && !began.Before(i.hidden) {
@@ -554,7 +554,7 @@ func (i *view[ID]) readLocked(ctx context.Context, id ID, q Query, asked time.Ti
 	_, unanswered := i.unanswered[id]
 	delete(i.unanswered, id)
 	if i.source.GetMany == nil || unanswered || evidence.From(ctx).Single {
-		i.noteDirectLocked()
+		i.countSingleReadLocked()
 		rescue.Go("reading "+i.source.Kind, func() { i.read(shared, f, id) })
 		return f
 	}
@@ -595,18 +595,18 @@ func (i *view[ID]) completeLocked(f *flight, id ID, value any, err error) {
 	switch {
 	case err == nil:
 		if at, gone := i.forgotten[id]; !gone || at.Before(f.began) {
-			if e, ok := i.objects[id]; ok && !e.since.Before(f.began) {
+			if e, ok := i.objects[id]; ok && !e.produced.Before(f.began) {
 				f.value = e.value // our write overtook the read
 			} else {
 				f.value = i.withOwnLocked(value, f.began)
-				lacked := i.lackedLocked(id, f)
+				lacked := i.wasUnlistedLocked(id, f)
 				i.putLocked(f.value, f.began, f.began)
-				i.noteUnlistedLocked(id, lacked)
+				i.setUnlistedLocked(id, lacked)
 			}
 			delete(i.forgotten, id)
 		}
 	case errors.Is(err, cloudapi.ErrNotFound):
-		if e, ok := i.objects[id]; !ok || e.since.Before(f.began) {
+		if e, ok := i.objects[id]; !ok || e.produced.Before(f.began) {
 			i.removeLocked(id)
 			i.missing[id] = f.began
 		}
@@ -619,11 +619,11 @@ func (i *view[ID]) putLocked(value any, read, since time.Time) {
 		value = i.source.Keep(value)
 	}
 	id := i.source.ID(value)
-	wrote, own := i.objects[id].wrote, i.objects[id].own
+	wrote, own := i.objects[id].lastWrite, i.objects[id].lastKnownWrite
 	i.removeLocked(id)
 	delete(i.missing, id)
 	delete(i.unanswered, id)
-	i.objects[id] = entry{value: value, read: read, since: since, wrote: wrote, own: own}
+	i.objects[id] = entry{value: value, read: read, produced: since, lastWrite: wrote, lastKnownWrite: own}
 	for name, keys := range i.source.Indexes {
 		for _, key := range keys(value) {
 			delete(i.absent, name+" "+key)
@@ -648,12 +648,12 @@ func (i *view[ID]) removeLocked(id ID) {
 	}
 }
 
-// matchesLocked returns the objects with a key that are new enough, those that need a single read, and whether there are others, too old to
-// tell.
-func (i *view[ID]) matchesLocked(index, key string, asked time.Time, maxAge time.Duration) (found []any, doubtful []ID, stale bool) {
+// findMatchesLocked returns the objects with a key that are new enough, those that need a single read, and whether there are others, too
+// old to tell.
+func (i *view[ID]) findMatchesLocked(index, key string, asked time.Time, maxAge time.Duration) (found []any, doubtful []ID, stale bool) {
 	for id := range i.indexes[index].lookup(key) {
 		switch e := i.objects[id]; {
-		case i.answersLocked(id, e.read, asked, maxAge):
+		case i.isNewEnoughLocked(id, e.read, asked, maxAge):
 			found = append(found, e.value)
 		case e.doubtful:
 			doubtful = append(doubtful, id)

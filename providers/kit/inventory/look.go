@@ -41,7 +41,7 @@ func (i *view[ID]) Look(ctx context.Context, ids []ID) map[ID]Seen[any] {
 		group.Go(func() {
 			room <- struct{}{}
 			defer func() { <-room }()
-			v, err := i.single(ctx, id, asked)
+			v, err := i.readSince(ctx, id, asked)
 			mu.Lock()
 			defer mu.Unlock()
 			seen[id] = Seen[any]{v, err}
@@ -51,8 +51,8 @@ func (i *view[ID]) Look(ctx context.Context, ids []ID) map[ID]Seen[any] {
 	return seen
 }
 
-// single returns an object from a read that began at asked or later: a remembered one, or a new single read.
-func (i *view[ID]) single(ctx context.Context, id ID, asked time.Time) (any, error) {
+// readSince returns an object from a read that began at asked or later: a remembered one, or a new single read.
+func (i *view[ID]) readSince(ctx context.Context, id ID, asked time.Time) (any, error) {
 	for {
 		i.mu.Lock()
 		if e, ok := i.objects[id]; ok && !e.read.Before(asked) {

@@ -35,20 +35,20 @@ func partialOf[ID comparable](err error) *Partial[ID] {
 func (i *view[ID]) Lacking(id ID) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.lackingLocked(id, time.Time{})
+	return i.whyLackingLocked(id, time.Time{})
 }
 
-// lackingLocked returns why a new enough listing may lack an object; nil if it is complete for it, or there is no such listing.
-func (i *view[ID]) lackingLocked(id ID, oldest time.Time) error {
+// whyLackingLocked returns why a new enough listing may lack an object; nil if it is complete for it, or there is no such listing.
+func (i *view[ID]) whyLackingLocked(id ID, oldest time.Time) error {
 	if i.partial == nil || i.listed.IsZero() || i.listed.Before(oldest) || !i.partial.Lacks(id) {
 		return nil
 	}
 	return i.partial
 }
 
-// unansweredLocked returns why a question about one object has no answer: the query permits no call, or a new enough listing lacked the
+// whyUnansweredLocked returns why a question about one object has no answer: the query permits no call, or a new enough listing lacked the
 // object's part of the cloud.
-func (i *view[ID]) unansweredLocked(id ID, q Query, d evidence.Demand, asked time.Time) error {
+func (i *view[ID]) whyUnansweredLocked(id ID, q Query, d evidence.Demand, asked time.Time) error {
 	if d.Remembered {
 		return fmt.Errorf("%s %v: %w", i.source.Kind, id, evidence.ErrUnread)
 	}
@@ -59,13 +59,13 @@ func (i *view[ID]) unansweredLocked(id ID, q Query, d evidence.Demand, asked tim
 	if d.Single {
 		return nil
 	}
-	return i.lackingLocked(id, oldest)
+	return i.whyLackingLocked(id, oldest)
 }
 
-// keyUnansweredLocked is unansweredLocked for an index key: the missing part may contain a known object that had the key, and, if none is
-// found, an unknown one. Only a listing as new as for absence counts, because a newer one may find the object. A key is looked up
+// whyKeyUnansweredLocked is whyUnansweredLocked for an index key: the missing part may contain a known object that had the key, and, if
+// none is found, an unknown one. Only a listing as new as for absence counts, because a newer one may find the object. A key is looked up
 // repeatedly until its object joins; the latest listing answers that as long as an absence.
-func (i *view[ID]) keyUnansweredLocked(index, key string, none bool, q Query, asked time.Time) error {
+func (i *view[ID]) whyKeyUnansweredLocked(index, key string, none bool, q Query, asked time.Time) error {
 	if i.partial == nil || i.listed.IsZero() {
 		return nil
 	}

@@ -19,12 +19,12 @@ func New[ID comparable, V any](source Source[ID, V]) *Inventory[ID, V] {
 func (s Source[ID, V]) untyped() Source[ID, any] {
 	u := Source[ID, any]{
 		Kind: s.Kind, BatchSize: s.BatchSize, GetCalls: s.GetCalls, Patience: s.Patience, Narrowed: s.Narrowed,
-		ID: func(v any) ID { return s.ID(typed[V](v)) },
+		ID: func(v any) ID { return s.ID(castOne[V](v)) },
 	}
 	if s.List != nil {
 		u.List = func(ctx context.Context) ([]any, int, error) {
 			objects, pages, err := s.List(ctx)
-			return boxed(objects), pages, err
+			return toAny(objects), pages, err
 		}
 	}
 	if s.Get != nil {
@@ -33,45 +33,45 @@ func (s Source[ID, V]) untyped() Source[ID, any] {
 	if s.GetMany != nil {
 		u.GetMany = func(ctx context.Context, ids []ID) ([]any, error) {
 			objects, err := s.GetMany(ctx, ids)
-			return boxed(objects), err
+			return toAny(objects), err
 		}
 	}
 	if s.Wrote != nil {
-		u.Wrote = func(known, listed any) bool { return s.Wrote(typed[V](known), typed[V](listed)) }
+		u.Wrote = func(known, listed any) bool { return s.Wrote(castOne[V](known), castOne[V](listed)) }
 	}
 	if s.Keep != nil {
-		u.Keep = func(v any) any { return s.Keep(typed[V](v)) }
+		u.Keep = func(v any) any { return s.Keep(castOne[V](v)) }
 	}
 	if s.Own != nil {
-		u.Lag, u.Own = s.Lag, func(known, read any) any { return s.Own(typed[V](known), typed[V](read)) }
+		u.Lag, u.Own = s.Lag, func(known, read any) any { return s.Own(castOne[V](known), castOne[V](read)) }
 	}
 	if s.Indexes != nil {
 		u.Indexes = make(map[string]func(any) []string, len(s.Indexes))
 		for name, keys := range s.Indexes {
-			u.Indexes[name] = func(v any) []string { return keys(typed[V](v)) }
+			u.Indexes[name] = func(v any) []string { return keys(castOne[V](v)) }
 		}
 	}
 	return u
 }
 
-// typed returns an object as its own type; nil becomes the zero value.
-func typed[V any](v any) V {
+// castOne returns an object as its own type; nil becomes the zero value.
+func castOne[V any](v any) V {
 	object, _ := v.(V)
 	return object
 }
 
-func typedAll[V any](objects []any) []V {
+func castAll[V any](objects []any) []V {
 	if objects == nil {
 		return nil
 	}
 	all := make([]V, len(objects))
 	for i, o := range objects {
-		all[i] = typed[V](o)
+		all[i] = castOne[V](o)
 	}
 	return all
 }
 
-func boxed[V any](objects []V) []any {
+func toAny[V any](objects []V) []any {
 	if objects == nil {
 		return nil
 	}
@@ -86,20 +86,20 @@ func boxed[V any](objects []V) []any {
 // listing where the context demands no more (evidence.Demand).
 func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 	v, err := i.view.Get(ctx, id, q)
-	return typed[V](v), err
+	return castOne[V](v), err
 }
 
 // Find returns all objects with an index key. An empty result comes from a complete listing that began after the question; for a key that
 // was looked up before, it may have begun up to MaxMissAge earlier.
 func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query) ([]V, error) {
 	found, err := i.view.Find(ctx, index, key, q)
-	return typedAll[V](found), err
+	return castAll[V](found), err
 }
 
 // All returns every object of a complete listing that began no longer than MaxAge before the question, in no order.
 func (i *Inventory[ID, V]) All(ctx context.Context, q Query) ([]V, error) {
 	all, err := i.view.All(ctx, q)
-	return typedAll[V](all), err
+	return castAll[V](all), err
 }
 
 // Look reads objects again, in as few calls as possible: by one listing if single reads would be more calls than its pages. It is for
@@ -108,7 +108,7 @@ func (i *Inventory[ID, V]) Look(ctx context.Context, ids []ID) map[ID]Seen[V] {
 	found := i.view.Look(ctx, ids)
 	seen := make(map[ID]Seen[V], len(found))
 	for id, s := range found {
-		seen[id] = Seen[V]{Value: typed[V](s.Value), Err: s.Err}
+		seen[id] = Seen[V]{Value: castOne[V](s.Value), Err: s.Err}
 	}
 	return seen
 }
@@ -116,15 +116,15 @@ func (i *Inventory[ID, V]) Look(ctx context.Context, ids []ID) map[ID]Seen[V] {
 // Peek returns a known object, however old. It makes no call.
 func (i *Inventory[ID, V]) Peek(id ID) (V, bool) {
 	v, ok := i.view.Peek(id)
-	return typed[V](v), ok
+	return castOne[V](v), ok
 }
 
 // PeekAll returns all known objects, however old. It makes no call.
-func (i *Inventory[ID, V]) PeekAll() []V { return typedAll[V](i.view.PeekAll()) }
+func (i *Inventory[ID, V]) PeekAll() []V { return castAll[V](i.view.PeekAll()) }
 
 // PeekIndex returns the known objects with a key, however old. It makes no call.
 func (i *Inventory[ID, V]) PeekIndex(index, key string) []V {
-	return typedAll[V](i.view.PeekIndex(index, key))
+	return castAll[V](i.view.PeekIndex(index, key))
 }
 
 // ID returns an object's identity.

@@ -15,10 +15,10 @@ const maxUnlistedAge = time.Hour
 // dropUnlistedLocked removes the objects that a listing lacks, except those with newer evidence.
 func (i *view[ID]) dropUnlistedLocked(listed map[ID]struct{}, began time.Time, partial *Partial[ID]) {
 	for id, e := range i.objects {
-		if _, ok := listed[id]; ok || !e.since.Before(began) || (partial != nil && partial.Lacks(id)) {
+		if _, ok := listed[id]; ok || !e.produced.Before(began) || (partial != nil && partial.Lacks(id)) {
 			continue
 		}
-		if i.ownLocked(e, began) || (e.unlisted && began.Sub(e.read) < maxUnlistedAge) {
+		if i.mayPredateWriteLocked(e, began) || (e.unlisted && began.Sub(e.read) < maxUnlistedAge) {
 			i.doubtListedLocked(id)
 		} else {
 			i.removeLocked(id)
@@ -26,14 +26,14 @@ func (i *view[ID]) dropUnlistedLocked(listed map[ID]struct{}, began time.Time, p
 	}
 }
 
-// lackedLocked reports whether a successful single read shows an object that the latest listing lacked.
-func (i *view[ID]) lackedLocked(id ID, f *flight) bool {
+// wasUnlistedLocked reports whether a successful single read shows an object that the latest listing lacked.
+func (i *view[ID]) wasUnlistedLocked(id ID, f *flight) bool {
 	e, known := i.objects[id]
 	return f.proves && !i.listed.IsZero() && (!known || e.unlisted)
 }
 
-// noteUnlistedLocked sets the flag of an object that was just stored.
-func (i *view[ID]) noteUnlistedLocked(id ID, lacked bool) {
+// setUnlistedLocked sets the flag of an object that was just stored.
+func (i *view[ID]) setUnlistedLocked(id ID, lacked bool) {
 	if e := i.objects[id]; lacked && !e.unlisted {
 		e.unlisted = true
 		i.objects[id] = e

@@ -26,16 +26,16 @@ func (i *view[ID]) Doubt(id ID) {
 	i.unsettled[id] = time.Now().Add(pendingMemory)
 }
 
-// demandLocked adjusts a query whose read began at a time: after an unsettled write, cached results do not count.
-func (i *view[ID]) demandLocked(id ID, began time.Time, q Query) Query {
+// distrustUnsettledLocked adjusts a query whose read began at a time: after an unsettled write, cached results do not count.
+func (i *view[ID]) distrustUnsettledLocked(id ID, began time.Time, q Query) Query {
 	if began.Before(i.unsettled[id]) {
 		q.MaxAge, q.MaxMissAge = 0, 0
 	}
 	return q
 }
 
-// answersLocked reports whether a read of an object at a time is new enough for a question with this maximum age.
-func (i *view[ID]) answersLocked(id ID, read, asked time.Time, maxAge time.Duration) bool {
+// isNewEnoughLocked reports whether a read of an object at a time is new enough for a question with this maximum age.
+func (i *view[ID]) isNewEnoughLocked(id ID, read, asked time.Time, maxAge time.Duration) bool {
 	if read.Before(i.unsettled[id]) {
 		maxAge = 0
 	}
@@ -53,13 +53,13 @@ func (i *view[ID]) Put(value any) {
 	delete(i.forgotten, id)
 	delete(i.unsettled, id)
 	i.putLocked(value, time.Now(), lastWriteTime())
-	i.wroteLocked(id)
+	i.setOwnLocked(id)
 }
 
-// wroteLocked records that our write defines an object.
-func (i *view[ID]) wroteLocked(id ID) {
+// setOwnLocked records that our write defines an object.
+func (i *view[ID]) setOwnLocked(id ID) {
 	e := i.objects[id]
-	e.wrote, e.own = e.since, e.since
+	e.lastWrite, e.lastKnownWrite = e.produced, e.produced
 	i.objects[id] = e
 }
 
@@ -69,7 +69,7 @@ func (i *view[ID]) PutPartial(value any) {
 	defer i.mu.Unlock()
 	id := i.source.ID(value)
 	i.putLocked(value, i.objects[id].read, lastWriteTime())
-	i.wroteLocked(id)
+	i.setOwnLocked(id)
 }
 
 // Forget records the deletion of an object.
@@ -80,15 +80,16 @@ func (i *view[ID]) Forget(id ID) {
 	i.forgotten[id] = lastWriteTime()
 }
 
-// ownLocked reports whether a listing that began at a time may be older than our write. Without single reads, listings are always trusted.
-func (i *view[ID]) ownLocked(e entry, began time.Time) bool {
-	return i.source.Get != nil && !e.wrote.IsZero() && began.Sub(e.wrote) < ownMemory
+// mayPredateWriteLocked reports whether a listing that began at a time may be older than our write. Without single reads, listings are
+// always trusted.
+func (i *view[ID]) mayPredateWriteLocked(e entry, began time.Time) bool {
+	return i.source.Get != nil && !e.lastWrite.IsZero() && began.Sub(e.lastWrite) < ownMemory
 }
 
 // withOwnLocked returns a read object with our latest written values, if these may not be visible yet.
 func (i *view[ID]) withOwnLocked(read any, began time.Time) any {
 	e, known := i.objects[i.source.ID(read)]
-	if !known || i.source.Own == nil || e.own.IsZero() || began.Sub(e.own) >= i.source.Lag {
+	if !known || i.source.Own == nil || e.lastKnownWrite.IsZero() || began.Sub(e.lastKnownWrite) >= i.source.Lag {
 		return read
 	}
 	return i.source.Own(e.value, read)

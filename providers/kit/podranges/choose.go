@@ -23,7 +23,7 @@ func (a *Controller) takenRanges(all []*v1.Node) map[netip.Prefix]bool {
 			taken[p] = true
 		}
 	}
-	for _, g := range a.given {
+	for _, g := range a.grants {
 		for _, p := range g.ranges {
 			taken[p] = true
 		}
@@ -48,7 +48,7 @@ func (a *Controller) choose(
 			return c, err
 		}
 	}
-	before := a.given[node.UID].ranges
+	before := a.grants[node.UID].ranges
 	for i, f := range a.Families {
 		switch {
 		case f.Of != nil:

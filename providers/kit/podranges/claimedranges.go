@@ -66,7 +66,7 @@ func (a *Controller) claim(ctx context.Context, c choice) error {
 	if text == "" {
 		return nil
 	}
-	a.given[c.node.UID] = grant{ranges: c.ranges}
+	a.grants[c.node.UID] = grant{ranges: c.ranges}
 	if c.node.Annotations[a.Claim] == text {
 		return nil
 	}
@@ -98,7 +98,7 @@ func (a *Controller) checkContested(c choice, all []*v1.Node) error {
 		}
 		a.blocked[c.node.UID]++
 		if hasRanges(other) || c.node.UID > other.UID || a.blocked[c.node.UID] >= claimPatience {
-			delete(a.given, c.node.UID)
+			delete(a.grants, c.node.UID)
 			delete(a.blocked, c.node.UID)
 		}
 		klog.InfoS("Another release claims the same pod range", "node", c.node.Name, "other", other.Name, "range", p.String())

@@ -78,8 +78,8 @@ type Controller struct {
 
 	// blocked counts how often a Node's claim met a conflicting one.
 	blocked map[types.UID]int
-	// given are ranges that the cache may not show yet. A failed write may have taken effect: its ranges stay reserved for that node.
-	given map[types.UID]grant
+	// grants are ranges that the cache may not show yet. A failed write may have taken effect: its ranges stay reserved for that node.
+	grants map[types.UID]grant
 	// listed is set after the first consistent read from the API server.
 	listed bool
 	// reported are the Nodes whose shared range was already reported.
@@ -93,7 +93,7 @@ type grant struct {
 
 // New returns a controller, which needs its fields Kube, Events and Nodes.
 func New(s Settings) *Controller {
-	return &Controller{Settings: s, given: map[types.UID]grant{}, blocked: map[types.UID]int{}, reported: map[types.UID]bool{}}
+	return &Controller{Settings: s, grants: map[types.UID]grant{}, blocked: map[types.UID]int{}, reported: map[types.UID]bool{}}
 }
 
 // Job returns the controller's job, which should also run when a Node changes.
@@ -111,7 +111,7 @@ func (a *Controller) Run(ctx context.Context) error {
 		return cmp.Or(x.CreationTimestamp.Compare(y.CreationTimestamp.Time), strings.Compare(x.Name, y.Name))
 	})
 	a.reportConflicts(ours)
-	networked := a.tellNetworks(ctx, ours)
+	networked := a.writeConditions(ctx, ours)
 	waiting := a.waitingNodes(ours)
 	if len(waiting) == 0 {
 		a.forget(ours)
@@ -122,7 +122,7 @@ func (a *Controller) Run(ctx context.Context) error {
 		return errors.Join(networked, err)
 	}
 	a.reportConflicts(all)
-	waiting = slices.DeleteFunc(waiting, func(n *v1.Node) bool { return rangesOf(all, n.UID) })
+	waiting = slices.DeleteFunc(waiting, func(n *v1.Node) bool { return hasRangesNow(all, n.UID) })
 	return errors.Join(networked, a.serve(ctx, waiting, append(all, ours...)))
 }
 
@@ -192,8 +192,8 @@ func (a *Controller) everyNode(ctx context.Context) ([]*v1.Node, error) {
 // hasRanges reports whether a Node has ranges, which never change.
 func hasRanges(n *v1.Node) bool { return n.Spec.PodCIDR != "" || len(n.Spec.PodCIDRs) > 0 }
 
-// rangesOf reports whether a Node has its ranges by now.
-func rangesOf(all []*v1.Node, uid types.UID) bool {
+// hasRangesNow reports whether a Node has its ranges by now.
+func hasRangesNow(all []*v1.Node, uid types.UID) bool {
 	return slices.ContainsFunc(all, func(n *v1.Node) bool { return n.UID == uid && hasRanges(n) })
 }
 
@@ -201,7 +201,7 @@ func rangesOf(all []*v1.Node, uid types.UID) bool {
 func (a *Controller) waitingNodes(ours []*v1.Node) []*v1.Node {
 	var waiting []*v1.Node
 	for _, node := range ours {
-		if !hasRanges(node) && node.DeletionTimestamp == nil && a.Ours(node) && !a.given[node.UID].written {
+		if !hasRanges(node) && node.DeletionTimestamp == nil && a.Ours(node) && !a.grants[node.UID].written {
 			waiting = append(waiting, node)
 		}
 	}
@@ -219,9 +219,9 @@ func (a *Controller) forget(all []*v1.Node) {
 			delete(waits, node.UID)
 		}
 	}
-	for uid := range a.given {
+	for uid := range a.grants {
 		if !waits[uid] {
-			delete(a.given, uid)
+			delete(a.grants, uid)
 			delete(a.blocked, uid)
 		}
 	}
@@ -239,19 +239,19 @@ func (a *Controller) assign(ctx context.Context, c choice) error {
 	if err != nil {
 		return fmt.Errorf("encoding its pod ranges: %w", err)
 	}
-	a.given[node.UID] = grant{ranges: c.ranges}
+	a.grants[node.UID] = grant{ranges: c.ranges}
 	klog.InfoS("Giving a node its pod ranges", "node", node.Name, "ranges", ranges)
 	_, err = a.Kube.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
-		delete(a.given, node.UID)
+		delete(a.grants, node.UID)
 		return nil // the Node was deleted and needs no range
 	}
 	if err != nil {
 		a.sendEvent(node, EventFailed, err)
 		return fmt.Errorf("writing its pod ranges: %w", err)
 	}
-	a.given[node.UID] = grant{ranges: c.ranges, written: true}
-	return a.tellNetwork(ctx, node)
+	a.grants[node.UID] = grant{ranges: c.ranges, written: true}
+	return a.writeCondition(ctx, node)
 }
 
 func texts(ranges []netip.Prefix) []string {

@@ -173,7 +173,7 @@ func TestBothFamilies(t *testing.T) {
 	c.kube.ClearActions()
 	require.NoError(t, a.Run(t.Context()))
 	assert.Empty(t, c.kube.Actions(), "nobody waits, so that nothing is asked")
-	assert.Empty(t, a.given)
+	assert.Empty(t, a.grants)
 	assert.Empty(t, c.said())
 }
 
@@ -261,7 +261,7 @@ func TestNodeThatGoesMeanwhile(t *testing.T) {
 		return false, nil, nil
 	})
 	require.NoError(t, a.Run(t.Context()))
-	assert.Empty(t, a.given)
+	assert.Empty(t, a.grants)
 	assert.Empty(t, c.said())
 	c.sync()
 	c.add("next")

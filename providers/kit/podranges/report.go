@@ -84,12 +84,12 @@ func (a *Controller) reportConflicts(all []*v1.Node) {
 	}
 }
 
-// tellNetworks writes the condition of all Nodes with ranges.
-func (a *Controller) tellNetworks(ctx context.Context, ours []*v1.Node) error {
+// writeConditions writes the condition of all Nodes with ranges.
+func (a *Controller) writeConditions(ctx context.Context, ours []*v1.Node) error {
 	var failures []error
 	for _, node := range ours {
 		if hasRanges(node) && node.DeletionTimestamp == nil && a.Ours(node) {
-			if err := a.tellNetwork(ctx, node); err != nil {
+			if err := a.writeCondition(ctx, node); err != nil {
 				failures = append(failures, fmt.Errorf("node %s: %w", node.Name, err))
 			}
 		}
@@ -97,10 +97,10 @@ func (a *Controller) tellNetworks(ctx context.Context, ours []*v1.Node) error {
 	return errors.Join(failures...)
 }
 
-// tellNetwork writes the condition of a Node whose ranges the cloud routes by itself, unless it is there already. Without it, the Node
+// writeCondition writes the condition of a Node whose ranges the cloud routes by itself, unless it is there already. Without it, the Node
 // keeps a taint that no pod tolerates.
-func (a *Controller) tellNetwork(ctx context.Context, node *v1.Node) error {
-	if !a.Networked || networkKnown(node) {
+func (a *Controller) writeCondition(ctx context.Context, node *v1.Node) error {
+	if !a.Networked || hasCondition(node) {
 		return nil
 	}
 	now := metav1.Now()
@@ -118,8 +118,8 @@ func (a *Controller) tellNetwork(ctx context.Context, node *v1.Node) error {
 	return nil
 }
 
-// networkKnown reports whether a Node has the condition.
-func networkKnown(node *v1.Node) bool {
+// hasCondition reports whether a Node has the condition.
+func hasCondition(node *v1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
 		return c.Type == v1.NodeNetworkUnavailable && c.Status == v1.ConditionFalse
 	})

@@ -26,19 +26,19 @@ const maxLosses = 3
 
 // Lock waits for an object's key, as reconciliation does, for other work on it. Call unlock once.
 func (l *LoadBalancer[O, D]) Lock(ctx context.Context, key string) (unlock func(), err error) {
-	t := turn{locks: &l.locks}
+	t := keyTurn{locks: &l.locks}
 	return t.end, t.take(ctx, key)
 }
 
-// turn is the exclusive right of one Service to change an object.
-type turn struct {
+// keyTurn is the exclusive right of one Service to change an object.
+type keyTurn struct {
 	locks *keylock.Locks
 	key   string
 	done  func()
 }
 
 // take waits for the turn on an object, and ends that on the former one; "" is no object.
-func (t *turn) take(ctx context.Context, key string) error {
+func (t *keyTurn) take(ctx context.Context, key string) error {
 	if key == t.key {
 		return nil
 	}
@@ -54,7 +54,7 @@ func (t *turn) take(ctx context.Context, key string) error {
 	return nil
 }
 
-func (t *turn) end() {
+func (t *keyTurn) end() {
 	if t.done != nil {
 		t.done()
 	}

@@ -48,8 +48,8 @@ type creations struct {
 	served map[types.UID]struct{}
 }
 
-// begin records that work has begun.
-func (c *creations) begin() {
+// recordBegin records that work has begun.
+func (c *creations) recordBegin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.began.IsZero() {
@@ -57,8 +57,8 @@ func (c *creations) begin() {
 	}
 }
 
-// serve records that all objects of a Service exist. It is remembered for as long as earlier processes are in doubt.
-func (c *creations) serve(service *v1.Service, policy Creations) {
+// recordServed records that all objects of a Service exist. It is remembered for as long as earlier processes are in doubt.
+func (c *creations) recordServed(service *v1.Service, policy Creations) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Since(c.began) > policy.Shows {
@@ -100,9 +100,9 @@ func (c *creations) unknownSince(service *v1.Service, what string) (at time.Time
 	return at, why
 }
 
-// doubt returns an error with the time to search again, if a missing object may exist nevertheless: created by a call whose response was
-// lost, or by an earlier process, which left only the finalizer. what names the object.
-func (c *creations) doubt(service *v1.Service, what string, policy Creations) error {
+// searchAgain returns an error with the time to search again, if a missing object may exist nevertheless: created by a call whose response
+// was lost, or by an earlier process, which left only the finalizer. what names the object.
+func (c *creations) searchAgain(service *v1.Service, what string, policy Creations) error {
 	since, why := c.unknownSince(service, what)
 	left := time.Until(since.Add(policy.Shows))
 	if since.IsZero() || left <= 0 {
@@ -111,8 +111,8 @@ func (c *creations) doubt(service *v1.Service, what string, policy Creations) er
 	return cloudproviderapi.NewRetryError(fmt.Sprintf("%s; it is looked for during the next %s", why, left.Round(time.Second)), min(left, lookPause))
 }
 
-// readAgain demands new reads if there is a doubt or was one a moment ago: older reads prove nothing.
-func (c *creations) readAgain(ctx context.Context, service *v1.Service, policy Creations) context.Context {
+// withNewReads demands new reads if there is a doubt or was one a moment ago: older reads prove nothing.
+func (c *creations) withNewReads(ctx context.Context, service *v1.Service, policy Creations) context.Context {
 	if since, _ := c.unknownSince(service, ""); since.IsZero() || time.Since(since) > 2*policy.Shows {
 		return ctx
 	}

@@ -72,19 +72,19 @@ func TestDoubt(t *testing.T) {
 					c.service(service)
 				}
 				var seen creations
-				seen.begin()
+				seen.recordBegin()
 				r := &Request{Service: service}
 				r.Asked(c.asked)
 				seen.recordUnknown(r, c.policy)
-				assert.Equal(t, c.doubts, seen.doubt(service, "web", c.policy) != nil)
+				assert.Equal(t, c.doubts, seen.searchAgain(service, "web", c.policy) != nil)
 				if c.doubts {
 					time.Sleep(shows - time.Second)
 					var later *cloudproviderapi.RetryError
-					require.ErrorAs(t, seen.doubt(service, "web", c.policy), &later)
+					require.ErrorAs(t, seen.searchAgain(service, "web", c.policy), &later)
 					assert.Equal(t, time.Second, later.RetryAfter())
 				}
 				time.Sleep(time.Second)
-				require.NoError(t, seen.doubt(service, "web", c.policy))
+				require.NoError(t, seen.searchAgain(service, "web", c.policy))
 			})
 		})
 	}
@@ -101,18 +101,18 @@ func TestDoubtEndsWithService(t *testing.T) {
 		protected(service)
 		protected(other)
 		var seen creations
-		seen.begin()
-		seen.serve(service, policy)
-		require.NoError(t, seen.doubt(service, "web", policy))
-		require.Error(t, seen.doubt(other, "other", policy))
+		seen.recordBegin()
+		seen.recordServed(service, policy)
+		require.NoError(t, seen.searchAgain(service, "web", policy))
+		require.Error(t, seen.searchAgain(other, "other", policy))
 		r := &Request{Service: service}
 		r.Asked(&cloudapi.Error{Class: cloudapi.ErrTransient})
 		seen.recordUnknown(r, policy)
-		require.ErrorContains(t, seen.doubt(service, "web", policy), "was lost")
+		require.ErrorContains(t, seen.searchAgain(service, "web", policy), "was lost")
 		time.Sleep(policy.Shows + time.Second)
-		seen.serve(other, policy)
+		seen.recordServed(other, policy)
 		assert.Empty(t, seen.served, "nobody is in doubt any more")
-		require.NoError(t, seen.doubt(other, "other", policy))
+		require.NoError(t, seen.searchAgain(other, "other", policy))
 	})
 }
 

@@ -48,9 +48,9 @@ func Part(v any, names ...string) map[string]any {
 }
 
 // Within returns the part of before that after mentions: fields that a request omits, or sets to null, do not change.
-func Within(before, after any) any { return within(document(before), document(after)) }
+func Within(before, after any) any { return partOf(document(before), document(after)) }
 
-func within(before, after any) any {
+func partOf(before, after any) any {
 	switch a := after.(type) {
 	case map[string]any:
 		b, ok := before.(map[string]any)
@@ -60,7 +60,7 @@ func within(before, after any) any {
 		part := map[string]any{}
 		for k, v := range a {
 			if have, ok := b[k]; ok && v != nil {
-				part[k] = within(have, v)
+				part[k] = partOf(have, v)
 			}
 		}
 		return part
@@ -71,7 +71,7 @@ func within(before, after any) any {
 		}
 		part := make([]any, len(b))
 		for i, have := range b {
-			part[i] = within(have, findMatching(a, have))
+			part[i] = partOf(have, findMatching(a, have))
 		}
 		return part
 	}
@@ -149,11 +149,11 @@ func isSecret(field string) bool {
 type comparison struct{ fields []contract.Field }
 
 func (c *comparison) compare(name string, before, after any) {
-	if b, a, ok := typedPair[map[string]any](before, after); ok {
+	if b, a, ok := asTypes[map[string]any](before, after); ok {
 		c.compareMaps(name, b, a)
 		return
 	}
-	if b, a, ok := typedPair[[]any](before, after); ok {
+	if b, a, ok := asTypes[[]any](before, after); ok {
 		c.compareLists(name, b, a)
 		return
 	}
@@ -162,8 +162,8 @@ func (c *comparison) compare(name string, before, after any) {
 	}
 }
 
-// typedPair returns two values of a type, one of which may be absent.
-func typedPair[T any](before, after any) (b, a T, ok bool) {
+// asTypes returns two values of a type, one of which may be absent.
+func asTypes[T any](before, after any) (b, a T, ok bool) {
 	b, hasBefore := before.(T)
 	a, hasAfter := after.(T)
 	return b, a, (hasBefore || before == nil) && (hasAfter || after == nil) && (hasBefore || hasAfter)

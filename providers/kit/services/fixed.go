@@ -73,8 +73,8 @@ func normalize(values []string) (list []string) {
 	return list
 }
 
-// tellFixed reports a Service's settings that can no longer be changed. Failures to read them do not delay anything.
-func (l *LoadBalancer[O, D]) tellFixed(ctx context.Context, r Request, findings *report, observed O, desired D) {
+// reportFixed reports a Service's settings that can no longer be changed. Failures to read them do not delay anything.
+func (l *LoadBalancer[O, D]) reportFixed(ctx context.Context, r Request, findings *report, observed O, desired D) {
 	fixer, is := l.Reconciler.(Fixer[O, D])
 	if !is {
 		return

@@ -26,8 +26,8 @@ type Narrower[O any] interface {
 	Narrowing(ctx context.Context, r Request, observed O) ([]Change[O], error)
 }
 
-// beginning holds the results of a reconciliation's first part for the rest.
-type beginning[O any] struct {
+// firstPart holds the results of a reconciliation's first part for the rest.
+type firstPart[O any] struct {
 	observed O
 	// known is set if observed is the present state.
 	known bool
@@ -38,7 +38,7 @@ type beginning[O any] struct {
 
 // NarrowLoadBalancer shuts out clients whom a refused Service no longer allows.
 func (l *LoadBalancer[O, D]) NarrowLoadBalancer(ctx context.Context, cluster string, service *v1.Service) error {
-	turn := turn{locks: &l.locks}
+	turn := keyTurn{locks: &l.locks}
 	defer turn.end()
 	findings := &report{events: l.Events, service: service, words: portable.Words(ctx)}
 	_, err := l.begin(ctx, &Request{Purpose: Narrow, Cluster: cluster, Service: service}, &turn, findings)
@@ -46,9 +46,9 @@ func (l *LoadBalancer[O, D]) NarrowLoadBalancer(ctx context.Context, cluster str
 }
 
 // begin observes a Service's objects, and narrows who may connect. If the Service is refused, nothing else is done.
-func (l *LoadBalancer[O, D]) begin(ctx context.Context, r *Request, turn *turn, findings *report) (b beginning[O], err error) {
+func (l *LoadBalancer[O, D]) begin(ctx context.Context, r *Request, turn *keyTurn, findings *report) (b firstPart[O], err error) {
 	asked := *r
-	b, refusal := l.look(ctx, &asked, findings)
+	b, refusal := l.observeFirst(ctx, &asked, findings)
 	narrower, narrows := l.Reconciler.(Narrower[O])
 	if !b.known || !narrows {
 		return b, refusal
@@ -65,17 +65,17 @@ func (l *LoadBalancer[O, D]) begin(ctx context.Context, r *Request, turn *turn, 
 	observed, did, err := l.makeAll(ctx, &asked, findings, EachTried(due), b.observed)
 	r.Service = asked.Service
 	failed = errors.Join(failed, err)
-	b = beginning[O]{observed: observed, known: failed == nil, wrote: did.wrote, failed: failed}
+	b = firstPart[O]{observed: observed, known: failed == nil, wrote: did.wrote, failed: failed}
 	if refusal != nil || r.Purpose == Narrow {
 		return b, joinErrors(failed, refusal)
 	}
 	return b, nil
 }
 
-// look validates a Service, observes its objects, and checks their owner. If one of these is refused, it observes for Narrow and changes
-// the request's purpose, if clients may have access.
-func (l *LoadBalancer[O, D]) look(ctx context.Context, r *Request, findings *report) (b beginning[O], refusal error) {
-	l.creations.begin()
+// observeFirst validates a Service, observes its objects, and checks their owner. If one of these is refused, it observes for Narrow and
+// changes the request's purpose, if clients may have access.
+func (l *LoadBalancer[O, D]) observeFirst(ctx context.Context, r *Request, findings *report) (b firstPart[O], refusal error) {
+	l.creations.recordBegin()
 	if r.Purpose != Narrow {
 		found, err := l.Reconciler.Validate(*r)
 		findings.add(found)
@@ -90,7 +90,7 @@ func (l *LoadBalancer[O, D]) look(ctx context.Context, r *Request, findings *rep
 		}
 	}
 	_, narrows := l.Reconciler.(Narrower[O])
-	if !narrows || !mayBeOpen(r.Service) || errors.Is(refusal, cloudprovider.ImplementedElsewhere) {
+	if !narrows || !mayHaveClients(r.Service) || errors.Is(refusal, cloudprovider.ImplementedElsewhere) {
 		return b, refusal
 	}
 	r.Purpose = Narrow
@@ -102,10 +102,10 @@ func (l *LoadBalancer[O, D]) look(ctx context.Context, r *Request, findings *rep
 }
 
 // checkOwner drops, or refuses, another owner's objects.
-func (l *LoadBalancer[O, D]) checkOwner(ctx context.Context, r Request, findings *report, observed O) (b beginning[O], err error) {
+func (l *LoadBalancer[O, D]) checkOwner(ctx context.Context, r Request, findings *report, observed O) (b firstPart[O], err error) {
 	observed, found, err := l.Reconciler.CheckOwner(ctx, r, observed)
 	findings.add(found)
-	return beginning[O]{observed: observed, known: err == nil}, err
+	return firstPart[O]{observed: observed, known: err == nil}, err
 }
 
 // narrowedFirst joins the narrowings of a plan and its other changes. A change in both lists is shown once, as the rest has it. Where the
@@ -134,8 +134,8 @@ func narrowedFirst(narrowing, rest []contract.Planned) []contract.Planned {
 	return slices.Concat(alone, both, later)
 }
 
-// mayBeOpen reports whether clients may have got access: the framework adds its finalizer before that.
-func mayBeOpen(service *v1.Service) bool {
+// mayHaveClients reports whether clients may have got access: the framework adds its finalizer before that.
+func mayHaveClients(service *v1.Service) bool {
 	return len(service.Status.LoadBalancer.Ingress) > 0 || slices.Contains(service.Finalizers, servicehelper.LoadBalancerCleanupFinalizer)
 }
 

@@ -19,12 +19,12 @@ func (l *LoadBalancer[O, D]) PlanLoadBalancer(
 	r := Request{Purpose: Plan, Cluster: cluster, Service: service, Nodes: list}
 	findings := &report{service: service, words: portable.Words(ctx)}
 	plan, err := l.plan(ctx, r, findings)
-	plan.Findings = findings.planned()
+	plan.Findings = findings.planFindings()
 	return plan, err
 }
 
 func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *report) (plan contract.Plan, err error) {
-	begin, refusal := l.look(ctx, &r, findings)
+	begin, refusal := l.observeFirst(ctx, &r, findings)
 	var narrowing []Change[O]
 	var failed error
 	if narrower, narrows := l.Reconciler.(Narrower[O]); narrows && begin.known {
@@ -34,7 +34,7 @@ func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *repo
 		refusal = l.identify(ctx, &r, findings, begin.observed)
 	}
 	if refusal != nil {
-		plan.Changes = planned(narrowing)
+		plan.Changes = plannedChanges(narrowing)
 		return plan, joinErrors(failed, refusal)
 	}
 	observed := begin.observed
@@ -42,13 +42,13 @@ func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *repo
 	for ; len(narrowing) > 0 && narrowing[0].Expect != nil; narrowing = narrowing[1:] {
 		expected, observed = append(expected, narrowing[0]), narrowing[0].Expect(observed)
 	}
-	changes, err := l.foresee(ctx, r, findings, observed)
-	plan.Changes = append(planned(expected), narrowedFirst(planned(narrowing), planned(changes))...)
+	changes, err := l.planChanges(ctx, r, findings, observed)
+	plan.Changes = append(plannedChanges(expected), narrowedFirst(plannedChanges(narrowing), plannedChanges(changes))...)
 	return plan, joinErrors(failed, err)
 }
 
-// foresee returns the changes of Ensure, those after each one with Expect from the state that this should leave.
-func (l *LoadBalancer[O, D]) foresee(ctx context.Context, r Request, findings *report, observed O) (list []Change[O], err error) {
+// planChanges returns the changes of Ensure, those after each one with Expect from the state that this should leave.
+func (l *LoadBalancer[O, D]) planChanges(ctx context.Context, r Request, findings *report, observed O) (list []Change[O], err error) {
 	for round := range maxRounds {
 		desired, found, err := l.Reconciler.Desire(ctx, r, observed)
 		findings.add(found)
@@ -56,7 +56,7 @@ func (l *LoadBalancer[O, D]) foresee(ctx context.Context, r Request, findings *r
 			return list, err
 		}
 		if round == 0 {
-			l.tellFixed(ctx, r, findings, observed, desired)
+			l.reportFixed(ctx, r, findings, observed, desired)
 		}
 		due, err := l.Reconciler.Changes(r, observed, desired)
 		at := slices.IndexFunc(due, func(c Change[O]) bool { return c.Replan && c.Expect != nil })
@@ -65,11 +65,11 @@ func (l *LoadBalancer[O, D]) foresee(ctx context.Context, r Request, findings *r
 		}
 		list, observed = append(list, due[:at+1]...), due[at].Expect(observed)
 	}
-	return list, l.endless(r)
+	return list, l.endlessError(r)
 }
 
-// planned converts changes for plan.
-func planned[O any](changes []Change[O]) (list []contract.Planned) {
+// plannedChanges converts changes for plan.
+func plannedChanges[O any](changes []Change[O]) (list []contract.Planned) {
 	for _, c := range changes {
 		if c.Wait {
 			continue

@@ -231,8 +231,8 @@ func EachTried[O any](list []Change[O]) []Change[O] {
 	return list
 }
 
-// triesAll reports whether a change is tried although another one of its phase has failed.
-func (p Phase) triesAll() bool { return p != PhaseOpen }
+// continuesAfterFailure reports whether a change is tried although another one of its phase has failed.
+func (p Phase) continuesAfterFailure() bool { return p != PhaseOpen }
 
 // maxRounds bounds how often one call computes changes again. No cloud needs nearly as many; beyond it, some change has no effect.
 const maxRounds = 500
@@ -272,14 +272,14 @@ func (l *LoadBalancer[O, D]) GetLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service,
 ) (*v1.LoadBalancerStatus, bool, error) {
 	r := Request{Purpose: Lookup, Cluster: cluster, Service: service}
-	ctx = l.creations.readAgain(ctx, service, l.Creations)
+	ctx = l.creations.withNewReads(ctx, service, l.Creations)
 	observed, err := l.observe(ctx, r, &report{})
 	if err != nil {
 		return nil, false, err
 	}
 	status, exists, err := l.Reconciler.Exists(ctx, r, observed)
 	if err == nil && !exists {
-		err = l.creations.doubt(service, l.Name(cluster, service), l.Creations)
+		err = l.creations.searchAgain(service, l.Name(cluster, service), l.Creations)
 	}
 	if misser, is := l.Reconciler.(Misser[O]); is && err == nil && !exists {
 		findings := &report{events: l.Events, service: service, words: portable.Words(ctx)}
@@ -303,7 +303,7 @@ func (l *LoadBalancer[O, D]) EnsureLoadBalancer(
 }
 
 func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *report) (*v1.LoadBalancerStatus, error) {
-	turn := turn{locks: &l.locks}
+	turn := keyTurn{locks: &l.locks}
 	defer turn.end()
 	begin, err := l.begin(ctx, r, &turn, findings)
 	if err != nil {
@@ -321,7 +321,7 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 			return nil, err
 		}
 		if first {
-			l.tellFixed(ctx, *r, findings, observed, desired)
+			l.reportFixed(ctx, *r, findings, observed, desired)
 		}
 		first = false
 		return l.Reconciler.Changes(*r, observed, desired)
@@ -335,8 +335,8 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 	if err != nil {
 		return nil, joinErrors(begin.failed, err)
 	}
-	l.creations.serve(r.Service, l.Creations)
-	findings.comeBack(ctx)
+	l.creations.recordServed(r.Service, l.Creations)
+	findings.scheduleReapply(ctx)
 	return l.Reconciler.Status(*r, observed, desired)
 }
 
@@ -344,16 +344,16 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 func (l *LoadBalancer[O, D]) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, list []*v1.Node) error {
 	r := Request{Purpose: UpdateNodes, Cluster: cluster, Service: service, Nodes: list}
 	findings := &report{events: l.Events, service: service, words: portable.Words(ctx)}
-	turn := turn{locks: &l.locks}
+	turn := keyTurn{locks: &l.locks}
 	defer turn.end()
-	_, err := l.converge(ctx, &r, &turn, findings, beginning[O]{}, func(observed O) ([]Change[O], error) {
+	_, err := l.converge(ctx, &r, &turn, findings, firstPart[O]{}, func(observed O) ([]Change[O], error) {
 		findings.again = nil
 		changes, found, err := l.Reconciler.NodeChanges(ctx, r, observed)
 		findings.add(found)
 		return changes, err
 	})
 	if err == nil {
-		findings.comeBack(ctx)
+		findings.scheduleReapply(ctx)
 	}
 	return err
 }
@@ -362,34 +362,36 @@ func (l *LoadBalancer[O, D]) UpdateLoadBalancer(ctx context.Context, cluster str
 func (l *LoadBalancer[O, D]) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
 	r := Request{Purpose: Delete, Cluster: cluster, Service: service}
 	findings := &report{events: l.Events, service: service, words: portable.Words(ctx)}
-	turn := turn{locks: &l.locks}
+	turn := keyTurn{locks: &l.locks}
 	defer turn.end()
-	_, err := l.converge(ctx, &r, &turn, findings, beginning[O]{}, func(observed O) ([]Change[O], error) {
+	_, err := l.converge(ctx, &r, &turn, findings, firstPart[O]{}, func(observed O) ([]Change[O], error) {
 		changes, found, err := l.Reconciler.Deletions(ctx, r, observed)
 		findings.add(found)
 		return changes, err
 	})
 	if err == nil {
-		err = l.creations.doubt(service, l.Name(cluster, service), l.Creations)
+		err = l.creations.searchAgain(service, l.Name(cluster, service), l.Creations)
 	}
 	return err
 }
 
 // Begin records that work on Services has begun, if another LoadBalancer starts with it.
-func (l *LoadBalancer[O, D]) Begin() { l.creations.begin() }
+func (l *LoadBalancer[O, D]) Begin() { l.creations.recordBegin() }
 
 // Served stops the search for a load balancer of this kind that an earlier process may have created.
-func (l *LoadBalancer[O, D]) Served(service *v1.Service) { l.creations.serve(service, l.Creations) }
+func (l *LoadBalancer[O, D]) Served(service *v1.Service) {
+	l.creations.recordServed(service, l.Creations)
+}
 
 // Doubt returns an error with the time to search again, if a missing object of this kind may have been created for a Service nevertheless.
 // what names the object.
 func (l *LoadBalancer[O, D]) Doubt(service *v1.Service, what string) error {
-	return l.creations.doubt(service, what, l.Creations)
+	return l.creations.searchAgain(service, what, l.Creations)
 }
 
 // observe reads the objects of a Service and drops, or refuses, another owner's.
 func (l *LoadBalancer[O, D]) observe(ctx context.Context, r Request, findings *report) (observed O, err error) {
-	l.creations.begin()
+	l.creations.recordBegin()
 	if observed, err = l.Reconciler.Observe(ctx, r); err != nil {
 		return observed, err
 	}
@@ -443,7 +445,7 @@ func JoinSome(list []string) string {
 
 // converge makes changes until there are none left, and returns the resulting state.
 func (l *LoadBalancer[O, D]) converge(
-	ctx context.Context, r *Request, turn *turn, findings *report, begin beginning[O], changes func(O) ([]Change[O], error),
+	ctx context.Context, r *Request, turn *keyTurn, findings *report, begin firstPart[O], changes func(O) ([]Change[O], error),
 ) (observed O, err error) {
 	observed = begin.observed
 	look, worked, looks, losses := !begin.known, begin.wrote, 0, 0
@@ -474,17 +476,17 @@ func (l *LoadBalancer[O, D]) converge(
 			look, worked = true, false
 		}
 	}
-	return observed, l.endless(*r)
+	return observed, l.endlessError(*r)
 }
 
-// endless is the error of changes that have no effect.
-func (l *LoadBalancer[O, D]) endless(r Request) error {
+// endlessError is the error of changes that have no effect.
+func (l *LoadBalancer[O, D]) endlessError(r Request) error {
 	return fmt.Errorf("%s: the changes of %s have no end: each look finds more to change", l.Name(r.Cluster, r.Service), r.Purpose)
 }
 
 // changeOnce makes the changes once the Service has the turn and the cloud's own work has ended.
 func (l *LoadBalancer[O, D]) changeOnce(
-	ctx context.Context, r *Request, turn *turn, findings *report, observed O, changes func(O) ([]Change[O], error),
+	ctx context.Context, r *Request, turn *keyTurn, findings *report, observed O, changes func(O) ([]Change[O], error),
 ) (after O, did outcome, err error) {
 	if r.Purpose == Ensure || r.Purpose == UpdateNodes {
 		if err = l.identify(ctx, r, findings, observed); err != nil {
@@ -502,7 +504,7 @@ func (l *LoadBalancer[O, D]) changeOnce(
 }
 
 // settle waits for the Service's turn on the observed object, and for the cloud's own work on it.
-func (l *LoadBalancer[O, D]) settle(ctx context.Context, r *Request, turn *turn, findings *report, observed O) (O, error) {
+func (l *LoadBalancer[O, D]) settle(ctx context.Context, r *Request, turn *keyTurn, findings *report, observed O) (O, error) {
 	cloud, works := l.Reconciler.(Asynchronous[O])
 	if !works {
 		return observed, nil
@@ -536,7 +538,7 @@ func (l *LoadBalancer[O, D]) makeAll(
 		after, err := l.makeChange(ctx, r, findings, c, observed, len(due)-i-1)
 		did.wrote = did.wrote || !c.Wait
 		switch {
-		case err != nil && (!c.Phase.triesAll() || ctx.Err() != nil):
+		case err != nil && (!c.Phase.continuesAfterFailure() || ctx.Err() != nil):
 			return after, did, errors.Join(append(failed, err)...)
 		case err != nil:
 			waits[c.Opens] = waits[c.Opens] || c.Opens != "" && MayPass(err)
@@ -556,7 +558,7 @@ func (l *LoadBalancer[O, D]) makeChange(
 	ctx context.Context, r *Request, findings *report, c Change[O], observed O, more int,
 ) (after O, err error) {
 	if c.Creates && !l.Creations.Repeat {
-		if err := l.creations.doubt(r.Service, c.Object, l.Creations); err != nil {
+		if err := l.creations.searchAgain(r.Service, c.Object, l.Creations); err != nil {
 			return observed, err
 		}
 	}
@@ -598,7 +600,7 @@ func (r *report) add(findings []Finding) {
 		if r.words != nil {
 			f.Message = r.words(f.Message)
 		}
-		if r.contains(f) {
+		if r.hasFinding(f) {
 			continue
 		}
 		r.found = append(r.found, f)
@@ -613,8 +615,8 @@ func (r *report) add(findings []Finding) {
 	}
 }
 
-// comeBack schedules applying the nodes again if some wait.
-func (r *report) comeBack(ctx context.Context) {
+// scheduleReapply schedules applying the nodes again if some wait.
+func (r *report) scheduleReapply(ctx context.Context) {
 	if r.again != nil {
 		contract.ComeBack(ctx, r.again.Again, r.again.When)
 	}
@@ -627,7 +629,7 @@ func (r *report) addReported(from *Request) {
 	r.add(found)
 }
 
-func (r *report) contains(f Finding) bool {
+func (r *report) hasFinding(f Finding) bool {
 	for _, o := range r.found {
 		if o.Reason == f.Reason && o.Message == f.Message && o.On == f.On {
 			return true
@@ -636,8 +638,8 @@ func (r *report) contains(f Finding) bool {
 	return false
 }
 
-// planned returns the findings about the Service itself.
-func (r *report) planned() []contract.Finding {
+// planFindings returns the findings about the Service itself.
+func (r *report) planFindings() []contract.Finding {
 	var list []contract.Finding
 	for _, f := range r.found {
 		if f.On == r.service {

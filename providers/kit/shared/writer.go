@@ -116,7 +116,7 @@ func (w *Writer[D]) writeAll(ctx context.Context, target Target[D]) {
 		batch := w.waiting[target.ID]
 		w.waiting[target.ID] = nil
 		w.mu.Unlock()
-		settle(ctx, target, batch)
+		writeBatch(ctx, target, batch)
 		w.mu.Lock()
 		if busy = len(w.waiting[target.ID]) > 0; !busy {
 			delete(w.waiting, target.ID)
@@ -125,19 +125,19 @@ func (w *Writer[D]) writeAll(ctx context.Context, target Target[D]) {
 	}
 }
 
-// settle writes a batch. If the cloud refuses it, each edit is tried alone, so that one Service's fault does not affect others.
-func settle[D any](ctx context.Context, target Target[D], batch []*submission[D]) {
+// writeBatch writes a batch. If the cloud refuses it, each edit is tried alone, so that one Service's fault does not affect others.
+func writeBatch[D any](ctx context.Context, target Target[D], batch []*submission[D]) {
 	var after D
 	err := errNoResult
 	func() {
 		defer rescue.Into(&err, "writing "+target.Name)
 		bounded, cancel := context.WithTimeout(ctx, target.Timeout)
 		defer cancel()
-		after, err = write(bounded, target, &batch)
+		after, err = writeWithRetries(bounded, target, &batch)
 	}()
 	if len(batch) > 1 && (errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrQuota)) {
 		for _, s := range batch {
-			settle(ctx, target, []*submission[D]{s})
+			writeBatch(ctx, target, []*submission[D]{s})
 		}
 		return
 	}
@@ -146,15 +146,15 @@ func settle[D any](ctx context.Context, target Target[D], batch []*submission[D]
 	}
 }
 
-// write writes a batch, repeatedly after concurrent writes. Edits that fail by themselves get their error and leave the batch.
-func write[D any](ctx context.Context, target Target[D], batch *[]*submission[D]) (D, error) {
+// writeWithRetries writes a batch, repeatedly after concurrent writes. Edits that fail by themselves get their error and leave the batch.
+func writeWithRetries[D any](ctx context.Context, target Target[D], batch *[]*submission[D]) (D, error) {
 	document := target.Open()
 	for try := 1; ; try++ {
 		before, err := document.Read(ctx, try > 1)
 		if err != nil {
 			return before, err
 		}
-		after, changed := apply(ctx, target, before, batch)
+		after, changed := applyEdits(ctx, target, before, batch)
 		if !changed {
 			return before, nil
 		}
@@ -169,8 +169,8 @@ func write[D any](ctx context.Context, target Target[D], batch *[]*submission[D]
 	}
 }
 
-// apply makes the edits of a batch one after the other.
-func apply[D any](ctx context.Context, target Target[D], before D, batch *[]*submission[D]) (after D, changed bool) {
+// applyEdits makes the edits of a batch one after the other.
+func applyEdits[D any](ctx context.Context, target Target[D], before D, batch *[]*submission[D]) (after D, changed bool) {
 	after = before
 	var left []*submission[D]
 	for _, s := range *batch {
