@@ -13,7 +13,7 @@ import (
 // ErrUnread is returned if a Remembered answer is demanded and there is none.
 var ErrUnread = errors.New("it was not read since then")
 
-// Demand limits the evidence that answers may rest on. The zero value accepts any.
+// Demand limits the evidence that answers may rest on. The zero value accepts any. Make one with the functions below.
 type Demand struct {
 	// NotBefore demands that the answer, present or missing, was read at this time or later.
 	NotBefore time.Time
@@ -30,6 +30,23 @@ type Demand struct {
 	// Remembered demands an answer without a call, from reads since NotBefore; otherwise it is ErrUnread.
 	Remembered bool
 }
+
+// Proof demands a single read of the object, begun at this time or later. Nothing less may be the last answer before a deletion.
+func Proof(at time.Time) Demand { return Demand{Single: true, NotBefore: at} }
+
+// Early accepts a complete listing as the first proof of absence. An answer that the object exists may be as old as within.
+func Early(listedSince time.Time, within time.Duration) Demand {
+	return Demand{ListedSince: listedSince, Within: within}
+}
+
+// ReadSince demands an answer that was read at this time or later; a single read proves absence.
+func ReadSince(at time.Time) Demand { return Demand{NotBefore: at} }
+
+// OneOf is ReadSince for one of several objects that are requested now: a listing answers for all if that costs no more calls.
+func OneOf(objects int, at time.Time) Demand { return Demand{NotBefore: at, ListedSince: at, Among: objects} }
+
+// FromMemory is ReadSince without a call: if nothing was read since then, the answer is ErrUnread.
+func FromMemory(at time.Time) Demand { return Demand{NotBefore: at, ListedSince: at, Remembered: true} }
 
 type key struct{}
 

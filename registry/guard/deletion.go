@@ -148,10 +148,10 @@ func (d *decider) nextQuestion(node *v1.Node) (demand evidence.Demand, ask bool,
 		m = &suspicion{suspect: suspect{first: now}}
 	}
 	m.lastAsked = now
-	single := evidence.Demand{Single: true, NotBefore: now}
+	proof := evidence.Proof(now)
 	switch planned := d.policy.isAnnounced(node); {
 	case known && planned != m.announced:
-		return single, true, decision{}
+		return proof, true, decision{}
 	case known && now.Before(m.askAgain):
 		return evidence.Demand{}, false, decision{m.why, m.message}
 	case m.why == holdShare || m.why == holdPace:
@@ -162,17 +162,17 @@ func (d *decider) nextQuestion(node *v1.Node) (demand evidence.Demand, ask bool,
 				return evidence.Demand{}, false, decision{m.why, m.message}
 			}
 			d.lastConsidered = now
-			return single, true, decision{}
+			return proof, true, decision{}
 		}
 	}
 	if m.isOwnReadDue(d.policy, now) {
-		return single, true, decision{}
+		return proof, true, decision{}
 	}
 	since := now.Add(-listingMaxAge)
 	if m.last.After(since) {
 		since = m.last // each listing counts once
 	}
-	return evidence.Demand{ListedSince: since, Within: d.policy.maxExistsAge()}, true, decision{}
+	return evidence.Early(since, d.policy.maxExistsAge()), true, decision{}
 }
 
 // isOwnReadDue reports whether the next answer must come from a single read of the instance.

@@ -75,7 +75,9 @@ func judge(
 	if why != "" {
 		return false, why
 	}
-	for _, why := range []string{c.whyRefused(csr, node), c.findForeignName(request, a), c.findForeignAddress(request, a), c.findOtherNodesName(request, node)} {
+	for _, why := range []string{
+		c.whyRefused(csr, node), c.findForeignName(request, a), c.findForeignAddress(request, a), c.findOtherNodesName(request, node),
+	} {
 		if why != "" {
 			return false, why
 		}

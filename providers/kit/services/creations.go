@@ -116,5 +116,5 @@ func (c *creations) withNewReads(ctx context.Context, service *v1.Service, polic
 	if since, _ := c.unknownSince(service, ""); since.IsZero() || time.Since(since) > 2*policy.Shows {
 		return ctx
 	}
-	return evidence.With(ctx, evidence.Demand{NotBefore: time.Now()})
+	return evidence.With(ctx, evidence.ReadSince(time.Now()))
 }
