@@ -15,7 +15,7 @@ type Attested struct {
 	Addresses []netip.Addr
 }
 
-// AttestedAddresses parses addresses; what is none is left out.
+// AttestedAddresses parses addresses; other texts are left out.
 func AttestedAddresses(texts ...string) []netip.Addr {
 	list := []netip.Addr{}
 	for _, text := range texts {

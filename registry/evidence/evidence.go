@@ -43,7 +43,9 @@ func Early(listedSince time.Time, within time.Duration) Demand {
 func ReadSince(at time.Time) Demand { return Demand{NotBefore: at} }
 
 // OneOf is ReadSince for one of several objects that are requested now: a listing answers for all if that costs no more calls.
-func OneOf(objects int, at time.Time) Demand { return Demand{NotBefore: at, ListedSince: at, Among: objects} }
+func OneOf(objects int, at time.Time) Demand {
+	return Demand{NotBefore: at, ListedSince: at, Among: objects}
+}
 
 // FromMemory is ReadSince without a call: if nothing was read since then, the answer is ErrUnread.
 func FromMemory(at time.Time) Demand { return Demand{NotBefore: at, ListedSince: at, Remembered: true} }

@@ -14,7 +14,7 @@ import (
 // claimMemory is how long the instance of an inactive Node is remembered; by then the informers know it.
 const claimMemory = 15 * time.Minute
 
-// claims: which Node an instance was given to. Needed until the informer shows it, and because two provider IDs can name one instance. Each
+// claims records which Node an instance was given to, until the informer shows it. Two provider IDs can name one instance. Each
 // new Node is compared with all others, so instances are indexed.
 type claims struct {
 	mu sync.Mutex

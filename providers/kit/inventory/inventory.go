@@ -56,7 +56,7 @@ type Source[ID comparable, V any] struct {
 	// GetCalls is how many calls Get makes; 0 means one.
 	GetCalls int
 	// Patience is how long callers wait for a listing, or a read without GetMany, before another one is started beside it: a lost response
-	// would otherwise block all callers for the whole timeout. 0 means that none is. It is for clouds with long timeouts, and grows with
+	// would otherwise block all callers for the whole timeout. 0 starts none. It is for clouds with long timeouts, and grows with
 	// the time that calls take there.
 	Patience time.Duration
 	// Wrote reports whether a listed object has the values that we last wrote. If not, soon after our write, the listing may be outdated,
