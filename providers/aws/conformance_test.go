@@ -57,7 +57,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			return testInputs(sim, url, file, map[string]string{"AWS_ACCESS_KEY_ID": awssim.Key, "AWS_SECRET_ACCESS_KEY": testSecret})
 		},
 		Strictness: conformance.Strictness{Free: map[string]string{
-			"Action": "it names the call", "Version": "it names the service", "Tags[].*": anyText, "Tag[].*": anyText, "TagSpecification[].Tag[].*": anyText,
+			"Action": "it names the call", "Version": "it names the service", "Tags[].*": anyText, "TagSpecification[].Tag[].*": anyText,
 			"ELB DeleteLoadBalancer LoadBalancerName": "what does not exist is deleted with success, says the API",
 		}, LimitsElsewhere: limitsElsewhere(), Unlimited: withoutLimit()},
 		Lag: sim.SetLag, Lags: []time.Duration{time.Second, lag},

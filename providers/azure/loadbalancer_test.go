@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,21 @@ import (
 
 var eachNode = conformance.EachNode{
 	Why: "members are on the network interface of each machine, of which Azure takes four writes a second", Calls: 4, Time: time.Second / 4,
+}
+
+// freeOfParts are fields of parts of resources that Azure fills in.
+func freeOfParts(filledIn string) map[string]string {
+	free := map[string]string{}
+	for _, part := range []string{"frontendIPConfigurations", "backendAddressPools", "loadBalancingRules", "probes", "securityRules", "ipConfigurations"} {
+		at := "properties." + part + "[]."
+		for _, field := range []string{"id", "etag", "type"} {
+			free[at+field] = filledIn
+		}
+	}
+	for _, part := range []string{"frontendIPConfigurations", "backendAddressPools", "probes"} {
+		free["properties."+part+"[].properties.loadBalancingRules*"] = filledIn
+	}
+	return free
 }
 
 // tryLoadBalancers says how the suite tries load balancers.
@@ -56,12 +72,7 @@ func tryLoadBalancers(t testing.TB, sim *azuresim.Sim, f *conformance.Fixture) {
 		},
 		LimitsElsewhere: limitsElsewhere(), Unlimited: unlimited(),
 	}
-	for _, part := range []string{"frontendIPConfigurations", "backendAddressPools", "loadBalancingRules", "probes", "securityRules", "ipConfigurations"} {
-		at := "properties." + part + "[]."
-		for _, field := range []string{"id", "etag", "type", "properties.loadBalancingRules*"} {
-			f.Strictness.Free[at+field] = filledIn
-		}
-	}
+	maps.Copy(f.Strictness.Free, freeOfParts(filledIn))
 	f.Snapshot, f.Serves = sim.Snapshot, sim.Serves
 	f.Target = func(s *v1.Service, port v1.ServicePort) int32 {
 		if s.Annotations[annotationNoFloating] == "true" {

@@ -135,7 +135,7 @@ func tryLoadBalancers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) {
 		Free: map[string]string{
 			"displayName": "any text", "freeformTags.*": "any text", "*ules[].description": "any text", "*responseBodyRegex": "any text",
 			"*items[].value":                "any text",
-			"POST /loadBalancers isPrivate": "both are legal", "isForcePlainText": "both are legal",
+			"POST /loadBalancers isPrivate": "both are legal",
 		},
 		LimitsElsewhere: limitsElsewhere(), Unlimited: unlimited(),
 		Immediate: "what was written shows when its work request has ended",

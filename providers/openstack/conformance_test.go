@@ -56,7 +56,7 @@ func strictness() conformance.Strictness {
 			"loadbalancer.listeners[].default_pool.members[].name": anyText, "loadbalancer.listeners[].default_pool.healthmonitor.name": anyText,
 			"listener.name": anyText, "listener.tags[]": anyText, "pool.name": anyText, "pool.tags[]": anyText, "members[].name": anyText, "member.name": anyText,
 			"healthmonitor.name":     anyText,
-			"floatingip.description": anyText, "security_group.name": anyText, "security_group.description": anyText, "tags[]": anyText,
+			"floatingip.description": anyText, "security_group.name": anyText, "security_group.description": anyText,
 		},
 		Unlimited: map[string]string{
 			"*url_path": "Octavia checks the form alone", "*tags": countless, "*allowed_cidrs": countless, "*listeners": quota, "*members": quota,

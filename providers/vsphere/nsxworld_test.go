@@ -382,7 +382,7 @@ func nsxFree() map[string]string {
 func nsxUnlimited() map[string]string {
 	const bySize, unbounded = "the size of the load balancer service bounds it", "NSX's API bounds it nowhere"
 	all := map[string]string{"*members": bySize, "children": unbounded, "children[].*.id": unbounded}
-	for _, field := range []string{"relative_path", "parent_path", "path", "unique_id", "_create_user", "_system_owned"} {
+	for _, field := range []string{"relative_path", "parent_path", "path", "unique_id", "_create_user"} {
 		all[field] = "read-only: what a request says of it is ignored"
 	}
 	for _, field := range []string{"active_monitor_paths", "ports", "default_pool_member_ports"} {

@@ -389,7 +389,7 @@ const roundTrip = 20 * time.Millisecond
 
 func newWorld(t testing.TB, f *Fixture) *world {
 	f.Sim.Configure(func(s *simkit.Settings) { s.Latency = simkit.Duration(roundTrip) })
-	f.Sim.Disarrange(simkit.SeedOf(t), func(operation, path string) bool { return isExempt(f.Strictness.Ordered, operation, path) })
+	f.Sim.Disarrange(simkit.SeedOf(t), newExemptions(f.Strictness.Ordered).covers)
 	w := &world{Fixture: f, t: t, kube: newKube("cluster-1"), policy: trustingPolicy, loops: f.SourceRanges.Settles > 0}
 	w.kube.PrependReactor("*", "*", w.outage.react)
 	w.restart()

@@ -40,6 +40,7 @@ func runLimits(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	places, reached := map[limitedPlace]string{}, map[string]bool{}
 	faults, unlimited := map[string]bool{}, map[string]bool{}
+	exempt := newExemptions(readFixture(t, newFixture, func(f *Fixture) map[string]string { return f.Strictness.Unlimited }))
 	for _, name := range readFixture(t, newFixture, serviceNames) {
 		synctest.Test(t, func(t *testing.T) { runRefused(t, newFixture(t), name, places, faults) })
 	}
@@ -48,8 +49,9 @@ func runLimits(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		synctest.Test(t, func(t *testing.T) { runPasses(t, newFixture(t), name, place, faults) })
 	}
 	for _, name := range readFixture(t, newFixture, serviceNames) {
-		synctest.Test(t, func(t *testing.T) { runUnlimited(t, newFixture(t), name, unlimited) })
+		synctest.Test(t, func(t *testing.T) { runUnlimited(t, newFixture(t), name, exempt, unlimited) })
 	}
+	assert.Empty(t, exempt.idle(), "nothing needs these entries of Strictness.Unlimited: no Service has it written, or a limit refuses it")
 	assert.Empty(t, strings.Join(slices.Sorted(maps.Keys(faults)), "\n"), "the maximum passes, and one more is refused by its limit")
 	assert.Empty(t, strings.Join(slices.Sorted(maps.Keys(unlimited)), "\n"),
 		"no limit refuses these; it belongs into the table of the cloud's limits, or Strictness.Unlimited says why there is none")
@@ -57,6 +59,9 @@ func runLimits(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	table := readFixture(t, newFixture, func(f *Fixture) limits.Table { return f.Provider.Limits })
 	for _, l := range table {
 		assert.NotEqual(t, reached[l.String()], elsewhere[l.String()] != "", "%s: a Service has it written, or Strictness.LimitsElsewhere says what tries it", l)
+		if name := elsewhere[l.String()]; name != "" {
+			assert.Regexp(t, `^Test[A-Z]\w*$`, name, "%s: Strictness.LimitsElsewhere has the name of a test", l)
+		}
 		delete(elsewhere, l.String())
 	}
 	assert.Empty(t, elsewhere, "these are no limits of the cloud")
@@ -280,7 +285,7 @@ const (
 )
 
 // runUnlimited notes what is taken although it is too long or too many, and the fixture does not say why: there is no limit of it.
-func runUnlimited(t *testing.T, f *Fixture, name string, taken map[string]bool) {
+func runUnlimited(t *testing.T, f *Fixture, name string, exempt *exemptions, taken map[string]bool) {
 	t.Helper()
 	tried := map[string]bool{}
 	newWorld(t, f).playLife(name, func(operation string, write bool, c inspectedCall) func() {
@@ -293,7 +298,8 @@ func runUnlimited(t *testing.T, f *Fixture, name string, taken map[string]bool) 
 				what = tooMany
 			}
 			key := fmt.Sprintf("%s %s: %s", operation, size.Path, what)
-			if size.N == 0 || size.Path == "" || tried[key] || isExempt(f.Strictness.Unlimited, operation, size.Path) || isObject(size) {
+			_, limited := f.Provider.Limits.Find(operation, size)
+			if size.N == 0 || size.Path == "" || tried[key] || isObject(size) || !limited && exempt.covers(operation, size.Path) {
 				continue
 			}
 			tried[key] = true
@@ -304,7 +310,7 @@ func runUnlimited(t *testing.T, f *Fixture, name string, taken map[string]bool) 
 			}
 			answer := c.answerTo(grown(c.body, limitedPlace{limits.Limit{Unit: size.Unit}, operation, size.Path}, n, true))
 			c.request.Header.Del(WrongHeader)
-			limited := what == tooLong || answer.Header().Get(simkit.LimitHeader) != ""
+			limited = what == tooLong || answer.Header().Get(simkit.LimitHeader) != ""
 			if !isRefusal(answer) || !limited {
 				taken[key] = true
 			}

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,27 +47,59 @@ type Strictness struct {
 	Immediate string
 }
 
-// isExempt reports whether a table names a field.
-func isExempt(table map[string]string, operation, path string) bool {
-	for _, name := range []string{path, operation + " " + path} {
-		if table[name] != "" {
-			return true
-		}
-		for key := range table {
-			if begin, end, all := strings.Cut(key, "*"); all && strings.HasPrefix(name, begin) && strings.HasSuffix(name, end) {
-				return true
+// exemptions are a table of what the suite does not demand, and which of its entries were needed.
+type exemptions struct {
+	mu     sync.Mutex
+	table  map[string]string
+	needed map[string]bool
+}
+
+func newExemptions(table map[string]string) *exemptions {
+	return &exemptions{table: table, needed: map[string]bool{}}
+}
+
+// covers reports whether the table names a field, and notes the entries that do.
+func (e *exemptions) covers(operation, path string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	covered := false
+	for key, reason := range e.table {
+		begin, end, wild := strings.Cut(key, "*")
+		for _, name := range []string{path, operation + " " + path} {
+			if reason != "" && (name == key || wild && strings.HasPrefix(name, begin) && strings.HasSuffix(name, end)) {
+				covered, e.needed[key] = true, true
 			}
 		}
 	}
-	return false
+	return covered
+}
+
+// idle returns the entries that nothing needed.
+func (e *exemptions) idle() (keys []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, key := range sortedKeys(e.table) {
+		if !e.needed[key] {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 func runStrictness(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	for _, name := range readFixture(t, newFixture, serviceNames) {
+	free := newExemptions(readFixture(t, newFixture, func(f *Fixture) map[string]string { return f.Strictness.Free }))
+	var parts atomic.Int32
+	names := readFixture(t, newFixture, serviceNames)
+	for _, name := range names {
 		virtual(t, "no order is kept: "+name, func(t *testing.T) { runOrders(t, newFixture(t), name) })
-		virtual(t, "values are checked: "+name, func(t *testing.T) { runValues(t, newFixture(t), name) })
+		virtual(t, "values are checked: "+name, func(t *testing.T) { runValues(t, newFixture(t), name, free); parts.Add(1) })
 	}
+	t.Cleanup(func() {
+		if int(parts.Load()) == len(names) { // all of them were chosen
+			assert.Empty(t, free.idle(), "nothing needs these entries of Strictness.Free")
+		}
+	})
 	if readFixture(t, newFixture, func(f *Fixture) bool { return len(f.Provider.Limits) > 0 }) {
 		t.Run("limits", func(t *testing.T) { t.Parallel(); runLimits(t, newFixture) })
 	}
@@ -256,7 +290,7 @@ func runOrders(t *testing.T, f *Fixture, name string) {
 	for list, sets := range orders {
 		operation, path, _ := cutLast(list)
 		several := slices.ContainsFunc(slices.Collect(maps.Values(sets)), func(orders map[string]bool) bool { return len(orders) > 1 })
-		if !several && !isExempt(f.Strictness.Ordered, operation, path) {
+		if !several && !newExemptions(f.Strictness.Ordered).covers(operation, path) {
 			kept = append(kept, list)
 		}
 	}
@@ -375,7 +409,7 @@ const (
 
 // runValues: of each write, each value is replaced by one that cannot be legal, or is of another kind, and a field is added that
 // no API knows. The cloud refuses all of them.
-func runValues(t *testing.T, f *Fixture, name string) {
+func runValues(t *testing.T, f *Fixture, name string, free *exemptions) {
 	t.Helper()
 	w := newWorld(t, f)
 	taken := map[string]bool{}
@@ -384,7 +418,7 @@ func runValues(t *testing.T, f *Fixture, name string) {
 	}()
 	w.playLife(name, func(operation string, write bool, c inspectedCall) func() {
 		wrong := func(path, what string, body []byte) {
-			if isExempt(f.Strictness.Free, operation, path) {
+			if free.covers(operation, path) {
 				return
 			}
 			c.request.Header.Set(WrongHeader, what)
