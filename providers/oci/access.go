@@ -108,7 +108,7 @@ func orderNodeChanges(rules []change, failed error, backends []change) []change 
 func (r *common) nodeRules(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer, nodes []*v1.Node) ([]change, error) {
 	sources, err := sourcesOf(service)
 	if err != nil || s.mode != modeAll || len(lb.Addresses) == 0 {
-		return nil, nil // a fault in the Service keeps no node from joining
+		return nil, nil //nolint:nilerr // a fault in the Service keeps no node from joining
 	}
 	plans, _, err := r.lists.plan(ctx, s.ruleRequest(service, lb, presentAccess(lb, sources), access{}, s.eligible(nodes)))
 	return r.lists.changes(service, plans), err

@@ -236,8 +236,8 @@ var Annotations = schema.Annotations[settings]{
 		`Rule sets of all listeners, as JSON: {"name": {"items": [{"action": "…"}]}}. Empty removes all; without it they are left alone.`),
 		jsonForm[map[string]ruleSet]("is not JSON of rule sets"))),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Address }, schema.AnnotationRow{
-		Key: annotationAddress, Changes: schema.RefusedLater, Spec: schema.Spec{Rules: []schema.Rule{addressRule},
-			Help: "Reserved public address to use. It wins over spec.loadBalancerIP, which does the same."},
+		Key: annotationAddress, Changes: schema.RefusedLater,
+		Spec: schema.Spec{Rules: []schema.Rule{addressRule}, Help: "Reserved public address to use. It wins over spec.loadBalancerIP, which does the same."},
 	}).
 		Serving(schema.Serves{Portable: portable.Address, Only: "one of IPv4, reserved and public"}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.OwnCompartment }, asOCID(atCreation(annotationCompartment,

@@ -214,10 +214,7 @@ func (b *securityLists) narrowings(ctx context.Context, r ruleRequest, lets clie
 	if err != nil {
 		return nil, err
 	}
-	front, missed, err := b.listsOf(ctx, r, r.balancers)
-	if err != nil {
-		return nil, err
-	}
+	missed := set.missed
 	// Nodes that see the addresses of clients admit them, too. The load balancer's own way to them is unknown if one of its subnets is.
 	seen := (r.access.preserve || r.former.preserve) && !r.frontend && len(missed) == 0
 	var back []subnetList
@@ -226,14 +223,14 @@ func (b *securityLists) narrowings(ctx context.Context, r ruleRequest, lets clie
 			return nil, err
 		}
 	}
-	for _, p := range slices.Concat(front, back) {
+	for _, p := range slices.Concat(set.front, back) {
 		set.at(p.list)
 	}
 	if r.unmarked {
-		r.noteServed(set.byList, front, back)
+		r.noteServed(set.byList, set.front, back)
 	}
 	b.copyHeld(r.service.UID, set)
-	networks := cidrsOf(front, r.ipv4, r.ipv6)
+	networks := cidrsOf(set.front, r.ipv4, r.ipv6)
 	for _, id := range sortedKeys(set.byList) {
 		l, err := b.known.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
 		if err != nil {
@@ -320,23 +317,19 @@ func (b *securityLists) findUnproved(ctx context.Context, r ruleRequest, plans [
 	if err != nil {
 		return nil, err
 	}
-	front, _, err := b.listsOf(ctx, r, r.balancers)
-	if err != nil {
-		return nil, err
-	}
 	// Nodes that see the addresses of clients admit them, too. If the nodes are unknown, nothing is reported for them.
 	var back []subnetList
 	if r.access.preserve && !r.frontend {
 		back, _, _ = b.nodeLists(ctx, r)
 	}
-	for _, p := range slices.Concat(front, back) {
+	for _, p := range slices.Concat(set.front, back) {
 		if set.at(p.list).others, err = b.needsIn(ctx, set.first.neighbours, p.list); err != nil {
 			return nil, err
 		}
 	}
 	has := func(o opening) bool { return r.access.hasPort(o) || r.former.hasPort(o) }
-	findings = b.findUnprovedIn(front, asked, set.byList, plans, has)
-	inside := r.access.backOpenings(cidrsOf(front, r.ipv4, r.ipv6))
+	findings = b.findUnprovedIn(set.front, asked, set.byList, plans, has)
+	inside := r.access.backOpenings(cidrsOf(set.front, r.ipv4, r.ipv6))
 	has = func(o opening) bool { return (r.access.hasNodePort(o) || r.former.hasNodePort(o)) && !inside[o] }
 	return append(findings, b.findUnprovedIn(back, asked, set.byList, plans, has)...), nil
 }

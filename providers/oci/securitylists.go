@@ -282,6 +282,9 @@ type claimSet struct {
 	// first is copied for each claim.
 	first  claim
 	byList map[string]*claim
+	// front are the load balancer's subnets; missed are the errors of those that were skipped.
+	front  []subnetList
+	missed []error
 }
 
 // at returns the claim to a list, and creates it if necessary.
@@ -299,16 +302,12 @@ func (b *securityLists) claims(ctx context.Context, r ruleRequest) (all map[stri
 	if err != nil {
 		return nil, nil, err
 	}
-	front, missed, err := b.listsOf(ctx, r, r.balancers)
-	if err != nil {
+	back, missed, err := b.nodeListsOf(ctx, r, set)
+	if missed = append(set.missed, missed...); err != nil {
 		return nil, missed, err
 	}
-	back, unseen, err := b.nodeListsOf(ctx, r, set)
-	if missed = append(missed, unseen...); err != nil {
-		return nil, missed, err
-	}
-	balancers, nodes := cidrsOf(front, r.ipv4, r.ipv6), cidrsOf(back, r.ipv4, r.ipv6)
-	for _, p := range front {
+	balancers, nodes := cidrsOf(set.front, r.ipv4, r.ipv6), cidrsOf(back, r.ipv4, r.ipv6)
+	for _, p := range set.front {
 		maps.Copy(set.at(p.list).wanted, r.access.frontOpenings(nodes))
 		maps.Copy(set.at(p.list).former, r.former.frontOpenings(nodes))
 	}
@@ -322,8 +321,8 @@ func (b *securityLists) claims(ctx context.Context, r ruleRequest) (all map[stri
 		c.closesNothing = !r.leaving && len(missed) > 0
 	}
 	if r.unmarked {
-		endPorts(all, front, back, r.portsToEnd())
-		r.noteServed(all, front, back)
+		endPorts(all, set.front, back, r.portsToEnd())
+		r.noteServed(all, set.front, back)
 	}
 	if r.leaving {
 		for _, c := range all {
@@ -372,8 +371,13 @@ func (b *securityLists) beginClaims(ctx context.Context, r ruleRequest) (s claim
 		return s, err
 	}
 	neighbours, err := b.findNeighbours(ctx, r.service)
-	first := claim{neighbours: neighbours, mark: mark, service: r.service, unmarked: r.unmarked || mark == "", listeners: r.listeners()}
-	return claimSet{first, map[string]*claim{}}, err
+	if err != nil {
+		return s, err
+	}
+	s.first = claim{neighbours: neighbours, mark: mark, service: r.service, unmarked: r.unmarked || mark == "", listeners: r.listeners()}
+	s.byList = map[string]*claim{}
+	s.front, s.missed, err = b.listsOf(ctx, r, r.balancers)
+	return s, err
 }
 
 // nodeListsOf returns the nodes' subnets whose rules are managed. If the Service is deleted, they include all subnets where they were
