@@ -33,7 +33,7 @@ func (r *common) desireRules(
 		case !d.noNodes:
 		case req.Purpose == services.Plan:
 			return nil, nil
-		default: // nothing is known of where nodes are: what is open stays
+		default: // no node is known, so that everything open stays
 			return r.lists.findUnproved(ctx, request, nil)
 		}
 	case r.lists.hasRules(req.Service.UID):

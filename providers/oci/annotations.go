@@ -550,8 +550,8 @@ func admitsEverybody(sources []string) bool {
 // checkService implements registry.Provider.CheckService.
 func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
 	mode := ""
-	if len(in.File) > 0 { // else nobody knows what the cloud config says
-		keys, _, _ := readFile(in.File) // faults in it are told at start
+	if len(in.File) > 0 { // otherwise the cloud config is unknown
+		keys, _, _ := readFile(in.File) // its faults are reported at start
 		mode = keys[keyListMode]
 	}
 	s, warnings, err := parseByType(service, mode)

@@ -21,7 +21,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// planWait stands before changes of a load balancer on which the cloud works for somebody else: what is to be changed shows then.
+// planWait waits for somebody else's work on a load balancer before changes, which are computed again then.
 func (r *loadBalancers) planWait(lb *loadBalancer) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: r.kind.title + " " + lb.Name}, Wait: true, Replan: true,
@@ -35,7 +35,7 @@ func (r *loadBalancers) planWait(lb *loadBalancer) change {
 	}
 }
 
-// whenIdle are changes, after a wait where the cloud works for somebody else.
+// whenIdle returns changes, after a wait if the cloud works for somebody else.
 func (r *loadBalancers) whenIdle(lb *loadBalancer, all []change) []change {
 	if lb.State == stateUpdating && len(all) > 0 {
 		return append([]change{r.planWait(lb)}, all...)
@@ -53,12 +53,12 @@ const (
 	partCertificate part = "certificate"
 )
 
-// path is that of all parts of the kind, below the path of the load balancer.
+// path returns the path of all parts of the kind, below that of the load balancer.
 func (p part) path() string {
 	return map[part]string{partListener: "/listeners", partSet: "/backendSets", partRuleSet: "/ruleSets", partCertificate: "/certificates"}[p]
 }
 
-// planWrite writes something of the load balancer, and reads the load balancer again.
+// planWrite changes the load balancer or a part of it.
 func (r *loadBalancers) planWrite(action, object, detail string, before, after document, w write) change {
 	return change{
 		Planned: contract.Planned{Action: action, Object: object, Detail: detail},
@@ -76,8 +76,8 @@ func (r *loadBalancers) planWrite(action, object, detail string, before, after d
 	}
 }
 
-// planPart makes a part where there is none before, and removes it where there is none after. have is the part of which after was made; nil
-// where after says all. Names are unique in a load balancer, so that a creation without an answer shows in what is there.
+// planPart creates a part if there is none before, and deletes it if there is none after. have is the part with whose fields after was
+// completed, or nil. Names are unique in a load balancer, so that another read shows the result of an unanswered creation.
 func (r *loadBalancers) planPart(p part, name, detail string, before, after, have document) change {
 	object := string(p) + " " + name
 	action, path := contract.PlanChange, p.path()+"/"+url.PathEscape(name)
@@ -91,7 +91,7 @@ func (r *loadBalancers) planPart(p part, name, detail string, before, after, hav
 	return r.planWrite(action, object, detail, before, after, w)
 }
 
-// planPartDeletions removes the parts that are not wanted.
+// planPartDeletions deletes the parts that are not wanted.
 func (r *loadBalancers) planPartDeletions(p part, have, want map[string]document) (all []change) {
 	for _, name := range sortedKeys(have) {
 		if _, wanted := want[name]; !wanted {
@@ -108,8 +108,8 @@ func (r *loadBalancers) planSetting(lb *loadBalancer, setting, path string, befo
 		write{what: "changing the " + setting + " of " + object, method: http.MethodPut, path: path, in: after})
 }
 
-// Changes are those between what is there and what should be. What nothing refers to any more goes last, and each closing is tried; a
-// version of IP comes before what has it, and goes after it.
+// Changes implements services.Reconciler. What nothing refers to any more goes last, and each closing is tried. An IP version is added
+// before its listeners, and removed after them.
 func (r *reconciler) Changes(req services.Request, o observed, d desired) ([]change, error) {
 	if o.lb == nil {
 		all := r.planRecord(req.Service, d.record)
@@ -138,7 +138,7 @@ func (r *reconciler) Changes(req services.Request, o observed, d desired) ([]cha
 	return r.whenIdle(o.lb, all), nil
 }
 
-// versionChanges change the version of IP: first to more, or last to less.
+// versionChanges changes the IP version: first to both, or last to one.
 func (r *loadBalancers) versionChanges(lb *loadBalancer, version string) (first, last []change) {
 	if version == lb.Version {
 		return nil, nil
@@ -150,7 +150,7 @@ func (r *loadBalancers) versionChanges(lb *loadBalancer, version string) (first,
 	return nil, all
 }
 
-// changesOfParts are those of listeners and backend sets.
+// changesOfParts returns the changes of listeners and backend sets.
 func (r *loadBalancers) changesOfParts(lb *loadBalancer, d desired) (all []change) {
 	listeners, extra := matchListeners(lb.Listeners, d.listeners)
 	for _, name := range extra {
@@ -185,7 +185,7 @@ func (r *loadBalancers) changesOfParts(lb *loadBalancer, d desired) (all []chang
 	return append(all, r.planPartDeletions(partSet, lb.BackendSets, d.sets)...)
 }
 
-// ruleSetChanges make and change rule sets, and remove those that are not wanted, which goes last.
+// ruleSetChanges creates and changes rule sets first, and deletes unwanted ones last.
 func (r *loadBalancers) ruleSetChanges(lb *loadBalancer, d desired) (first, last []change) {
 	if d.ruleSets == nil {
 		return nil, nil
@@ -203,7 +203,7 @@ func (r *loadBalancers) ruleSetChanges(lb *loadBalancer, d desired) (first, last
 	return first, r.planPartDeletions(partRuleSet, lb.RuleSets, d.ruleSets)
 }
 
-// changesOfWhole are those of the load balancer itself.
+// changesOfWhole returns the changes of the load balancer's own settings.
 func (r *loadBalancers) changesOfWhole(lb *loadBalancer, d desired) (all []change) {
 	if !services.SameSet(lb.Groups, d.groups) {
 		all = append(all, r.planSetting(lb, "network security groups", "/networkSecurityGroups",
@@ -226,7 +226,7 @@ func (r *loadBalancers) planSetUpdate(name string, have, after document, what []
 	return r.planPart(partSet, name, strings.Join(what, ", "), before, after, have)
 }
 
-// planCreation makes a load balancer with all that belongs to it.
+// planCreation creates a load balancer with all its parts.
 func (r *loadBalancers) planCreation(service *v1.Service, d desired) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanCreate, Object: r.kind.title + " " + d.name}, Creates: true, Replan: true,
@@ -266,19 +266,19 @@ func (r *loadBalancers) planCreation(service *v1.Service, d desired) change {
 	}
 }
 
-// retryTokens holds the retry tokens of creations whose answers are not known.
+// retryTokens holds the tokens of creations whose results are unknown.
 type retryTokens struct {
 	mu       sync.Mutex
 	attempts map[types.UID]attempt
 }
 
-// attempt is a creation: as long as nobody knows what became of it, the same request has the same token.
+// attempt is such a creation. The same request has the same token.
 type attempt struct {
 	sum   [sha256.Size]byte
 	token string
 }
 
-// tokenFor returns the retry token of a creation: the former one while nobody knows what became of the same request, else a new one.
+// tokenFor returns a creation's token: the former one if the result of the same request is unknown, or else a new one.
 func (t *retryTokens) tokenFor(uid types.UID, asked document) (string, error) {
 	body, err := json.Marshal(asked)
 	if err != nil {
@@ -295,14 +295,14 @@ func (t *retryTokens) tokenFor(uid types.UID, asked document) (string, error) {
 	return token, nil
 }
 
-// forget ends an attempt: its outcome is known.
+// forget ends an attempt whose result is known.
 func (t *retryTokens) forget(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.attempts, uid)
 }
 
-// planDeletion removes a load balancer, with all that belongs to it.
+// planDeletion deletes a load balancer with all its parts.
 func (r *loadBalancers) planDeletion(lb *loadBalancer) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanDelete, Object: r.kind.title + " " + lb.Name},

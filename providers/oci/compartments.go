@@ -166,12 +166,12 @@ func (c *compartments[T]) refusalOf(id string) (refusal, bool) {
 
 // checkReadable returns an error if an object of the Service may be in a compartment that could not be read. A Service that leaves without
 // having been served has nothing in a compartment that it only names: otherwise a fault in the annotation would keep it for ever.
-func (c *compartments[T]) checkReadable(service *v1.Service, goes bool) error {
+func (c *compartments[T]) checkReadable(service *v1.Service, leaving bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	held, seen := c.placeOf[c.name(service)]
 	ids := []string{held}
-	if named := service.Annotations[annotationCompartment]; !goes || seen || len(service.Status.LoadBalancer.Ingress) > 0 {
+	if named := service.Annotations[annotationCompartment]; !leaving || seen || len(service.Status.LoadBalancer.Ingress) > 0 {
 		ids = append(ids, named, service.Annotations[annotationPlaced])
 	}
 	for _, id := range ids {

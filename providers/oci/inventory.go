@@ -159,7 +159,7 @@ func (r *loadBalancers) checkProtection(ctx context.Context, id string) error {
 }
 
 // find returns the load balancer with the Service's name, or nil. A working one takes precedence over failed ones.
-func (r *loadBalancers) find(ctx context.Context, service *v1.Service, goes bool) (*loadBalancer, error) {
+func (r *loadBalancers) find(ctx context.Context, service *v1.Service, leaving bool) (*loadBalancer, error) {
 	name := r.kind.name(service)
 	found, err := r.known.Find(ctx, indexName, name, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
 	if err != nil {
@@ -172,5 +172,5 @@ func (r *loadBalancers) find(ctx context.Context, service *v1.Service, goes bool
 	if live = append(live, found...); len(live) > 0 {
 		return live[0], nil
 	}
-	return nil, r.compartments.checkReadable(service, goes)
+	return nil, r.compartments.checkReadable(service, leaving)
 }

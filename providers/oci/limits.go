@@ -9,7 +9,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/limits"
 )
 
-// fit makes backend sets as small as the cloud takes them, and tells what that leaves out.
+// fit limits the backends of sets, and reports how many nodes are left out.
 func (r *reconciler) fit(sets map[string]document, lb *loadBalancer) []services.Finding {
 	leftOut := fitSets(sets, lb)
 	if leftOut == 0 {
@@ -20,7 +20,7 @@ func (r *reconciler) fit(sets map[string]document, lb *loadBalancer) []services.
 		"choose nodes by "+selector+", or label some with "+v1.LabelNodeExcludeBalancers)}
 }
 
-// fitSets leaves out of backend sets what they have no room for, and returns for how many nodes. Backends of before keep their places.
+// fitSets removes the backends for which sets have no room, and returns the number of nodes left out. Existing backends take precedence.
 func fitSets(sets map[string]document, lb *loadBalancer) (leftOut int) {
 	for name, set := range sets {
 		wanted := fieldOf[[]any](set, "backends")
@@ -40,7 +40,7 @@ func fitSets(sets map[string]document, lb *loadBalancer) (leftOut int) {
 	return leftOut
 }
 
-// explain adds to a refusal how many backends a load balancer would have in all, where that may be the reason.
+// explain adds the number of all backends to a refusal that may be due to it.
 func (r *loadBalancers) explain(err error, sets map[string]document) error {
 	have := 0
 	for _, set := range sets {

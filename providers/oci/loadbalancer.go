@@ -67,15 +67,15 @@ func (r *reconciler) Validate(req services.Request) (findings []services.Finding
 
 // Observe finds the load balancer by its name. Absence is believed only of a user who still sees the network.
 func (r *reconciler) Observe(ctx context.Context, req services.Request) (o observed, err error) {
-	o.settings, _, o.fault = r.kind.parse(req.Service) // its warnings are told by Validate
-	goes := isLeaving(req)
-	if o.lb, err = r.find(ctx, req.Service, goes); err != nil {
+	o.settings, _, o.fault = r.kind.parse(req.Service) // Validate reports its warnings
+	leaving := isLeaving(req)
+	if o.lb, err = r.find(ctx, req.Service, leaving); err != nil {
 		return o, err
 	}
 	if o.group, err = r.observeGroup(ctx, req, o); err != nil || o.lb != nil {
 		return o, err
 	}
-	if !goes {
+	if !leaving {
 		return o, r.networks.checkVisible(ctx, observedMaxAge)
 	}
 	if err := r.networks.checkVisible(ctx, 0); err != nil {
@@ -98,14 +98,14 @@ func (r *reconciler) observeGroup(ctx context.Context, req services.Request, o o
 		attached = o.lb.Groups
 	}
 	foreign := slices.ContainsFunc(attached, func(id string) bool { return !slices.Contains(o.settings.Groups, id) })
-	goes := isLeaving(req)
+	leaving := isLeaving(req)
 	switch {
 	case req.Purpose == services.UpdateNodes:
-		return nil, nil //nolint:nilnil // nobody asks
-	case o.settings.mode != modeGroups && !foreign && !goes:
+		return nil, nil //nolint:nilnil // it is not needed
+	case o.settings.mode != modeGroups && !foreign && !leaving:
 		return nil, nil //nolint:nilnil // there was none
 	}
-	return r.groups.findManaged(ctx, req.Service, attached, goes, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
+	return r.groups.findManaged(ctx, req.Service, attached, leaving, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
 }
 
 // rules decide whose a load balancer is: by our tag, and by its name, which has the Service's UID. Oracle's own controller does not tag.

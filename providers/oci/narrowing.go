@@ -104,7 +104,7 @@ func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o obse
 	request := s.ruleRequest(req.Service, o.lb, asked, presentAccess(o.lb, lets.asked.Texts(everybody)), s.eligible(nodes))
 	request.narrows = true
 	plans, failed := r.lists.narrowings(ctx, request, lets)
-	if req.Purpose == services.Narrow { // nobody else tells of what stays
+	if req.Purpose == services.Narrow { // nothing else reports the rules that stay
 		failed = errors.Join(failed, r.lists.unprovedError(ctx, request, plans))
 	}
 	return append(all, r.lists.narrowingChanges(req.Service, plans)...), errors.Join(err, failed)

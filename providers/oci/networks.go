@@ -272,7 +272,7 @@ func (n *networks) list(ctx context.Context) (all []instanceVNICs, calls int, er
 	n.hidden = sortedKeys(hidden)
 	n.mu.Unlock()
 	byInstance := map[string][]vnic{}
-	unread := map[string]bool{} // who asks for them reads them one by one
+	unread := map[string]bool{} // these are read one by one when they are needed
 	for _, a := range attached {
 		unread[a.Instance] = unread[a.Instance] || hidden[a.Subnet]
 		v := *cards[a.VNIC]

@@ -161,7 +161,7 @@ func (g *securityGroups) isOrphaned(ctx context.Context, group *securityGroup) (
 
 // findManaged returns the group that was created for the Service, or nil. Of several, an attached one takes precedence, then the newest.
 func (g *securityGroups) findManaged(
-	ctx context.Context, service *v1.Service, attached []string, goes bool, q inventory.Query,
+	ctx context.Context, service *v1.Service, attached []string, leaving bool, q inventory.Query,
 ) (*securityGroup, error) {
 	found, err := g.known.Find(ctx, indexName, groupName(service), q)
 	if err != nil {
@@ -180,7 +180,7 @@ func (g *securityGroups) findManaged(
 		return strings.Compare(at(b)+b.ID, at(a)+a.ID)
 	})
 	if len(found) == 0 {
-		return nil, g.compartments.checkReadable(service, goes)
+		return nil, g.compartments.checkReadable(service, leaving)
 	}
 	return found[0], nil
 }

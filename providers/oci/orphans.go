@@ -65,7 +65,7 @@ func (g *securityGroups) addOrphans(
 ) ([]contract.Orphan, error) {
 	groups, err := g.known.All(ctx, inventory.Query{})
 	if isUnreachable(err) {
-		return orphans, nil // who may not see them has made none
+		return orphans, nil // a user who may not see them has created none
 	}
 	if err != nil {
 		return nil, err

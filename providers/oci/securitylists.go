@@ -548,7 +548,7 @@ func (b *securityLists) subnetsOf(ctx context.Context, r ruleRequest) (ids []str
 		case errors.Is(err, cloudapi.ErrNotFound):
 		case err != nil && ctx.Err() == nil && (r.leaving || isAboutOneObject(err)):
 			missed = append(missed, fmt.Errorf("finding the subnet of node %s: %w", n.Name, err))
-		case err != nil && r.narrows: // of the others nobody can tell either
+		case err != nil && r.narrows: // the other nodes cannot be read either
 			return sortedKeys(found), append(missed, fmt.Errorf("finding the subnet of node %s: %w", n.Name, err)), nil
 		case err != nil:
 			return nil, missed, fmt.Errorf("finding the subnet of node %s: %w", n.Name, err)

@@ -213,7 +213,7 @@ func (r *loadBalancers) prepareWork(ctx context.Context, o observed, ask *write)
 	if err := r.awaitReady(ctx, o.lb); err != nil {
 		return o, err
 	}
-	if o.lb.etag == "" { // what is known comes from a listing
+	if o.lb.etag == "" { // listings do not show it
 		lb, err := r.known.Get(ctx, o.lb.ID, inventory.Query{})
 		if err != nil {
 			return o, lookAgainIfGone(err)
@@ -334,7 +334,7 @@ func (r *loadBalancers) remove(ctx context.Context, req *services.Request, lb *l
 			continue
 		case errors.Is(err, cloudapi.ErrConflict):
 			if refused != nil && err.Error() == refused.Error() {
-				return err // nobody works on it: it is protected, for one
+				return err // it is refused for another reason, such as protection from deletion
 			}
 			refused = err
 			if err := r.awaitOthers(ctx, lb, err); !errors.Is(err, services.ErrGone) {
