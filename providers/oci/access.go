@@ -164,6 +164,14 @@ func isUnmarked(lb *loadBalancer) bool { return lb.Tags[tagCluster] == "" }
 
 func (s settings) managesLists() bool { return s.mode == modeAll || s.mode == modeFrontend }
 
+// ruleRequest returns the needs of an existing load balancer.
+func (s settings) ruleRequest(service *v1.Service, lb *loadBalancer, asked, former access, nodes []*v1.Node) ruleRequest {
+	return ruleRequest{
+		service: service, access: asked, former: former, frontend: s.mode == modeFrontend, balancers: lb.Subnets,
+		nodes: nodes, ipv4: !s.ipv6Only, ipv6: s.ipv6, unmarked: isUnmarked(lb),
+	}
+}
+
 // requestRemoval returns the request that removes a load balancer's rules from security lists.
 func (b *securityLists) requestRemoval(service *v1.Service, asked access, s settings, lb *loadBalancer) ruleRequest {
 	request := s.ruleRequest(service, lb, asked, presentAccess(lb, asked.sources), b.instances.nodes.Nodes())

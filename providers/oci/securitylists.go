@@ -130,14 +130,6 @@ type ruleRequest struct {
 	unmarked bool
 }
 
-// ruleRequest returns the needs of an existing load balancer.
-func (s settings) ruleRequest(service *v1.Service, lb *loadBalancer, asked, former access, nodes []*v1.Node) ruleRequest {
-	return ruleRequest{
-		service: service, access: asked, former: former, frontend: s.mode == modeFrontend, balancers: lb.Subnets,
-		nodes: nodes, ipv4: !s.ipv6Only, ipv6: s.ipv6, unmarked: isUnmarked(lb),
-	}
-}
-
 type listPlan struct {
 	id             string
 	claim          claim
