@@ -122,9 +122,9 @@ func (n networkRules) otherLoadBalancers(ctx context.Context, id *identity, name
 }
 
 // neededRules returns the rules for some ports that network load balancers of Services need.
-func (n networkRules) neededRules(ctx context.Context, id *identity, services []*v1.Service, ports map[int32]bool) neededRules {
+func (n networkRules) neededRules(ctx context.Context, id *identity, others []*v1.Service, ports map[int32]bool) neededRules {
 	needed := neededRules{rules: ruleKeys{}, optional: ruleKeys{}}
-	for _, service := range services {
+	for _, service := range others {
 		s, _, faults := parseSettings(service, n.config)
 		listeners := networkListeners(id.clusterID, service, s, n.config)
 		if faults == nil && !slices.ContainsFunc(checkPorts(listeners), func(p int32) bool { return ports[p] }) &&

@@ -186,17 +186,14 @@ func loadBalancersIn(g securityGroup) []string {
 
 // loadBalancerNames are the names of all load balancers.
 func (c *cloud) loadBalancerNames(ctx context.Context) (map[string]bool, error) {
-	records, names := c.loadBalancers.records, map[string]bool{}
-	classics, err := records.classics.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
+	names := map[string]bool{}
+	classics, err := c.classicCandidates(ctx, ownership.OrphanMaxAge)
 	if err != nil {
 		return nil, err
 	}
-	for _, lb := range classics {
-		names[aws.ToString(lb.LoadBalancerName)] = true
-	}
-	networks, err := records.networks.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
-	for _, lb := range networks {
-		names[aws.ToString(lb.LoadBalancerName)] = true
+	networks, err := c.networkCandidates(ctx, ownership.OrphanMaxAge)
+	for _, lb := range slices.Concat(classics, networks) {
+		names[lb.name] = true
 	}
 	return names, err
 }

@@ -29,6 +29,9 @@ const (
 	orphanGroup       = "security group"
 )
 
+// orphanFinder finds the orphans of one kind.
+type orphanFinder func(context.Context, *identity, livingServices) ([]contract.Orphan, error)
+
 // Orphans implements contract.OrphanFinder: objects with this cluster's tags and without a Service. Target groups and security groups count
 // if no load balancer uses them, rules of nodes if their load balancer is gone. A load balancer with running targets that are not Nodes
 // here belongs to another cluster with the same ID.
@@ -39,9 +42,9 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract
 	}
 	living := c.livingOf(services)
 	orphans := []contract.Orphan{}
-	type finder func(context.Context, *identity, livingServices) ([]contract.Orphan, error)
-	for _, find := range []finder{
-		c.orphanClassics, c.orphanNetworks, c.orphanTargetGroups, c.orphanGroups, c.orphanNodeRules,
+	for _, find := range []orphanFinder{
+		orphanLoadBalancers(c.classicCandidates), orphanLoadBalancers(c.networkCandidates),
+		c.orphanTargetGroups, c.orphanGroups, c.orphanNodeRules,
 	} {
 		found, err := find(ctx, id, living)
 		if err != nil {
@@ -158,35 +161,71 @@ func serviceOf(id *identity, tags map[string]string) string {
 	return tags[serviceTag]
 }
 
-func (c *cloud) orphanClassics(ctx context.Context, id *identity, living livingServices) ([]contract.Orphan, error) {
+// candidate is a load balancer of either kind that may be an orphan.
+type candidate struct {
+	kind, id, name, vpc string
+	groups              []string
+	created             *time.Time
+	tags                *tagInventory
+	// isUsedByOthers reports whether it has a running target that is no Node of this cluster.
+	isUsedByOthers func() (bool, error)
+}
+
+func (c *cloud) classicCandidates(ctx context.Context, maxAge time.Duration) (list []candidate, err error) {
 	records := c.loadBalancers.records
-	all, err := records.classics.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
-	if err != nil {
-		return nil, err
-	}
-	var orphans []contract.Orphan
+	all, err := records.classics.All(ctx, inventory.Query{MaxAge: maxAge})
 	for _, lb := range all {
 		name := aws.ToString(lb.LoadBalancerName)
-		if !controllerName.MatchString(name) || living.loadBalancers[name] || aws.ToString(lb.VPCId) != id.vpc {
-			continue
-		}
-		tags, err := tagsIfThere(records.classicTags.Get(ctx, name, inventory.Query{MaxAge: tagsMaxAge}))
-		if err != nil {
-			return nil, err
-		}
-		service := serviceOf(id, tags)
-		if service == "" {
-			continue
-		}
-		others, err := c.isUsedByOthers(ctx, classicTargets(lb))
-		if err != nil {
-			return nil, err
-		}
-		if !others {
-			orphans = append(orphans, contract.Orphan{Kind: orphanClassic, ID: name, Name: service, Created: createdAt(lb.CreatedTime)})
-		}
+		list = append(list, candidate{
+			orphanClassic, name, name, aws.ToString(lb.VPCId), lb.SecurityGroups, lb.CreatedTime, records.classicTags,
+			func() (bool, error) { return c.isUsedByOthers(ctx, classicTargets(lb)) },
+		})
 	}
-	return orphans, nil
+	return list, err
+}
+
+func (c *cloud) networkCandidates(ctx context.Context, maxAge time.Duration) (list []candidate, err error) {
+	records := c.loadBalancers.records
+	all, err := records.networks.All(ctx, inventory.Query{MaxAge: maxAge})
+	for _, lb := range all {
+		arn, name := aws.ToString(lb.LoadBalancerArn), aws.ToString(lb.LoadBalancerName)
+		list = append(list, candidate{
+			orphanNetwork, arn, name, aws.ToString(lb.VpcId), lb.SecurityGroups, lb.CreatedTime, records.networkTags,
+			func() (bool, error) { return c.isNetworkUsedByOthers(ctx, arn, maxAge) },
+		})
+	}
+	return list, err
+}
+
+// orphanLoadBalancers returns a function that finds the load balancers of one kind without a Service.
+func orphanLoadBalancers(list func(context.Context, time.Duration) ([]candidate, error)) orphanFinder {
+	return func(ctx context.Context, id *identity, living livingServices) (orphans []contract.Orphan, err error) {
+		all, err := list(ctx, ownership.OrphanMaxAge)
+		if err != nil {
+			return nil, err
+		}
+		for _, lb := range all {
+			if !controllerName.MatchString(lb.name) || living.loadBalancers[lb.name] || lb.vpc != id.vpc {
+				continue
+			}
+			tags, err := tagsIfThere(lb.tags.Get(ctx, lb.id, inventory.Query{MaxAge: tagsMaxAge}))
+			if err != nil {
+				return nil, err
+			}
+			service := serviceOf(id, tags)
+			if service == "" {
+				continue
+			}
+			others, err := lb.isUsedByOthers()
+			if err != nil {
+				return nil, err
+			}
+			if !others {
+				orphans = append(orphans, contract.Orphan{Kind: lb.kind, ID: lb.id, Name: service, Created: createdAt(lb.created)})
+			}
+		}
+		return orphans, nil
+	}
 }
 
 // tagsIfThere are no tags where the thing is gone meanwhile.
@@ -195,37 +234,6 @@ func tagsIfThere(found keyedTexts, err error) (map[string]string, error) {
 		return map[string]string{}, nil
 	}
 	return found.value, err
-}
-
-func (c *cloud) orphanNetworks(ctx context.Context, id *identity, living livingServices) ([]contract.Orphan, error) {
-	records := c.loadBalancers.records
-	all, err := records.networks.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
-	if err != nil {
-		return nil, err
-	}
-	var orphans []contract.Orphan
-	for _, lb := range all {
-		if living.loadBalancers[aws.ToString(lb.LoadBalancerName)] || aws.ToString(lb.VpcId) != id.vpc {
-			continue
-		}
-		arn := aws.ToString(lb.LoadBalancerArn)
-		tags, err := tagsIfThere(records.networkTags.Get(ctx, arn, inventory.Query{MaxAge: tagsMaxAge}))
-		if err != nil {
-			return nil, err
-		}
-		service := serviceOf(id, tags)
-		if service == "" {
-			continue
-		}
-		others, err := c.isNetworkUsedByOthers(ctx, arn, ownership.OrphanMaxAge)
-		if err != nil {
-			return nil, err
-		}
-		if !others {
-			orphans = append(orphans, contract.Orphan{Kind: orphanNetwork, ID: arn, Name: service, Created: createdAt(lb.CreatedTime)})
-		}
-	}
-	return orphans, nil
 }
 
 func createdAt(at *time.Time) string {
@@ -328,35 +336,21 @@ func madeForLoadBalancer(id *identity, g securityGroup) bool {
 
 // groupInUse reports whether a load balancer that is no orphan has a security group.
 func (c *cloud) groupInUse(ctx context.Context, groupID string, living livingServices, maxAge time.Duration) (bool, error) {
-	records := c.loadBalancers.records
-	classics, err := records.classics.All(ctx, inventory.Query{MaxAge: maxAge})
-	if err != nil {
-		return false, err
-	}
-	for _, lb := range classics {
-		if !slices.Contains(lb.SecurityGroups, groupID) {
-			continue
+	for _, list := range []func(context.Context, time.Duration) ([]candidate, error){c.classicCandidates, c.networkCandidates} {
+		all, err := list(ctx, maxAge)
+		if err != nil {
+			return false, err
 		}
-		if living.loadBalancers[aws.ToString(lb.LoadBalancerName)] {
-			return true, nil
-		}
-		if others, err := c.isUsedByOthers(ctx, classicTargets(lb)); err != nil || others {
-			return others, err
-		}
-	}
-	networks, err := records.networks.All(ctx, inventory.Query{MaxAge: maxAge})
-	if err != nil {
-		return false, err
-	}
-	for _, lb := range networks {
-		if !slices.Contains(lb.SecurityGroups, groupID) {
-			continue
-		}
-		if living.loadBalancers[aws.ToString(lb.LoadBalancerName)] {
-			return true, nil
-		}
-		if others, err := c.isNetworkUsedByOthers(ctx, aws.ToString(lb.LoadBalancerArn), maxAge); err != nil || others {
-			return others, err
+		for _, lb := range all {
+			if !slices.Contains(lb.groups, groupID) {
+				continue
+			}
+			if living.loadBalancers[lb.name] {
+				return true, nil
+			}
+			if others, err := lb.isUsedByOthers(); err != nil || others {
+				return others, err
+			}
 		}
 	}
 	return false, nil

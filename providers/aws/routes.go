@@ -38,10 +38,6 @@ type routes struct {
 
 var _ cloudprovider.Routes = (*routes)(nil)
 
-func newRoutes(c Config, a *api, i *instances, n *vpcNetwork) *routes {
-	return &routes{config: c, api: a, instances: i, network: n}
-}
-
 // table returns the one route table that is managed: the one that the option names, else the one with the cluster's tag.
 func (r *routes) table(ctx context.Context, maxAge time.Duration) (routeTable, error) {
 	_, id, err := r.api.connect(ctx)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/md5" //nolint:gosec // a checksum of tags in a label, as AWS's own controller has it
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -280,16 +279,10 @@ func (t *tagging) labelNode(ctx context.Context, i taggingItem) error {
 	if n, err := t.lister.Get(i.node); err == nil && n.Labels[taggingLabel] == "" {
 		taggingDelay.Observe(time.Since(n.CreationTimestamp.Time).Seconds())
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{taggingLabel: t.label}}})
-	if err != nil {
-		return fmt.Errorf("labelling node %s: %w", i.node, err)
-	}
-	_, err = t.kube.CoreV1().Nodes().Patch(ctx, i.node, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	if apierrors.IsNotFound(err) {
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, taggingLabel, t.label)
+	_, err := t.kube.CoreV1().Nodes().Patch(ctx, i.node, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if err == nil || apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("labelling node %s: %w", i.node, err)
-	}
-	return nil
+	return fmt.Errorf("labelling node %s: %w", i.node, err)
 }
