@@ -560,11 +560,10 @@ func difference(list, others []string) []string {
 
 // missingTags returns wanted tags that are absent or have another value.
 func missingTags(want, have map[string]string) map[string]string {
-	lacking := map[string]string{}
-	for k, v := range want {
-		if got, ok := have[k]; !ok || got != v {
-			lacking[k] = v
-		}
-	}
+	lacking := maps.Clone(want)
+	maps.DeleteFunc(lacking, func(key, value string) bool {
+		got, ok := have[key]
+		return ok && got == value
+	})
 	return lacking
 }

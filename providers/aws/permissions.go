@@ -65,17 +65,12 @@ func permissions() []registry.Permission {
 func policyActions() []string {
 	var actions []string
 	for _, p := range permissions() {
-		if p.Only != "" && p.For != "network topology of nodes" {
-			continue
-		}
-		for _, a := range p.Needs {
-			if !slices.Contains(actions, a) {
-				actions = append(actions, a)
-			}
+		if p.Only == "" || p.For == "network topology of nodes" {
+			actions = append(actions, p.Needs...)
 		}
 	}
 	slices.Sort(actions)
-	return actions
+	return slices.Compact(actions)
 }
 
 // policyDocument is the policy of IAM for nodes and load balancers. What reads must be allowed everywhere, for AWS knows no
