@@ -80,7 +80,8 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	i := newInstances(config, a)
 	n := newNetwork(a, i.zones)
 	c := &cloud{
-		config: config, api: a, instances: i, network: n, loadBalancers: newLoadBalancers(config, a, i, n), routes: &routes{config: config, api: a, instances: i, network: n},
+		config: config, api: a, instances: i, network: n, loadBalancers: newLoadBalancers(config, a, i, n),
+		routes:    &routes{config: config, api: a, instances: i, network: n},
 		tagging:   newTagging(config, a),
 		translate: func(s *v1.Service) *v1.Service { return registry.Translate(Description(), in, s).Service },
 	}
