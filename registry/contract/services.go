@@ -25,8 +25,9 @@ const (
 	EventLoadBalancerWaiting = "LoadBalancerWaiting"
 )
 
-// ServiceRetrier is implemented by clouds that notice when failed Services can succeed, and request an immediate retry.
+// ServiceRetrier is implemented by clouds that notice when Services need another reconciliation: a failed one can succeed, or a Secret that
+// it names has changed.
 type ServiceRetrier interface {
-	// SetServiceRetry sets the function that retries the Services which satisfy a condition.
+	// SetServiceRetry sets the function that reconciles the Services which satisfy a condition.
 	SetServiceRetry(retry func(waits func(*v1.Service) bool))
 }
