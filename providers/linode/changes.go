@@ -10,9 +10,9 @@ import (
 
 	"github.com/linode/linodego"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/secrets"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
@@ -241,11 +241,11 @@ func (r *reconciler) planNodes(
 		f := configFields{UDPCheckPort: c.UDPCheckPort, Nodes: wanted.atPort(string(c.Protocol), port.NodePort)}
 		if c.Protocol == linodego.ProtocolHTTPS && c.nodes.compareWith(f.Nodes).count() > 1 {
 			// A rebuild needs the certificate, and the API does not return it.
-			secrets, err := r.secrets(ctx, service, s)
+			named, err := r.secrets(ctx, service, s, r.follower.Get)
 			if err != nil {
 				return nil, err
 			}
-			found := secrets[s.ports[port.Port].TLSSecret]
+			found := named[s.ports[port.Port].TLSSecret]
 			f.Cert, f.Key = found.Cert, found.Key
 		}
 		steps = append(steps, planPort(c, keepObserved(c, f))...)
@@ -254,7 +254,7 @@ func (r *reconciler) planNodes(
 }
 
 // secrets reads the TLS Secrets that the ports of a Service name.
-func (r *reconciler) secrets(ctx context.Context, service *v1.Service, s settings) (map[string]secret, error) {
+func (r *reconciler) secrets(ctx context.Context, service *v1.Service, s settings, read secrets.Read) (map[string]secret, error) {
 	found := map[string]secret{}
 	for _, port := range service.Spec.Ports {
 		name := s.ports[port.Port].TLSSecret
@@ -262,7 +262,7 @@ func (r *reconciler) secrets(ctx context.Context, service *v1.Service, s setting
 		if name == "" || protocol != protocolHTTPS || r.kube == nil {
 			continue
 		}
-		object, err := r.kube.CoreV1().Secrets(service.Namespace).Get(ctx, name, metav1.GetOptions{})
+		object, err := read(ctx, service.Namespace, name)
 		if err != nil {
 			return nil, fmt.Errorf("port %d: reading its TLS secret %s: %w", port.Port, name, err)
 		}

@@ -23,13 +23,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/podranges"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
-	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // member puts a Node where the API server and the cache have it.
@@ -262,6 +262,9 @@ func TestTLSRotation(t *testing.T) {
 	require.NoError(t, err)
 	s := service("web", map[string]string{annotationPort + "443": `{"protocol": "https", "tls-secret-name": "web-tls"}`}, port("https", 443, 30443))
 	w.Apply(s)
+	shows, asked := watch.NewFakeWithChanSize(1, false), make(chan bool, 1)
+	w.Kube.PrependWatchReactor("secrets", clienttesting.DefaultWatchReactor(shows, nil))
+	w.SetServiceRetry(func(waits func(*v1.Service) bool) { asked <- waits(s) })
 	s, _ = w.ensure(s)
 	shown := func() string { return w.sim.NodeBalancers()[0].Configs()[0].SSLFingerprint }
 	assert.Equal(t, fingerprint(string(first.Data[v1.TLSCertKey])), shown())
@@ -269,45 +272,25 @@ func TestTLSRotation(t *testing.T) {
 	w.ensure(s)
 	assert.Zero(t, w.server.Calls().Writes, "the same certificate is not sent again")
 
-	rotation := newTLSRotation(w.loadBalancers, w.Services())
-	triggered := make(chan struct{}, 100)
-	rotation.changed = func() { triggered <- struct{}{} }
-	stop := make(chan struct{})
-	rotation.stop = stop
-	defer func() { rotation.watch(nil); close(stop) }()
-	require.NoError(t, rotation.run(t.Context()))
-	assert.Zero(t, w.server.Calls().Writes)
-	w.server.ResetCalls()
-	<-triggered // the watch has begun, and shows the Secret
-
 	second := newSecret(t, "web-tls", 2)
 	_, err = secrets.Update(t.Context(), second, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	<-triggered
-	require.NoError(t, rotation.run(t.Context()))
+	shows.Modify(second)
+	require.True(t, <-asked)
+	assert.Zero(t, w.server.Calls().Writes, "only a reconciliation writes")
+	w.ensure(s)
 	assert.Equal(t, fingerprint(string(second.Data[v1.TLSCertKey])), shown(), "a renewed certificate reaches the NodeBalancer by itself")
-	assert.Equal(t, map[string]int{"PUT /v4/nodebalancers/{id}/configs/{id}": 1}, w.server.Calls().ByOperation)
+	assert.Equal(t, 1, w.server.Calls().Writes)
+	assert.Equal(t, 1, w.server.Calls().ByOperation["PUT /v4/nodebalancers/{id}/configs/{id}"])
 	for _, c := range w.server.Calls().Latest {
 		assert.NotContains(t, c.URL, "KEY")
 	}
-
-	disowned := w.Current(s).DeepCopy()
-	disowned.Annotations[contract.AnnotationDisown] = "true"
-	w.Apply(disowned)
-	third := newSecret(t, "web-tls", 3)
-	_, err = secrets.Update(t.Context(), third, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	w.server.ResetCalls()
-	require.NoError(t, rotation.run(t.Context()))
-	assert.Zero(t, w.server.Calls().Writes, "a NodeBalancer that its Service disowns keeps its certificate")
-	disowned = w.Current(s).DeepCopy()
-	delete(disowned.Annotations, contract.AnnotationDisown)
-	w.Apply(disowned)
 
 	broken := second.DeepCopy()
 	broken.Data[v1.TLSCertKey] = []byte("nonsense")
 	_, err = secrets.Update(t.Context(), broken, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.ErrorContains(t, rotation.run(t.Context()), "the secret web-tls holds no certificate and key under tls.crt and tls.key")
+	_, err = w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.Current(s), w.nodes)
+	require.ErrorContains(t, err, "the secret web-tls holds no certificate and key under tls.crt and tls.key")
 	assert.Equal(t, fingerprint(string(second.Data[v1.TLSCertKey])), shown())
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/secrets"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
@@ -50,6 +51,7 @@ type reconciler struct {
 	firewalls *firewalls
 	backends  *backends
 	owners    *owners
+	follower  secrets.Follower
 
 	// kube is set by Initialize, before any call of the framework.
 	kube kubernetes.Interface
@@ -167,9 +169,9 @@ func (r *reconciler) Desire(ctx context.Context, req services.Request, o observe
 	if err != nil {
 		return nil, nil, err
 	}
-	secrets, err := r.secrets(ctx, req.Service, o.settings)
+	certificates, err := r.secrets(ctx, req.Service, o.settings, r.follower.Follow(req.Service))
 	if err == nil {
-		d, err = desire(req.Service, o.settings, tagsOf(req.Cluster, r.config, o.settings), behind, secrets)
+		d, err = desire(req.Service, o.settings, tagsOf(req.Cluster, r.config, o.settings), behind, certificates)
 	}
 	if err != nil {
 		return nil, services.Judged(nil, err), err

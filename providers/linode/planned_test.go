@@ -55,4 +55,8 @@ var readAgain = []conformance.ReadAgain{
 		After:   `POST /v4/nodebalancers/\{id\}/configs/\{id\}/rebuild`,
 		Because: "a rebuild gives nodes other identities",
 	},
+	{
+		Reads: "GET /v4/nodebalancers", Most: 1, Step: "tls-renewed/the Secret holds no certificate any more",
+		Because: "a Service that is refused is looked at again after a while",
+	},
 }

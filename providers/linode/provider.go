@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/linode/linodego"
+	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -16,6 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodelimits"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -82,6 +84,8 @@ func (c *cloud) CheckSettings(ctx context.Context) error {
 	return nil
 }
 
+var _ contract.ServiceRetrier = (*cloud)(nil)
+
 func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	if config.TokenHealth {
 		if err := checkTokenAtStart(a); err != nil {
@@ -104,6 +108,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.loadBalancers.kube, c.loadBalancers.Events = b.Kube, b.Events
 	c.loadBalancers.owners.cluster.SetClient(b.Kube)
+	c.loadBalancers.follower.Start(b.Kube, b.Stop)
 	if c.loadBalancers.config.TokenHealth {
 		loop.New(tokenJob(c.api)).Start(b.Stop)
 	}
@@ -121,10 +126,12 @@ func (c *cloud) inform(in cloudbase.Informers) {
 		i.Kube, i.Events, i.Nodes = c.loadBalancers.kube, c.loadBalancers.Events, nodes.Lister()
 		in.RunOnChanges(i.Job(), nodes.Informer(), nil)
 	}
-	t := newTLSRotation(c.loadBalancers, services.Lister())
-	l := loop.New(t.job())
-	t.changed, t.stop = l.Trigger, in.Stop
-	in.RunLoopOnChanges(l, services.Informer(), nil)
+	c.loadBalancers.follower.Inform(services.Informer())
+}
+
+// SetServiceRetry implements contract.ServiceRetrier: a Service is reconciled when a Secret that it names changes.
+func (c *cloud) SetServiceRetry(retry func(func(*v1.Service) bool)) {
+	c.loadBalancers.follower.SetServiceRetry(retry)
 }
 
 func permissions() []registry.Permission {

@@ -45,6 +45,7 @@ func (w *world) restart() {
 	require.NoError(w.T, err)
 	c.loadBalancers.kube, c.loadBalancers.Events = w.Kube, w.Recorder
 	c.loadBalancers.owners.cluster.SetClient(w.Kube)
+	c.loadBalancers.follower.Start(w.Kube, w.T.Context().Done())
 	c.loadBalancers.owners.cluster.SetServices(w.Services())
 	c.instances.nodes.SetLister(w.Nodes())
 	w.cloud = c

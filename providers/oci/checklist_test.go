@@ -133,6 +133,7 @@ func newSubject(t *testing.T) conformance.Subject {
 	require.NoError(t, err)
 	c.loadBalancers.cluster.SetClient(b.Kube)
 	c.loadBalancers.kube = b.Kube
+	c.loadBalancers.follower.Start(b.Kube, t.Context().Done())
 	c.loadBalancers.lb.works = waiting.New(waiting.Each(c.loadBalancers.lb.readWork), waiting.Pace{Least: time.Millisecond})
 	c.loadBalancers.setEvents(b.Recorder)
 	c.loadBalancers.cluster.SetServices(b.Services())

@@ -16,6 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/secrets"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
@@ -32,6 +33,7 @@ type common struct {
 	lists     *securityLists
 	groups    *securityGroups
 	tokens    *retryTokens
+	follower  secrets.Follower
 	// kube is nil before the program leads.
 	kube kubernetes.Interface
 

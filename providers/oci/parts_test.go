@@ -1,7 +1,9 @@
 package oci
 
 import (
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -12,7 +14,6 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
-	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // keep puts a Secret with a new certificate into the cluster.
@@ -25,6 +26,20 @@ func (w *testWorld) keep(namespace, name string) *v1.Secret {
 		require.NoError(w, err)
 	}
 	return s
+}
+
+// retries lets the provider ask for reconciliations, and returns whether it has asked for one of a Service since.
+func (w *testWorld) retries(s *v1.Service) (asked func() bool) {
+	var times atomic.Int32
+	w.cloud.SetServiceRetry(func(waits func(*v1.Service) bool) {
+		if waits(s) {
+			times.Add(1)
+		}
+	})
+	return func() bool {
+		synctest.Wait()
+		return times.Swap(0) > 0
+	}
 }
 
 func (w *testWorld) part(kind, name string) document {
@@ -126,16 +141,19 @@ func TestRotation(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		w.keep("default", "web-tls")
 		s := secure()
-		w.serving(s)
+		asked := w.retries(s)
 		w.requireServed(s, nodes)
 		require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) {
 			lb.Doc["certificates"].(document)["mine"] = document{"certificateName": "mine", "publicCertificate": "x"}
 		}))
+		require.False(w, asked())
 		for range 3 {
 			secret := w.keep("default", "web-tls")
 			time.Sleep(time.Minute)
 			w.Server.ResetCalls()
-			require.NoError(w, w.cloud.rotateCertificates(w.Context()))
+			require.True(w, asked(), "it is reconciled by itself")
+			assert.Empty(w, w.writes())
+			w.requireServed(s, nodes)
 			name, _ := certificateOf(w.part("listeners", "TCP-443")).(string)
 			assert.Regexp(w, `^web-tls(-[0-9a-f]{8})?$`, name)
 			assert.Equal(w, string(secret.Data[v1.TLSCertKey]), w.part("certificates", name)["publicCertificate"])
@@ -143,8 +161,8 @@ func TestRotation(t *testing.T) {
 			assert.Len(w, w.writes(), 3)
 			w.Server.ResetCalls()
 			w.requireServed(s, nodes)
-			require.NoError(w, w.cloud.rotateCertificates(w.Context()))
 			assert.Empty(w, w.writes())
+			assert.False(w, asked())
 		}
 	})
 }
@@ -406,7 +424,6 @@ func TestForeignCertificate(t *testing.T) {
 			}
 		}))
 		time.Sleep(time.Minute)
-		require.NoError(w, w.cloud.rotateCertificates(w.Context()))
 		w.requireServed(s, nodes)
 		assert.Equal(w, "web-tls", certificateOf(w.part("listeners", "TCP-443")))
 		assert.NotNil(w, w.part("certificates", "mine"))
@@ -429,56 +446,18 @@ func TestCertificateOfAFormerProcess(t *testing.T) {
 	})
 }
 
-// TestRotationWaitsForItsTurn: while the load balancer is reconciled, its certificates stay as they are.
-func TestRotationWaitsForItsTurn(t *testing.T) {
-	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-		w.keep("default", "web-tls")
-		s := secure()
-		w.serving(s)
-		w.requireServed(s, nodes)
-		w.keep("default", "web-tls")
-		time.Sleep(time.Minute)
-		w.Server.ResetCalls()
-		unlock, err := w.cloud.loadBalancers.lb.Lock(w.Context(), w.balancer().ID)
-		require.NoError(w, err)
-		done := make(chan error)
-		go func() { done <- w.cloud.rotateCertificates(w.Context()) }()
-		time.Sleep(time.Minute)
-		assert.Empty(w, w.writes(), "a Service has its turn")
-		unlock()
-		require.NoError(w, <-done)
-		assert.Len(w, w.writes(), 3)
-	})
-}
-
-// TestDisownedIsNotRotated: the certificates of a load balancer that its Service disowns stay as they are.
-func TestDisownedIsNotRotated(t *testing.T) {
-	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-		w.keep("default", "web-tls")
-		s := secure()
-		w.serving(s)
-		w.requireServed(s, nodes)
-		w.keep("default", "web-tls")
-		s.Annotations[contract.AnnotationDisown] = "true"
-		w.serving(s)
-		time.Sleep(time.Minute)
-		w.Server.ResetCalls()
-		require.NoError(w, w.cloud.rotateCertificates(w.Context()))
-		assert.Empty(w, w.writes())
-	})
-}
-
 // TestRotationOfBackends: the certificates of backend sets are replaced, too, and their backends stay.
 func TestRotationOfBackends(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		w.keep("default", "web-tls")
 		w.keep("default", "back")
 		s := secure(annotationBackSecret, "back")
-		w.serving(s)
+		asked := w.retries(s)
 		w.requireServed(s, nodes)
 		secret := w.keep("default", "back")
 		time.Sleep(time.Minute)
-		require.NoError(w, w.cloud.rotateCertificates(w.Context()))
+		require.True(w, asked())
+		w.requireServed(s, nodes)
 		name, _ := certificateOf(w.part("backendSets", "TCP-443")).(string)
 		assert.Equal(w, string(secret.Data[v1.TLSCertKey]), w.part("certificates", name)["publicCertificate"])
 		assert.Len(w, fieldOf[[]any](w.part("backendSets", "TCP-443"), "backends"), 1)

@@ -55,6 +55,8 @@ var plannedWrites = []conformance.PlannedWrites{
 		Change: `delete listener (\S+)`,
 		Writes: []string{"DELETE /loadBalancers/{id}/listeners/{name} | DELETE /networkLoadBalancers/{id}/listeners/{name}"},
 	},
+	{Change: `create certificate (\S+)`, Writes: []string{"POST /loadBalancers/{id}/certificates"}},
+	{Change: `delete certificate (\S+)`, Writes: []string{"DELETE /loadBalancers/{id}/certificates/{name}"}},
 	{Change: `create rule set (\S+)`, Writes: []string{"POST /loadBalancers/{id}/ruleSets"}},
 	{Change: `change security list (\S+)`, Writes: []string{"PUT /securityLists/{id}"}},
 	{

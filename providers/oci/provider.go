@@ -7,11 +7,13 @@ package oci
 import (
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // Name is the value of --cloud-provider.
@@ -66,6 +68,8 @@ type cloud struct {
 	loadBalancers *kinds
 }
 
+var _ contract.ServiceRetrier = (*cloud)(nil)
+
 func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	c := &cloud{}
 	c.Name, c.HTTP, c.Begin, c.Inform, c.EventSource = Name, a.http, c.begin, c.inform, "oci-cloud-provider"
@@ -82,6 +86,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.loadBalancers.kube = b.Kube
 	c.loadBalancers.cluster.SetClient(b.Kube)
+	c.loadBalancers.follower.Start(b.Kube, b.Stop)
 	c.loadBalancers.setEvents(b.Events)
 }
 
@@ -89,8 +94,13 @@ func (c *cloud) begin(b cloudbase.Begun) {
 func (c *cloud) inform(in cloudbase.Informers) {
 	c.instances.nodes.SetLister(in.Nodes().Lister())
 	c.loadBalancers.cluster.SetServices(in.Services().Lister())
-	in.Run(c.rotationJob(), in.Services().Informer())
+	c.loadBalancers.follower.Inform(in.Services().Informer())
 	in.RunOnChanges(c.annotationJob(), in.Nodes().Informer(), c.lacksAnnotation)
+}
+
+// SetServiceRetry implements contract.ServiceRetrier: a Service is reconciled when a Secret that it names changes.
+func (c *cloud) SetServiceRetry(retry func(func(*v1.Service) bool)) {
+	c.loadBalancers.follower.SetServiceRetry(retry)
 }
 
 // permissions are the rights that the credential needs.

@@ -4,22 +4,18 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/secrets"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -51,7 +47,7 @@ func (s settings) beginsTLS(p v1.ServicePort) bool {
 
 // readSecret reads the certificate of a Secret. One of another namespace is read only if the operator has allowed that, because its key
 // gets onto the load balancer of whoever writes the Service.
-func (r *common) readSecret(ctx context.Context, namespace, name, what string) (*certificate, error) {
+func (r *common) readSecret(ctx context.Context, read secrets.Read, namespace, name, what string) (*certificate, error) {
 	if name == "" {
 		return nil, nil //nolint:nilnil // no certificate is asked for
 	}
@@ -66,7 +62,7 @@ func (r *common) readSecret(ctx context.Context, namespace, name, what string) (
 	if r.kube == nil {
 		return nil, fmt.Errorf("the Secret for TLS of the %s: the cluster is not known yet", what)
 	}
-	secret, err := r.kube.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	secret, err := read(ctx, namespace, name)
 	if err != nil {
 		return nil, fmt.Errorf("reading the Secret for TLS of the %s: %w", what, err)
 	}
@@ -94,10 +90,11 @@ func (r *common) certificates(ctx context.Context, service *v1.Service, s settin
 	if !s.tlsEnds {
 		return nil, nil, nil
 	}
-	if front, err = r.readSecret(ctx, service.Namespace, s.TLSSecret, "listeners"); err != nil {
+	read := r.follower.Follow(service)
+	if front, err = r.readSecret(ctx, read, service.Namespace, s.TLSSecret, "listeners"); err != nil {
 		return nil, nil, err
 	}
-	back, err = r.readSecret(ctx, service.Namespace, s.BackSecret, "backend sets")
+	back, err = r.readSecret(ctx, read, service.Namespace, s.BackSecret, "backend sets")
 	return front, back, err
 }
 
@@ -237,98 +234,6 @@ func (r *common) forgetSecrets(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.secrets, uid)
-}
-
-const (
-	// secretsPeriod is how often Secrets are read again. Certificates are replaced long before they expire.
-	secretsPeriod  = 10 * time.Minute
-	secretsTimeout = 5 * time.Minute
-)
-
-// rotationJob replaces certificates whose Secrets have changed.
-func (c *cloud) rotationJob() loop.Job {
-	return loop.Job{Name: "oci-tls-secrets", Period: secretsPeriod, Spacing: time.Second, Timeout: secretsTimeout, Run: c.rotateCertificates}
-}
-
-func (c *cloud) rotateCertificates(ctx context.Context) error {
-	list, err := c.loadBalancers.cluster.Services(ctx)
-	if err != nil {
-		return err
-	}
-	var failures []error
-	for _, s := range list {
-		_, ends := s.Annotations[annotationSSLPorts]
-		served := s.Spec.Type == v1.ServiceTypeLoadBalancer && s.Spec.LoadBalancerClass == nil && s.DeletionTimestamp == nil
-		if !ends || !served || c.loadBalancers.lb.isInvalid(s) || isNLBService(s) || contract.IsDisowned(s) {
-			continue
-		}
-		if err := c.rotateCertificatesOf(ctx, s); err != nil {
-			failures = append(failures, fmt.Errorf("the certificates of Service %s/%s: %w", s.Namespace, s.Name, err))
-		}
-	}
-	return errors.Join(failures...)
-}
-
-// rotateCertificatesOf updates the certificates of one Service's load balancer, if that is its own.
-func (c *cloud) rotateCertificatesOf(ctx context.Context, s *v1.Service) error {
-	r := c.loadBalancers.lb
-	req := services.Request{Purpose: services.UpdateNodes, Service: s}
-	o, err := r.Observe(ctx, req)
-	if err == nil {
-		o, _, err = r.CheckOwner(ctx, req, o)
-	}
-	if err != nil || o.lb == nil || o.lb.State != stateActive {
-		return err
-	}
-	unlock, err := r.Lock(ctx, o.lb.ID)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if o, err = r.Settle(ctx, &req, o); err != nil || o.lb == nil {
-		return err
-	}
-	changes, err := r.rotationChanges(ctx, s, o)
-	for _, change := range changes {
-		if err == nil {
-			o, err = change.Make(ctx, &req, o)
-		}
-	}
-	if errors.Is(err, services.ErrGone) {
-		return nil // somebody else changes it: the next run looks again
-	}
-	return err
-}
-
-// rotationChanges returns the changes of certificates alone.
-func (r *reconciler) rotationChanges(ctx context.Context, s *v1.Service, o observed) ([]change, error) {
-	set := o.settings
-	front, back, err := r.certificates(ctx, s, set)
-	if err != nil {
-		return nil, err
-	}
-	d := desired{listeners: set.desiredListeners(s), sets: set.desiredSets(s, nil)}
-	d.addTLS(s, set, o.lb, front, back)
-	d.secrets = r.noteSecrets(s.UID, d.secrets)
-	all, last := r.certificateChanges(o.lb, d)
-	for _, name := range sortedKeys(d.sets) {
-		have, there := o.lb.BackendSets[name]
-		if !there {
-			continue
-		}
-		if after, _ := mergeSet(have, document{}, true); mergeTLS(after, d.sets[name]) {
-			all = append(all, r.planSetUpdate(name, have, after, []string{"certificate"}))
-		}
-	}
-	listeners, _ := matchListeners(o.lb.Listeners, d.listeners)
-	for _, name := range sortedKeys(d.listeners) {
-		is, there := listeners[name]
-		have := o.lb.Listeners[is]
-		if after := writableCopy(have); there && mergeTLS(after, d.listeners[name]) {
-			all = append(all, r.planPart(partListener, is, "", writableCopy(have), after, have))
-		}
-	}
-	return append(all, last...), nil
 }
 
 // addTLS adds the certificates to listeners and backend sets.

@@ -143,7 +143,7 @@ func tlsScenario(t testing.TB, sim *ocisim.Sim) conformance.Scenario {
 		{Name: "the Secret is renewed", Do: func(p *conformance.Play) {
 			_, err := p.Kube().CoreV1().Secrets("default").Update(t.Context(), fixedSecret(t, 2), metav1.UpdateOptions{})
 			require.NoError(t, err)
-			p.Wait(30 * time.Minute)
+			p.Wait(time.Minute)
 		}},
 		changeWeb("TLS to the nodes as well", func(s *v1.Service) { s.Annotations[annotationBackSecret] = "web-tls" }),
 		changeWeb("a newer version to the nodes alone", func(s *v1.Service) { s.Annotations[annotationBackTLS] = `{"Protocols": ["TLSv1.3"]}` }),

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -278,6 +277,8 @@ var parts = []part{
 	{name: "LoadBalancers", applies: (*Fixture).hasLoadBalancers, run: runLoadBalancers},
 	// source ranges that cannot be read open nothing
 	{name: "Sources", applies: (*Fixture).hasSources, run: inEachScope(runSources)},
+	// a Secret that changes has its Services reconciled, and nothing else writes
+	{name: "Secrets", applies: (*Fixture).hasSecrets, run: runSecretChanges, firstNetwork: true},
 	// former clients are shut out whatever else is refused
 	{name: "Narrowing", applies: (*Fixture).hasSources, run: runNarrowings},
 	// source ranges are removed, Services share a port, and go
@@ -688,13 +689,4 @@ func (w *world) requireNoWrites(why string) {
 func (w *world) requireNothingRefused() {
 	w.t.Helper()
 	assert.Empty(w.t, w.Sim.Calls().Refused, "the real API would have refused these")
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, strings.Compare)
-	return keys
 }

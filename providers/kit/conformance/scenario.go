@@ -64,6 +64,8 @@ type Play struct {
 	afterwards                  time.Duration
 	answers                     []string
 	attempts                    []attempt
+	// asked returns the names of the Services that the provider asked for since.
+	asked func() []string
 }
 
 // Kube is the API server.
@@ -141,6 +143,7 @@ func (p *Play) ChangeNode(name string, change func(*v1.Node)) {
 // Restart begins the provider again, with nothing in memory.
 func (p *Play) Restart() {
 	p.w.restart()
+	p.asked = listenForRetries(p.w)
 	p.restarted = true
 }
 
@@ -176,6 +179,16 @@ func (p *Play) listConcerned() []*v1.Service {
 		return slices.DeleteFunc(slices.Clone(p.services), func(s *v1.Service) bool { return slices.Contains(p.removed, s) })
 	}
 	return p.changed
+}
+
+// addAsked adds the Services for which the provider asked to those that the step changed.
+func (p *Play) addAsked() {
+	for _, name := range p.asked() {
+		s := p.find(name)
+		if !slices.Contains(p.changed, s) && !slices.Contains(p.removed, s) {
+			p.changed = append(p.changed, s)
+		}
+	}
 }
 
 // reconcile does what the framework does after the step.

@@ -160,6 +160,7 @@ func (f *Fixture) play(t *testing.T, s Scenario) (text string, used map[string]b
 		s.Prepare()
 	}
 	w.restart()
+	p.asked = listenForRetries(w)
 	for i := range cmp.Or(s.Nodes, defaultNodes) {
 		p.AddNodes(fmt.Sprintf("worker-%d", i+1))
 	}
@@ -241,6 +242,7 @@ func (p *Play) playStep(step Step, used map[string]bool) {
 	p.watch()
 	before := p.describeServices(ctx)
 	step.Do(p)
+	p.addAsked()
 	made := p.w.Sim.Calls() // by loops, or by what initialises nodes
 	planned := p.planServices(ctx)
 	if !p.w.loops { // loops have written in the step already
