@@ -25,12 +25,9 @@ import (
 // maxConflicts bounds how often an object is read again after concurrent changes.
 const maxConflicts = 5
 
-// indexVIP is the index of virtual servers by their address.
-const indexVIP = "address"
-
 // Changes implements services.Reconciler: first the address, then all missing objects by one call, then differences, then deletions.
 func (r *reconciler) Changes(_ services.Request, o observed, d desired) ([]change, error) {
-	o, d = withPool(o, d)
+	o, d = choosePool(o, d)
 	p := diff(o, d)
 	var changes []change
 	if d.doubt != nil && p.createsPools() {
@@ -298,31 +295,6 @@ func referencedPaths(objects []object) []string {
 	return slices.DeleteFunc(slices.Compact(paths), func(path string) bool { return path == "" })
 }
 
-// placeOf returns an object's kind and collection.
-func placeOf(x object) (kind, collection string) {
-	switch x := x.(type) {
-	case *virtualServer:
-		return kindServer, pathServers
-	case *serverPool:
-		return kindPool, pathPools
-	case *monitorProfile:
-		return kindMonitor, pathMonitors
-	case *ipAllocation:
-		return kindAllocation, allocationsOf(x.pool)
-	}
-	return kindService, pathServices
-}
-
-func kindOf(x object) string {
-	kind, _ := placeOf(x)
-	return kind
-}
-
-func pathOf(x object) string {
-	_, collection := placeOf(x)
-	return pathIn(collection, x)
-}
-
 // planUpdate changes our fields of one object.
 func (r *reconciler) planUpdate(u update, m marking) change {
 	c := change{Planned: contract.Planned{Action: contract.PlanChange, Object: nsxTitle(u.before), Detail: u.reason}}
@@ -469,7 +441,7 @@ func (r *reconciler) planRemovals(ctx context.Context, cluster string, o observe
 	for _, s := range o.servers {
 		changes = append(changes, r.planRemoval(s))
 	}
-	unused, used, err := r.servicesOf(ctx, cluster, o)
+	unused, used, err := r.splitOwnServices(ctx, cluster, o)
 	if err != nil {
 		return nil, err
 	}
@@ -517,8 +489,8 @@ func orderDeletions(list []object, mark string, classPools []string) []object {
 	return list
 }
 
-// servicesOf returns the load balancer services that this cluster created: those without other users, and those with.
-func (r *reconciler) servicesOf(ctx context.Context, cluster string, o observed) (unused, used []*lbService, err error) {
+// splitOwnServices returns the load balancer services that this cluster created: those without other users, and those with.
+func (r *reconciler) splitOwnServices(ctx context.Context, cluster string, o observed) (unused, used []*lbService, err error) {
 	if r.config.LBServiceID != "" {
 		return nil, nil, nil
 	}

@@ -294,8 +294,6 @@ func firstOf[T object](list []T, is func(T) bool) (none T) {
 	return none
 }
 
-func pathIn(collection string, o object) string { return collection + "/" + o.common().ID }
-
 // desired is the desired state of a Service.
 type desired struct {
 	uid, name string
@@ -416,8 +414,8 @@ func (d desired) usableAllocation(list []*ipAllocation) *ipAllocation {
 	return list[0]
 }
 
-// withPool selects the pool of the address, if there are no virtual servers yet.
-func withPool(o observed, d desired) (observed, desired) {
+// choosePool selects the pool of the address, if there are no virtual servers yet.
+func choosePool(o observed, d desired) (observed, desired) {
 	if len(o.servers) > 0 {
 		return o, d
 	}

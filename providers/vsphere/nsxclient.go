@@ -38,8 +38,8 @@ type nsx struct {
 	http *cloudapi.Client
 	base string
 	auth *nsxAuth
-	// single is set if NSX refuses changes of several objects at once from this account.
-	single atomic.Bool
+	// oneByOne is set if NSX refuses changes of several objects at once from this account.
+	oneByOne atomic.Bool
 }
 
 func newNSX(c nsxtConfig, in registry.Inputs) (*nsx, error) {
@@ -357,14 +357,14 @@ func (n *nsx) realizedState(ctx context.Context, path string) (state, why string
 
 // createObjects writes new objects: together if there are several and NSX allows that, else one after the other.
 func (n *nsx) createObjects(ctx context.Context, objects []object) error {
-	if len(objects) > 1 && !n.single.Load() {
+	if len(objects) > 1 && !n.oneByOne.Load() {
 		err := n.patchTree(ctx, "creating a load balancer", objects)
 		said, ok := errors.AsType[*cloudapi.Error](err)
 		if !ok || !slices.Contains([]int{http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed}, said.Status) {
 			return err
 		}
 		klog.InfoS("NSX does not let this account change several objects at once; they are created one after the other", "reason", err.Error())
-		n.single.Store(true)
+		n.oneByOne.Store(true)
 	}
 	for _, x := range objects {
 		if err := n.patch(ctx, kindOf(x), pathOf(x), x); err != nil {

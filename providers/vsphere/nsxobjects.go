@@ -240,6 +240,34 @@ func fieldNames(t reflect.Type) []string {
 	return names
 }
 
+// placeOf returns an object's kind and collection.
+func placeOf(x object) (kind, collection string) {
+	switch x := x.(type) {
+	case *virtualServer:
+		return kindServer, pathServers
+	case *serverPool:
+		return kindPool, pathPools
+	case *monitorProfile:
+		return kindMonitor, pathMonitors
+	case *ipAllocation:
+		return kindAllocation, allocationsOf(x.pool)
+	}
+	return kindService, pathServices
+}
+
+func kindOf(x object) string {
+	kind, _ := placeOf(x)
+	return kind
+}
+
+// pathOf returns the path of a load balancer's object.
+func pathOf(x object) string {
+	_, collection := placeOf(x)
+	return pathIn(collection, x)
+}
+
+func pathIn(collection string, o object) string { return collection + "/" + o.common().ID }
+
 // nsxTitle returns the name of an object in messages.
 func nsxTitle(o object) string {
 	c := o.common()

@@ -66,6 +66,7 @@ const (
 	indexGateway     = "gateway"
 	indexLBService   = "load balancer service"
 	indexDisplayName = "name"
+	indexVIP         = "address"
 )
 
 // views holds the listings that all Services share: one for each kind.
