@@ -223,7 +223,9 @@ func (r *loadBalancers) prepareWork(ctx context.Context, o observed, ask *write)
 		}
 		o.lb = lb
 	}
-	ask.headers = http.Header{ifMatch: {o.lb.etag}}
+	if o.lb.etag != "" { // an empty condition never holds
+		ask.headers = http.Header{ifMatch: {o.lb.etag}}
+	}
 	return o, nil
 }
 
