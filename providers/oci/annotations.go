@@ -465,9 +465,7 @@ func (s *settings) complete(service *v1.Service, mode string) (problems []error)
 		_ = json.Unmarshal([]byte(s.RuleSetText), &sets)
 		s.ruleSets = map[string]document{}
 		for name, set := range sets {
-			if len(set.Items) == 0 {
-				problems = append(problems, refuseFor(annotationRuleSets, s.RuleSetText, "rule set %q has no items", name))
-			}
+			problems = append(problems, s.judgeRuleSet(name, set)...)
 			s.ruleSets[name] = jsondoc.Clone(document{"items": set.Items})
 		}
 	}
@@ -485,6 +483,18 @@ func (s settings) modeOf(configured string) string {
 		return cmp.Or(ruleModes()[strings.ToUpper(s.RuleMode)], modeAll)
 	}
 	return cmp.Or(s.ListMode, configured, modeAll)
+}
+
+// judgeRuleSet refuses a rule set that the cloud would refuse for its size.
+func (s settings) judgeRuleSet(name string, set ruleSet) (problems []error) {
+	if len(set.Items) == 0 {
+		problems = append(problems, refuseFor(annotationRuleSets, s.RuleSetText, "rule set %q has no items", name))
+	}
+	nameLimit := ocilimits.RuleSetName.WithName(fmt.Sprintf("the name of rule set %q", name))
+	if err := cmp.Or(nameLimit.CheckText(name), ocilimits.RuleSetItems.CheckNumber(len(set.Items))); err != nil {
+		problems = append(problems, refuseFor(annotationRuleSets, fmt.Sprintf("%.40s…", s.RuleSetText), "is too much: %v", err))
+	}
+	return problems
 }
 
 // judgeGroups limits the number of network security groups.

@@ -266,13 +266,19 @@ func TestRefused(t *testing.T) {
 		change func(*v1.Service)
 		want   string
 	}{
-		"rules":         {func(s *v1.Service) { s.Annotations[annotationRuleMode] = "SL" }, annotationRuleMode + `: "SL" is not one of SL-All`},
-		"ports of TLS":  {func(s *v1.Service) { s.Annotations[annotationSSLPorts] = "https" }, annotationSSLPorts},
-		"TLS alone":     {func(s *v1.Service) { s.Annotations[annotationSSLPorts] = "80" }, "needs " + annotationTLSSecret},
-		"GRPC":          {func(s *v1.Service) { s.Annotations[annotationProtocol] = "grpc" }, "needs TLS on each port"},
-		"ciphers":       {func(s *v1.Service) { s.Annotations[annotationTLS] = "x" }, "is not a configuration of TLS in JSON"},
-		"rule sets":     {func(s *v1.Service) { s.Annotations[annotationRuleSets] = `{"a": 1}` }, "is not JSON of rule sets"},
-		"empty set":     {func(s *v1.Service) { s.Annotations[annotationRuleSets] = `{"a": {}}` }, "has no items"},
+		"rules":        {func(s *v1.Service) { s.Annotations[annotationRuleMode] = "SL" }, annotationRuleMode + `: "SL" is not one of SL-All`},
+		"ports of TLS": {func(s *v1.Service) { s.Annotations[annotationSSLPorts] = "https" }, annotationSSLPorts},
+		"TLS alone":    {func(s *v1.Service) { s.Annotations[annotationSSLPorts] = "80" }, "needs " + annotationTLSSecret},
+		"GRPC":         {func(s *v1.Service) { s.Annotations[annotationProtocol] = "grpc" }, "needs TLS on each port"},
+		"ciphers":      {func(s *v1.Service) { s.Annotations[annotationTLS] = "x" }, "is not a configuration of TLS in JSON"},
+		"rule sets":    {func(s *v1.Service) { s.Annotations[annotationRuleSets] = `{"a": 1}` }, "is not JSON of rule sets"},
+		"empty set":    {func(s *v1.Service) { s.Annotations[annotationRuleSets] = `{"a": {}}` }, "has no items"},
+		"large set": {func(s *v1.Service) {
+			s.Annotations[annotationRuleSets] = `{"a": {"items": [{}` + strings.Repeat(",{}", 50) + `]}}`
+		}, "a rule set would have 51 rules, and the cloud takes at most 50; use several rule sets"},
+		"name of a set": {func(s *v1.Service) {
+			s.Annotations[annotationRuleSets] = `{"` + strings.Repeat("a", 33) + `": {"items": [{}]}}`
+		}, "would have 33 characters, and the cloud takes at most 32"},
 		"account":       {func(s *v1.Service) { s.Annotations[annotationAccount] = "x" }, "is not served yet"},
 		"UDP":           {func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }, "is a protocol that load balancers of this kind do not have"},
 		"ranges":        {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"everybody"} }, "everybody"},

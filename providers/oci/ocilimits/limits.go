@@ -62,6 +62,14 @@ var (
 		What: "backends", Within: "a backend set", Operation: "oadBalancers", Path: "*backends", Max: 512, Unit: limits.Items, Source: quotas,
 		Program: "the others receive no traffic, which an event tells",
 	}
+	RuleSetItems = limits.Limit{
+		What: "rules", Within: "a rule set", Operation: " " + balancers, Path: "*items", Max: 50, Unit: limits.Items, Source: balancing,
+		Program: refused, Advice: "use several rule sets",
+	}
+	RuleSetName = limits.Limit{
+		What: "the name of a rule set", Operation: " " + balancers, Path: "ruleSets{}", Max: 32, Unit: limits.Characters, Source: balancing,
+		Program: refused,
+	}
 	NetworkListeners = limits.Limit{
 		What: "listeners", Within: "a network load balancer", Operation: networks, Path: "listeners{}", Max: 50, Unit: limits.Objects,
 		Source: quotas, Soft: true, Program: tried,
@@ -101,7 +109,7 @@ var Table = limits.Table{
 		What: "rules", Within: "a call that removes them", Operation: "/networkSecurityGroups", Path: "securityRuleIds", Max: 25, Unit: limits.Items,
 		Source: core, Program: "are removed in several calls",
 	},
-	{What: "rules", Within: "a rule set", Operation: " " + balancers, Path: "*items", Max: 50, Unit: limits.Items, Source: balancing},
+	RuleSetItems,
 	{
 		What: "subnets", Within: oneBalancer, Operation: " " + balancers, Path: "subnetIds", Max: 2, Unit: limits.Items,
 		Source: balancing, Program: limits.Below,
@@ -123,10 +131,10 @@ var Table = limits.Table{
 		What: "the name of an added backend set", Operation: balancers + "/{id}/backendSets", Path: "name",
 		Max: 32, Unit: limits.Characters, Source: balancing, Program: limits.Below,
 	},
-	{What: "the name of a rule set", Operation: " " + balancers, Path: "ruleSets{}", Max: 32, Unit: limits.Characters, Source: balancing},
+	RuleSetName,
 	{
 		What: "the name of an added rule set", Operation: balancers + "/{id}/ruleSets", Path: "name",
-		Max: 32, Unit: limits.Characters, Source: balancing,
+		Max: 32, Unit: limits.Characters, Source: balancing, Program: refused,
 	},
 	{
 		What: "the name of a part of a network load balancer", Operation: networks + "/{id}/", Path: "name",
