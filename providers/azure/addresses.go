@@ -64,12 +64,7 @@ func (a *publicIP) services() (list []string, given bool) {
 	if !given {
 		return nil, false
 	}
-	for name := range strings.SplitSeq(text, ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			list = append(list, name)
-		}
-	}
-	return list, given
+	return splitList(text), given
 }
 
 // cluster is the one that an address says it is of.
@@ -417,22 +412,20 @@ func (a *publicIP) leave(owner string) error {
 func (r *observer) inheritedFronts(ctx context.Context, q services.Request, lbs []*loadBalancer, d *desired) (ids []string, err error) {
 	base := baseName(q.Service)
 	readServices := sync.OnceValues(func() ([]*v1.Service, error) { return r.cluster.Living(ctx) })
-	for _, lb := range lbs {
-		for _, f := range lb.Properties.Fronts {
-			name := f.Name
-			stays := d != nil && lb.hasName(d.LB) && d.front(name) != nil
-			if !isGeneratedName(name) || ownedBy(base, name) || !servesFrontend(lb, f, base) || stays {
-				continue
-			}
-			living, err := readServices()
-			if err != nil {
-				return nil, err
-			}
-			if !slices.ContainsFunc(living, func(s *v1.Service) bool {
-				return s.DeletionTimestamp == nil && wantsFront(r.translate(s), isInternal(lb.Name), name)
-			}) {
-				ids = append(ids, f.lowerID())
-			}
+	for lb, f := range frontsOf(lbs...) {
+		name := f.Name
+		stays := d != nil && lb.hasName(d.LB) && d.front(name) != nil
+		if !isGeneratedName(name) || ownedBy(base, name) || !servesFrontend(lb, f, base) || stays {
+			continue
+		}
+		living, err := readServices()
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(living, func(s *v1.Service) bool {
+			return s.DeletionTimestamp == nil && wantsFront(r.translate(s), isInternal(lb.Name), name)
+		}) {
+			ids = append(ids, f.lowerID())
 		}
 	}
 	return ids, nil

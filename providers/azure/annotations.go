@@ -95,6 +95,16 @@ type portSettings struct {
 	Interval, Number     int
 }
 
+// splitList returns the texts between commas, without blanks and empty ones.
+func splitList(text string) (list []string) {
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			list = append(list, part)
+		}
+	}
+	return list
+}
+
 // ofPort is the beginning of annotations about one port.
 const ofPort = prefix + "port_" + schema.Numbered + "_"
 

@@ -1,5 +1,7 @@
 package azure
 
+import "iter"
+
 // loadBalancer is the document of a load balancer.
 type loadBalancer struct {
 	resource
@@ -97,6 +99,19 @@ func (lb *loadBalancer) exists() bool { return lb.ID != "" }
 func (lb *loadBalancer) front(name string) *frontend { return findByName(lb.Properties.Fronts, name) }
 
 func (lb *loadBalancer) pool(name string) *pool { return findByName(lb.Properties.Pools, name) }
+
+// frontsOf visits the frontends of load balancers.
+func frontsOf(lbs ...*loadBalancer) iter.Seq2[*loadBalancer, *frontend] {
+	return func(yield func(*loadBalancer, *frontend) bool) {
+		for _, lb := range lbs {
+			for _, f := range lb.Properties.Fronts {
+				if !yield(lb, f) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // ruleKind is a list of rules in a load balancer.
 type ruleKind struct {

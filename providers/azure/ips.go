@@ -3,7 +3,6 @@ package azure
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -71,10 +70,8 @@ func nodeIPs(list []*v1.Node) []string {
 
 // additionalAddresses returns the additional public addresses that a Service names.
 func additionalAddresses(s *v1.Service) (list []string) {
-	for ip := range strings.SplitSeq(s.Annotations[annotationAdditional], ",") {
-		if ip = strings.TrimSpace(ip); ip != "" {
-			list = append(list, canonicalIP(ip))
-		}
+	for _, ip := range splitList(s.Annotations[annotationAdditional]) {
+		list = append(list, canonicalIP(ip))
 	}
 	return list
 }

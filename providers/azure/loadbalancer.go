@@ -564,11 +564,9 @@ func (r *reconciler) Exists(_ context.Context, q services.Request, o *observed) 
 	}
 	base := baseName(q.Service)
 	var ips []string
-	for _, lb := range o.lbs {
-		for _, f := range lb.Properties.Fronts {
-			if ip := o.ipOf(f); ownedBy(base, f.Name) && ip != "" {
-				ips = append(ips, ip)
-			}
+	for _, f := range frontsOf(o.lbs...) {
+		if ip := o.ipOf(f); ownedBy(base, f.Name) && ip != "" {
+			ips = append(ips, ip)
 		}
 	}
 	// Azure promises no order of frontends: the Service's own is that of the status.

@@ -199,23 +199,13 @@ func (c *Config) chooseStandardLB(p lbChoice) (string, error) {
 	return best, nil
 }
 
-// requestedLBs are the load balancers that a Service asks for, in lower case.
-func requestedLBs(text string) (names []string) {
-	for name := range strings.SplitSeq(text, ",") {
-		if name = strings.ToLower(strings.TrimSpace(name)); name != "" {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 // chooseLoadBalancer is the name of the load balancer that a Service is to be on.
 func (r *reconciler) chooseLoadBalancer(ctx context.Context, q services.Request, s *settings, o *observed) (string, error) {
 	if len(r.config.standardLBs) == 0 {
 		return r.config.loadBalancerNameOf(q.Cluster, s.Internal), nil
 	}
 	base := baseName(q.Service)
-	p := lbChoice{service: q.Service, asked: requestedLBs(s.Configs), lbs: map[string]*loadBalancer{}}
+	p := lbChoice{service: q.Service, asked: splitList(strings.ToLower(s.Configs)), lbs: map[string]*loadBalancer{}}
 	var own []*loadBalancer
 	for _, lb := range o.lbs {
 		if isInternal(lb.Name) != s.Internal {
@@ -357,7 +347,7 @@ func (c *Config) lbsFor(n *v1.Node, set string) []standardLB {
 	return others
 }
 
-// readSets reads the names of the sets of nodes whose provider IDs do not tell them.
+// readSets finds the scale sets or availability sets of nodes. Only provider IDs of uniform scale sets contain them.
 func (r *observer) readSets(ctx context.Context, o *observed, nodes []*v1.Node) error {
 	o.sets = map[machineID]string{}
 	for _, n := range r.config.eligibleNodes(nodes) {

@@ -89,11 +89,9 @@ func (r *reconciler) Narrowing(_ context.Context, q services.Request, o *observe
 
 // servedAddresses are the addresses of a Service's own frontends.
 func (o *observed) servedAddresses(base string) (list []string) {
-	for _, lb := range o.lbs {
-		for _, f := range lb.Properties.Fronts {
-			if ip := o.ipOf(f); ip != "" && ownedBy(base, f.Name) {
-				list = append(list, ip)
-			}
+	for _, f := range frontsOf(o.lbs...) {
+		if ip := o.ipOf(f); ip != "" && ownedBy(base, f.Name) {
+			list = append(list, ip)
 		}
 	}
 	return list

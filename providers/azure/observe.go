@@ -175,12 +175,10 @@ func (c *Config) isGroupMissing(group string, q services.Request, err error) boo
 
 // groupsIn are the resource groups of the public addresses of a Service's frontends.
 func groupsIn(lbs []*loadBalancer, base string) (groups []string) {
-	for _, lb := range lbs {
-		for _, f := range lb.Properties.Fronts {
-			id := f.Properties.PublicIP.lowerID()
-			if id != "" && (ownedBy(base, f.Name) || servesFrontend(lb, f, base)) {
-				groups = append(groups, groupOf(id))
-			}
+	for lb, f := range frontsOf(lbs...) {
+		id := f.Properties.PublicIP.lowerID()
+		if id != "" && (ownedBy(base, f.Name) || servesFrontend(lb, f, base)) {
+			groups = append(groups, groupOf(id))
 		}
 	}
 	return groups

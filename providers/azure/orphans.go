@@ -78,11 +78,9 @@ func (r orphans) publicAddresses(ctx context.Context, lbs []*loadBalancer, list 
 	for _, s := range list {
 		groups = append(groups, r.config.addressGroup(s))
 	}
-	for _, lb := range lbs {
-		for _, f := range lb.Properties.Fronts {
-			if id := f.Properties.PublicIP.lowerID(); id != "" {
-				groups = append(groups, groupOf(id))
-			}
+	for _, f := range frontsOf(lbs...) {
+		if id := f.Properties.PublicIP.lowerID(); id != "" {
+			groups = append(groups, groupOf(id))
 		}
 	}
 	slices.Sort(groups)

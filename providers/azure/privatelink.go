@@ -184,15 +184,13 @@ func mayBeLinked(lb *loadBalancer, f *frontend) bool {
 
 // droppedFronts returns the IDs of frontends that a Service gives up; d is nil for a deleted Service.
 func (o *observed) droppedFronts(c *Config, base string, d *desired) (ids []string) {
-	for _, lb := range o.lbs {
-		for _, f := range lb.Properties.Fronts {
-			kept := d != nil && lb.hasName(d.LB) && slices.ContainsFunc(d.Fronts, func(w desiredFront) bool {
-				return strings.EqualFold(w.name, f.Name) && (w.isOthers || sameFront(f, w, c))
-			})
-			goes := ownedBy(base, f.Name) || slices.Contains(o.inheritedFronts, f.lowerID())
-			if goes && !kept && mayBeLinked(lb, f) && otherUserOf(lb, f, base) == "" {
-				ids = append(ids, f.ID)
-			}
+	for lb, f := range frontsOf(o.lbs...) {
+		kept := d != nil && lb.hasName(d.LB) && slices.ContainsFunc(d.Fronts, func(w desiredFront) bool {
+			return strings.EqualFold(w.name, f.Name) && (w.isOthers || sameFront(f, w, c))
+		})
+		goes := ownedBy(base, f.Name) || slices.Contains(o.inheritedFronts, f.lowerID())
+		if goes && !kept && mayBeLinked(lb, f) && otherUserOf(lb, f, base) == "" {
+			ids = append(ids, f.ID)
 		}
 	}
 	return ids

@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// This file says what a Service wants of the network security group.
+// This file computes which access a Service claims in the network security group, and writes it.
 
 // securityChange writes the Service's part of the security group; d is nil for a Service that goes.
 func (r *reconciler) securityChange(q services.Request, o *observed, d *desired) ([]change, error) {
@@ -155,16 +155,14 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *desired) claim 
 	k.nodePorts, k.denies = nodePortsOf(q.Service), r.denierAt(o.addresses)
 	proven := r.addressesFor(q, o)
 	var destinations []string
-	for _, lb := range o.lbs {
-		for _, f := range lb.Properties.Fronts {
-			ip := o.ipOf(f)
-			mine := ownedBy(base, f.Name) || servesFrontend(lb, f, base)
-			if d != nil && lb.hasName(d.LB) && d.front(f.Name) != nil {
-				destinations, mine = append(destinations, ip), true
-			}
-			if mine && ip != "" {
-				proven = append(proven, ip)
-			}
+	for lb, f := range frontsOf(o.lbs...) {
+		ip := o.ipOf(f)
+		mine := ownedBy(base, f.Name) || servesFrontend(lb, f, base)
+		if d != nil && lb.hasName(d.LB) && d.front(f.Name) != nil {
+			destinations, mine = append(destinations, ip), true
+		}
+		if mine && ip != "" {
+			proven = append(proven, ip)
 		}
 	}
 	k.namedIPs = additionalAddresses(q.Service)
@@ -221,16 +219,16 @@ func (r *observer) denierAt(addresses []*publicIP) func(s *v1.Service, ip string
 	}
 }
 
-// findUnproven tells of further addresses that stay in rules in which the Service wants them no more, because nothing shows that they were
-// put there for it; d is nil for a Service that goes.
+// findUnproven reports additional addresses that stay in rules although the Service no longer wants them, because nothing shows that they
+// were put there for it. d is nil for a deleted Service.
 func (r *reconciler) findUnproven(q services.Request, o *observed, d *desired) (findings []services.Finding) {
-	further := additionalAddresses(q.Service)
+	additional := additionalAddresses(q.Service)
 	if shown, served := q.Service.Status.LoadBalancer.Ingress, len(q.Service.Spec.IPFamilies); len(shown) > max(served, 1) {
 		for _, in := range shown { // the annotation may have named them
-			further = append(further, canonicalIP(in.IP))
+			additional = append(additional, canonicalIP(in.IP))
 		}
 	}
-	if len(further) == 0 || o.group == nil {
+	if len(additional) == 0 || o.group == nil {
 		return nil
 	}
 	k := claimAt(r.claimOf(q, o, d), q, o, clusterState{o.services, o.lbs})
@@ -241,7 +239,7 @@ func (r *reconciler) findUnproven(q services.Request, o *observed, d *desired) (
 		if !isManaged(rule) || !k.isForNodePorts(rule.Properties.Protocol, rule.ports()) {
 			continue
 		}
-		for _, ip := range further {
+		for _, ip := range additional {
 			if !hasIP(rule.destinations(), ip) || k.isOwnAddress(ip, rule, false) || len(k.sharedPorts[ip]) > 0 || k.wants(ip, rule) {
 				continue
 			}
@@ -285,16 +283,14 @@ func (r *reconciler) checkAdditional(q services.Request, o *observed, d *desired
 				return blame("is an address of node %s", n.Name)
 			}
 		}
-		for _, lb := range o.lbs {
-			for _, f := range lb.Properties.Fronts {
-				if !sameIP(o.ipOf(f), ip) || ownedBy(d.Base, f.Name) {
-					continue
-				}
-				taken := otherPorts(lb, f, d.Base)
-				for _, p := range d.AccessPorts {
-					if slices.Contains(taken, portKey(p.protocol, int(p.port))) {
-						return blame("is the address of another Service, which has port %d there", p.port)
-					}
+		for lb, f := range frontsOf(o.lbs...) {
+			if !sameIP(o.ipOf(f), ip) || ownedBy(d.Base, f.Name) {
+				continue
+			}
+			taken := otherPorts(lb, f, d.Base)
+			for _, p := range d.AccessPorts {
+				if slices.Contains(taken, portKey(p.protocol, int(p.port))) {
+					return blame("is the address of another Service, which has port %d there", p.port)
 				}
 			}
 		}

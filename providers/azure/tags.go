@@ -82,7 +82,7 @@ func (r *resource) mergeTags(wanted map[string]string, system string, keep ...st
 	}
 	if system != "" {
 		for key := range tags {
-			if _, ok := tag(wanted, key); !ok && !hasAnyPrefix(key, append(strings.Split(system, ","), keep...)) {
+			if _, ok := tag(wanted, key); !ok && !hasAnyPrefix(key, append(splitList(system), keep...)) {
 				delete(tags, key)
 				changed = true
 			}
@@ -97,7 +97,6 @@ func (r *resource) mergeTags(wanted map[string]string, system string, keep ...st
 
 func hasAnyPrefix(key string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool {
-		p = strings.TrimSpace(p)
-		return p != "" && strings.HasPrefix(strings.ToLower(key), strings.ToLower(p))
+		return strings.HasPrefix(strings.ToLower(key), strings.ToLower(p))
 	})
 }
