@@ -262,16 +262,17 @@ func TestFullPool(t *testing.T) {
 		}
 		lb := &loadBalancer{resource: resource{subresource: subresource{Name: "kubernetes"}}}
 		lb.Properties.Pools = []*pool{{subresource: subresource{Name: "kubernetes"}}}
-		plan := func(nodes []*v1.Node) (told string) {
+		plan := func(nodes []*v1.Node) string {
 			o := &observed{cluster: "kubernetes", nodes: nodes, lbs: []*loadBalancer{lb}}
 			q := services.Request{Cluster: "kubernetes", Service: webService(nil), Nodes: nodes}
 			wanted, findings, err := w.cloud.reconciler.poolMembers(q, o, "kubernetes", false, []desiredFront{{pool: "kubernetes"}})
 			require.NoError(w, err)
 			applyAddresses(lb, wanted, "network")
+			var told []string
 			for _, f := range findings {
-				told += f.Reason + " " + f.Message
+				told = append(told, f.Reason+" "+f.Message)
 			}
-			return told
+			return strings.Join(told, "\n")
 		}
 		has := func(ip string) bool { return slices.Contains(lb.pool("kubernetes").ips(), ip) }
 		assert.Empty(w, plan(all[1:][:most]))

@@ -122,6 +122,8 @@ func TestAdditionalAddressesWithSpaces(t *testing.T) {
 	s := webService(map[string]string{annotationAdditional: "203.0.113.7, 2001:DB8::7"})
 	withNode(t, s, func(w *world) {
 		want := w.ensure(s).Status.LoadBalancer
+		require.Len(w, want.Ingress, 3)
+		assert.Equal(w, []v1.LoadBalancerIngress{{IP: "203.0.113.7"}, {IP: "2001:db8::7"}}, want.Ingress[1:], "as Azure writes addresses")
 		got, exists, err := w.cloud.loadBalancers.GetLoadBalancer(w.Context(), clusterName, w.Current(s))
 		require.NoError(w, err)
 		assert.True(w, exists)
