@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -305,6 +306,11 @@ var Annotations = schema.Annotations[settings]{
 		Spec: schema.Spec{Default: "true", Lenient: true, Help: "Open the ports of this Service in the public access firewall. Counts for Services of type NodePort and LoadBalancer."},
 	}),
 }.Needing(&schema.Where{Key: annotationStickyType, OneOf: []string{stickyCookies}}, annotationStickyCookieName, annotationStickyCookieTTL)
+
+// disownTable is the row that disowns a Service.
+var disownTable = slices.DeleteFunc(
+	slices.Clone(Annotations), func(a schema.Annotation[settings]) bool { return a.Key != annotationDisown },
+)
 
 // parseSettings reads the annotations for a load balancer of the given type. Annotations that this type ignores are not parsed, only
 // reported as warnings.

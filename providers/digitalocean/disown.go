@@ -2,20 +2,13 @@ package digitalocean
 
 import (
 	"context"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // This file makes the reconciler ignore disowned Services. They are not even validated.
-
-// disownTable is the one row of Annotations that disowns a Service.
-var disownTable = slices.DeleteFunc(
-	slices.Clone(Annotations), func(a schema.Annotation[settings]) bool { return a.Key != annotationDisown },
-)
 
 func isDisowned(service *v1.Service) (bool, error) {
 	s, _, err := disownTable.Parse(service.Annotations)

@@ -160,7 +160,8 @@ func TestFirewallRulesOfManyServices(t *testing.T) {
 		{
 			"b",
 			[]opening{
-				{protocol: "tcp", ports: "10256", loadBalancers: []string{"lb-b"}}, open("80"),
+				{protocol: "tcp", ports: "10256", loadBalancers: []string{"lb-b"}},
+				open("80"),
 				{protocol: "udp", ports: "53", addresses: []string{"192.0.2.0/24"}},
 			},
 		},

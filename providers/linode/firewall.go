@@ -57,34 +57,34 @@ func (a *api) firewall(ctx context.Context, id int) (*linodego.Firewall, error) 
 }
 
 // ownerOf returns the owner of the firewalls that a controller made for a Service. nb is nil if it has no NodeBalancer.
-func (w *firewalls) ownerOf(ctx context.Context, service *v1.Service, nb *nodeBalancer) (o firewallOwner, err error) {
-	o = firewallOwner{service: service, label: label(w.prefix, service), prefix: w.prefix}
+func (fs *firewalls) ownerOf(ctx context.Context, service *v1.Service, nb *nodeBalancer) (o firewallOwner, err error) {
+	o = firewallOwner{service: service, label: label(fs.prefix, service), prefix: fs.prefix}
 	if nb != nil {
 		o.nodeBalancer = nb.ID
 	}
-	o.mark, err = w.cluster.Mark(ctx)
+	o.mark, err = fs.cluster.Mark(ctx)
 	return o, err
 }
 
 // findAttached reads the firewalls of a NodeBalancer, nil before its creation, and returns the Service's settings other than its own rules.
-func (w *firewalls) findAttached(
+func (fs *firewalls) findAttached(
 	ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer,
 ) (want desiredFirewalls, attached []*linodego.Firewall, err error) {
 	want.attach = s.FirewallID
-	if want.firewallOwner, err = w.ownerOf(ctx, service, nb); err != nil || nb == nil {
+	if want.firewallOwner, err = fs.ownerOf(ctx, service, nb); err != nil || nb == nil {
 		return want, nil, err
 	}
 	want.noted = notedFirewalls(nb.Tags)
 	q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: ensureMaxAge}
-	attached, err = w.Find(ctx, indexNodeBalancer, strconv.Itoa(nb.ID), q)
+	attached, err = fs.Find(ctx, indexNodeBalancer, strconv.Itoa(nb.ID), q)
 	return want, attached, err
 }
 
 // desire reads the existing firewalls and decides; nb is nil before its creation.
-func (w *firewalls) desire(
+func (fs *firewalls) desire(
 	ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer,
 ) (p firewallPlan, findings []services.Finding, err error) {
-	want, attached, err := w.findAttached(ctx, service, s, nb)
+	want, attached, err := fs.findAttached(ctx, service, s, nb)
 	if err != nil {
 		return p, nil, err
 	}
@@ -96,7 +96,7 @@ func (w *firewalls) desire(
 		}
 		want.rules = &rules
 		if !slices.ContainsFunc(attached, want.owns) {
-			if own, findings, err = w.findByLabel(ctx, want.firewallOwner); err != nil {
+			if own, findings, err = fs.findByLabel(ctx, want.firewallOwner); err != nil {
 				return p, findings, err
 			}
 		}
@@ -109,8 +109,8 @@ func (w *firewalls) desire(
 }
 
 // findByLabel returns the firewall with the label of the Service's own, or nil. Another cluster's is an error.
-func (w *firewalls) findByLabel(ctx context.Context, o firewallOwner) (*linodego.Firewall, []services.Finding, error) {
-	found, err := w.Find(ctx, indexLabel, o.label, inventory.Query{MaxAge: updateMaxAge, MaxUnlistedAge: ensureMaxAge})
+func (fs *firewalls) findByLabel(ctx context.Context, o firewallOwner) (*linodego.Firewall, []services.Finding, error) {
+	found, err := fs.Find(ctx, indexLabel, o.label, inventory.Query{MaxAge: updateMaxAge, MaxUnlistedAge: ensureMaxAge})
 	if err != nil || len(found) == 0 {
 		return nil, nil, err
 	}
@@ -204,7 +204,7 @@ func (r *reconciler) writeTags(ctx context.Context, nb *nodeBalancer, tags []str
 }
 
 // change returns the change of one step.
-func (w *firewalls) change(nb *nodeBalancer, d *desired, st firewallStep) services.Change[observed] {
+func (fs *firewalls) change(nb *nodeBalancer, d *desired, st firewallStep) services.Change[observed] {
 	title := fmt.Sprintf("firewall %d", st.id)
 	if st.id == 0 {
 		title = "firewall " + d.firewalls.name
@@ -215,7 +215,7 @@ func (w *firewalls) change(nb *nodeBalancer, d *desired, st firewallStep) servic
 		change.Action, change.Detail, change.Creates = contract.PlanCreate, describeRules(rules), true
 		change.Compare = func() (before, after any) { return nil, rules }
 		change.Make = func(ctx context.Context, req *services.Request, o observed) (_ observed, err error) {
-			o.firewall, err = w.create(ctx, d)
+			o.firewall, err = fs.create(ctx, d)
 			noteHidden(req, err)
 			return o, err
 		}
@@ -223,8 +223,8 @@ func (w *firewalls) change(nb *nodeBalancer, d *desired, st firewallStep) servic
 		change.Detail += ": " + describeRules(rules)
 		change.Compare = func() (before, after any) { return services.Within(st.firewall.Rules, rules), rules }
 		change.Make = func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
-			return o, w.write(ctx, st.id, fmt.Sprintf("changing the rules of firewall %d", st.id), func(ctx context.Context) error {
-				_, err := w.api.sdk.UpdateFirewallRules(ctx, st.id, *rules)
+			return o, fs.write(ctx, st.id, fmt.Sprintf("changing the rules of firewall %d", st.id), func(ctx context.Context) error {
+				_, err := fs.api.sdk.UpdateFirewallRules(ctx, st.id, *rules)
 				return err
 			})
 		}
@@ -236,19 +236,19 @@ func (w *firewalls) change(nb *nodeBalancer, d *desired, st firewallStep) servic
 			if id == 0 {
 				return o, nil // its creation failed
 			}
-			return o, w.attach(ctx, nb, id)
+			return o, fs.attach(ctx, nb, id)
 		}
 	case detachFirewall:
 		change.Object, change.Detail = fmt.Sprintf("NodeBalancer %d", nb.ID), fmt.Sprintf("%s: %s", st.kind, title)
 		change.Compare = func() (before, after any) { return map[string]any{"firewall": title}, nil }
 		change.Make = func(ctx context.Context, _ *services.Request, o observed) (observed, error) {
-			return o, w.detach(ctx, nb, st.firewall)
+			return o, fs.detach(ctx, nb, st.firewall)
 		}
 	case dropFirewall:
 		change.Action, change.Detail = contract.PlanDelete, "or detach, where it protects something else"
 		change.Compare = func() (before, after any) { return services.Part(st.firewall, "label", "rules"), nil }
 		change.Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {
-			return o, w.drop(ctx, req.Service, st.firewall, nb)
+			return o, fs.drop(ctx, req.Service, st.firewall, nb)
 		}
 	}
 	return change
@@ -258,50 +258,50 @@ func describeRules(rules *linodego.FirewallRuleSet) string {
 	return fmt.Sprintf("%d rules, otherwise %s", len(rules.Inbound), rules.InboundPolicy)
 }
 
-func (w *firewalls) attach(ctx context.Context, nb *nodeBalancer, firewall int) error {
-	return w.write(ctx, firewall, fmt.Sprintf("attaching firewall %d to NodeBalancer %d", firewall, nb.ID), func(ctx context.Context) error {
-		_, err := w.api.sdk.CreateFirewallDevice(ctx, firewall, linodego.FirewallDeviceCreateOptions{ID: nb.ID, Type: deviceNodeBalancer})
+func (fs *firewalls) attach(ctx context.Context, nb *nodeBalancer, firewall int) error {
+	return fs.write(ctx, firewall, fmt.Sprintf("attaching firewall %d to NodeBalancer %d", firewall, nb.ID), func(ctx context.Context) error {
+		_, err := fs.api.sdk.CreateFirewallDevice(ctx, firewall, linodego.FirewallDeviceCreateOptions{ID: nb.ID, Type: deviceNodeBalancer})
 		return err
 	})
 }
 
 // create creates the firewall of a Service, with the NodeBalancer's label.
-func (w *firewalls) create(ctx context.Context, d *desired) (int, error) {
+func (fs *firewalls) create(ctx context.Context, d *desired) (int, error) {
 	name, rules, tags := d.firewalls.name, *d.firewalls.rules, slices.Concat([]string{}, d.tags, d.marks)
 	f, err := read(ctx, "creating firewall "+name, func(f *linodego.Firewall) bool { return f.ID != 0 }, func(ctx context.Context) (*linodego.Firewall, error) {
-		return w.api.sdk.CreateFirewall(ctx, linodego.FirewallCreateOptions{Label: name, Rules: rules, Tags: tags})
+		return fs.api.sdk.CreateFirewall(ctx, linodego.FirewallCreateOptions{Label: name, Rules: rules, Tags: tags})
 	})
 	if err != nil {
-		w.Invalidate(0)
+		fs.Invalidate(0)
 		return 0, err
 	}
-	w.Put(f)
+	fs.Put(f)
 	return f.ID, nil
 }
 
 // drop deletes the firewall of a NodeBalancer in one call, which also detaches it: between two calls it could be left without a
 // NodeBalancer to find it by. It is only detached if it is no longer the Service's or protects something else, as a read right before
 // shows.
-func (w *firewalls) drop(ctx context.Context, service *v1.Service, f *linodego.Firewall, nb *nodeBalancer) error {
-	owner, err := w.ownerOf(ctx, service, nb)
+func (fs *firewalls) drop(ctx context.Context, service *v1.Service, f *linodego.Firewall, nb *nodeBalancer) error {
+	owner, err := fs.ownerOf(ctx, service, nb)
 	if err != nil {
 		return err
 	}
-	now, err := w.Get(ctx, f.ID, inventory.Query{})
+	now, err := fs.Get(ctx, f.ID, inventory.Query{})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		return nil
 	case err != nil:
 		return err
 	case !protectsOnly(now, nb.ID) || !owner.owns(now):
-		return w.detach(ctx, nb, f)
+		return fs.detach(ctx, nb, f)
 	}
 	klog.InfoS("Deleting firewall", "service", klog.KObj(service), "firewall", f.ID)
-	return w.delete(ctx, f.ID)
+	return fs.delete(ctx, f.ID)
 }
 
-func (w *firewalls) detach(ctx context.Context, nb *nodeBalancer, f *linodego.Firewall) error {
-	devices, _, err := listAll[linodego.FirewallDevice](ctx, w.api, fmt.Sprintf("devices of firewall %d", f.ID), fmt.Sprintf("networking/firewalls/%d/devices", f.ID), "")
+func (fs *firewalls) detach(ctx context.Context, nb *nodeBalancer, f *linodego.Firewall) error {
+	devices, _, err := listAll[linodego.FirewallDevice](ctx, fs.api, fmt.Sprintf("devices of firewall %d", f.ID), fmt.Sprintf("networking/firewalls/%d/devices", f.ID), "")
 	if err != nil {
 		return err
 	}
@@ -309,8 +309,8 @@ func (w *firewalls) detach(ctx context.Context, nb *nodeBalancer, f *linodego.Fi
 		if d.Entity.Type != deviceNodeBalancer || d.Entity.ID != nb.ID {
 			continue
 		}
-		err := w.write(ctx, f.ID, fmt.Sprintf("detaching firewall %d from NodeBalancer %d", f.ID, nb.ID), func(ctx context.Context) error {
-			return w.api.sdk.DeleteFirewallDevice(ctx, f.ID, d.ID)
+		err := fs.write(ctx, f.ID, fmt.Sprintf("detaching firewall %d from NodeBalancer %d", f.ID, nb.ID), func(ctx context.Context) error {
+			return fs.api.sdk.DeleteFirewallDevice(ctx, f.ID, d.ID)
 		})
 		if cloudapi.IgnoreNotFound(err) != nil {
 			return err
@@ -319,34 +319,34 @@ func (w *firewalls) detach(ctx context.Context, nb *nodeBalancer, f *linodego.Fi
 	return nil
 }
 
-func (w *firewalls) delete(ctx context.Context, id int) error {
-	err := w.write(ctx, id, fmt.Sprintf("deleting firewall %d", id), func(ctx context.Context) error { return w.api.sdk.DeleteFirewall(ctx, id) })
+func (fs *firewalls) delete(ctx context.Context, id int) error {
+	err := fs.write(ctx, id, fmt.Sprintf("deleting firewall %d", id), func(ctx context.Context) error { return fs.api.sdk.DeleteFirewall(ctx, id) })
 	if cloudapi.IgnoreNotFound(err) != nil {
 		return err
 	}
-	w.Forget(id)
+	fs.Forget(id)
 	return nil
 }
 
 // write makes a change, after which the firewall is read again.
-func (w *firewalls) write(ctx context.Context, id int, doing string, change func(context.Context) error) error {
+func (fs *firewalls) write(ctx context.Context, id int, doing string, change func(context.Context) error) error {
 	err := do(ctx, doing, change)
 	if err != nil {
-		w.Doubt(id)
+		fs.Doubt(id)
 		return err
 	}
-	w.Invalidate(id)
+	fs.Invalidate(id)
 	return nil
 }
 
 // adoptForDeletion gives the firewall of a NodeBalancer to be deleted our label, if Linode's own controller created it under
 // another one: afterwards it could not be found.
-func (w *firewalls) adoptForDeletion(ctx context.Context, service *v1.Service, nb *nodeBalancer) error {
-	owner, err := w.ownerOf(ctx, service, nb)
+func (fs *firewalls) adoptForDeletion(ctx context.Context, service *v1.Service, nb *nodeBalancer) error {
+	owner, err := fs.ownerOf(ctx, service, nb)
 	if err != nil {
 		return err
 	}
-	attached, err := w.Find(
+	attached, err := fs.Find(
 		ctx, indexNodeBalancer, strconv.Itoa(nb.ID), inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge},
 	)
 	if err != nil {
@@ -356,8 +356,8 @@ func (w *firewalls) adoptForDeletion(ctx context.Context, service *v1.Service, n
 		if f.Label == owner.label || !owner.owns(f) {
 			continue
 		}
-		err := w.write(ctx, f.ID, fmt.Sprintf("renaming firewall %d", f.ID), func(ctx context.Context) error {
-			_, err := w.api.sdk.UpdateFirewall(ctx, f.ID, linodego.FirewallUpdateOptions{Label: owner.label})
+		err := fs.write(ctx, f.ID, fmt.Sprintf("renaming firewall %d", f.ID), func(ctx context.Context) error {
+			_, err := fs.api.sdk.UpdateFirewall(ctx, f.ID, linodego.FirewallUpdateOptions{Label: owner.label})
 			return err
 		})
 		if cloudapi.IgnoreNotFound(err) != nil {
@@ -368,19 +368,19 @@ func (w *firewalls) adoptForDeletion(ctx context.Context, service *v1.Service, n
 }
 
 // findUnused returns the firewalls that were created for a Service and protect nothing any more, from a new read.
-func (w *firewalls) findUnused(ctx context.Context, service *v1.Service) ([]*linodego.Firewall, error) {
-	owner, err := w.ownerOf(ctx, service, nil)
+func (fs *firewalls) findUnused(ctx context.Context, service *v1.Service) ([]*linodego.Firewall, error) {
+	owner, err := fs.ownerOf(ctx, service, nil)
 	if err != nil {
 		return nil, err
 	}
-	found, err := w.Find(ctx, indexLabel, owner.label, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
+	found, err := fs.Find(ctx, indexLabel, owner.label, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
 	if err != nil {
 		return nil, err
 	}
 	var unused []*linodego.Firewall
 	for _, f := range found {
 		// The older listing shows its devices from before the deletion.
-		now, err := w.Get(ctx, f.ID, inventory.Query{})
+		now, err := fs.Get(ctx, f.ID, inventory.Query{})
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			continue
 		}

@@ -74,10 +74,10 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBal
 
 // handOver replaces the marks of the firewalls that were created for the marked Service. Otherwise they would belong to nobody, and never
 // change.
-func (w *firewalls) handOver(
+func (fs *firewalls) handOver(
 	ctx context.Context, nb *nodeBalancer, m contract.MarkedLoadBalancer, mark string, marks []string,
 ) error {
-	attached, err := w.Find(ctx, indexNodeBalancer, m.ID, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
+	attached, err := fs.Find(ctx, indexNodeBalancer, m.ID, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (w *firewalls) handOver(
 		if !isMadeWith(seen, nb, m, mark) {
 			continue
 		}
-		f, err := w.Get(ctx, seen.ID, inventory.Query{})
+		f, err := fs.Get(ctx, seen.ID, inventory.Query{})
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			continue
 		}
@@ -97,8 +97,8 @@ func (w *firewalls) handOver(
 			continue
 		}
 		klog.InfoS("Handing over firewall", "firewall", f.ID, "nodeBalancer", nb.ID, "from", m.Cluster)
-		err = w.write(ctx, f.ID, fmt.Sprintf("marking firewall %d", f.ID), func(ctx context.Context) error {
-			_, err := w.api.sdk.UpdateFirewall(ctx, f.ID, linodego.FirewallUpdateOptions{Tags: &tags})
+		err = fs.write(ctx, f.ID, fmt.Sprintf("marking firewall %d", f.ID), func(ctx context.Context) error {
+			_, err := fs.api.sdk.UpdateFirewall(ctx, f.ID, linodego.FirewallUpdateOptions{Tags: &tags})
 			return err
 		})
 		if err != nil {

@@ -62,9 +62,9 @@ func (o *owners) isOrphan(nb *nodeBalancer, mark string, services []*v1.Service)
 }
 
 // isOrphan reports whether a firewall has the mark of the cluster, protects nothing, and no Service has or would find it.
-func (w *firewalls) isOrphan(f *linodego.Firewall, mark string, services []*v1.Service) bool {
+func (fs *firewalls) isOrphan(f *linodego.Firewall, mark string, services []*v1.Service) bool {
 	return slices.Contains(f.Tags, mark) && len(f.Entities) == 0 && !slices.ContainsFunc(services, func(s *v1.Service) bool {
-		return label(w.prefix, s) == f.Label || slices.Contains(f.Tags, ownership.ServiceMark(s.UID)) ||
+		return label(fs.prefix, s) == f.Label || slices.Contains(f.Tags, ownership.ServiceMark(s.UID)) ||
 			s.Annotations[annotationFirewallID] == strconv.Itoa(f.ID)
 	})
 }
@@ -121,15 +121,15 @@ func (r *reconciler) deleteOrphan(ctx context.Context, id int, name, mark string
 	return nil
 }
 
-func (w *firewalls) deleteOrphan(ctx context.Context, id int, name, mark string, services []*v1.Service) error {
-	f, err := w.Get(ctx, id, inventory.Query{})
+func (fs *firewalls) deleteOrphan(ctx context.Context, id int, name, mark string, services []*v1.Service) error {
+	f, err := fs.Get(ctx, id, inventory.Query{})
 	switch {
 	case err != nil:
 		return cloudapi.IgnoreNotFound(err)
-	case f.Label != name || !w.isOrphan(f, mark, services):
+	case f.Label != name || !fs.isOrphan(f, mark, services):
 		return fmt.Errorf("%s %d: %w", kindFirewall, id, errChanged)
 	}
-	return w.delete(ctx, id)
+	return fs.delete(ctx, id)
 }
 
 // errChanged: the listed orphan has changed.
