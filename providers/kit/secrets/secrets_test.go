@@ -73,6 +73,13 @@ func inWorld(t *testing.T, test func(w *world)) {
 	})
 }
 
+// refuse has the API server refuse watches; nil ends that.
+func (w *world) refuse(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refused = err
+}
+
 func secret(data string) *v1.Secret {
 	return &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tls"}, Data: map[string][]byte{"tls.crt": []byte(data)}}
 }
@@ -236,7 +243,7 @@ func TestWatchesEnd(t *testing.T) {
 // TestSecretThatMayNotBeWatched is read now and then, and asked for without rest where the API server is away.
 func TestSecretThatMayNotBeWatched(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.refused = apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "tls", errors.New("no right"))
+		w.refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "tls", errors.New("no right")))
 		w.reconcile(0)
 		w.put("two")
 		w.requireAsked()
@@ -244,10 +251,10 @@ func TestSecretThatMayNotBeWatched(t *testing.T) {
 		time.Sleep(2 * readPeriod)
 		w.requireAsked("a")
 		assert.Less(w, len(w.kube.Actions()), 5)
-		w.refused = apierrors.NewServiceUnavailable("away")
+		w.refuse(apierrors.NewServiceUnavailable("away"))
 		w.reconcile(0)
 		time.Sleep(2 * readPeriod)
-		w.refused = nil
+		w.refuse(nil)
 		time.Sleep(2 * watchPause)
 		require.Equal(w, 1, w.open())
 	})
