@@ -87,10 +87,10 @@ var certificateName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,240}$`)
 
 // certificates returns the certificates that a Service names for its listeners and its backend sets, or nil.
 func (r *common) certificates(ctx context.Context, service *v1.Service, s settings) (front, back *certificate, err error) {
+	read := r.follower.Follow(service)
 	if !s.tlsEnds {
 		return nil, nil, nil
 	}
-	read := r.follower.Follow(service)
 	if front, err = r.readSecret(ctx, read, service.Namespace, s.TLSSecret, "listeners"); err != nil {
 		return nil, nil, err
 	}

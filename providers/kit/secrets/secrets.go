@@ -26,6 +26,8 @@ import (
 )
 
 const (
+	// watchTime is the least time that a watch is requested for. A watch that nobody needs any more lasts until its end.
+	watchTime = 5 * time.Minute
 	// watchPause is the time from the end of a watch to the next one, which begins with the Secret as it then is.
 	watchPause = 5 * time.Second
 	// readPeriod is how often a Secret is read that may be read but not watched.
@@ -80,12 +82,17 @@ func (f *Follower) Inform(services cache.SharedIndexInformer) {
 	// A handler of an informer that has not started cannot fail to be added.
 	_, _ = services.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) {
 		service, _ := cache.DeletionHandlingObjectToName(object)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		for _, s := range f.secrets {
-			delete(s.read, service)
-		}
+		f.forget(service)
 	}})
+}
+
+// forget ends following Secrets for a Service.
+func (f *Follower) forget(reader cache.ObjectName) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.secrets {
+		delete(s.read, reader)
+	}
 }
 
 // Get reads a Secret without following it.
@@ -93,26 +100,31 @@ func (f *Follower) Get(ctx context.Context, namespace, name string) (*v1.Secret,
 	return f.kube.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// Follow returns a function that reads Secrets for a reconciliation of a Service, and follows them for it.
+// Follow returns a function that reads Secrets for one reconciliation of a Service, and follows them for it instead of those that the last
+// one has read. It reads each Secret once: what the reconciliation used is what changes are compared with.
 func (f *Follower) Follow(service *v1.Service) Read {
-	reader := cache.MetaObjectToName(service)
+	reader, known := cache.MetaObjectToName(service), map[cache.ObjectName]*v1.Secret{}
+	f.forget(reader) // one that fails before it reads all of them is repeated anyway
 	return func(ctx context.Context, namespace, name string) (*v1.Secret, error) {
 		id := cache.NewObjectName(namespace, name)
-		f.note(reader, id, nil) //nolint:contextcheck // watches outlive what begins them; this call lets no change be missed meanwhile
+		if secret := known[id]; secret != nil {
+			return secret, nil
+		}
+		f.note(reader, id, content{}, false) //nolint:contextcheck // as below; it lets no change be missed meanwhile
 		secret, err := f.Get(ctx, namespace, name)
 		read := content{}
 		if err == nil {
-			read = contentOf(secret)
+			read, known[id] = contentOf(secret), secret
 		}
 		if err == nil || apierrors.IsNotFound(err) {
-			f.note(reader, id, &read) //nolint:contextcheck // watches outlive what begins them
+			f.note(reader, id, read, true) //nolint:contextcheck // watches outlive what begins them
 		}
 		return secret, err
 	}
 }
 
-// note stores what a Service has read, and watches the Secret from then on; nil means that it is about to read.
-func (f *Follower) note(reader, name cache.ObjectName, read *content) {
+// note stores what a Service has read, or that it is about to read, and watches the Secret from then on.
+func (f *Follower) note(reader, name cache.ObjectName, read content, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.secrets == nil || f.retry == nil {
@@ -123,13 +135,11 @@ func (f *Follower) note(reader, name cache.ObjectName, read *content) {
 		s = &followedSecret{read: map[cache.ObjectName]content{}}
 		f.secrets[name] = s
 	}
-	if read == nil {
-		read = new(s.read[reader])
-	} else if !s.watched {
+	if known && !s.watched {
 		s.watched = true
 		rescue.Go("watching a Secret", func() { f.watch(wait.ContextForChannel(f.stop), name) })
 	}
-	s.read[reader] = *read
+	s.read[reader] = read
 }
 
 // watch compares each state of a Secret with what Services have read, as long as any has.
@@ -137,6 +147,7 @@ func (f *Follower) watch(ctx context.Context, name cache.ObjectName) {
 	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name).String()}
 	for f.isRead(name) {
 		pause := watchPause
+		only.TimeoutSeconds = new(int64(wait.Jitter(watchTime, 1).Seconds()))
 		w, err := f.kube.CoreV1().Secrets(name.Namespace).Watch(ctx, only)
 		switch {
 		case err == nil:

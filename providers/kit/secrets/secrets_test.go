@@ -200,6 +200,36 @@ func TestChangeMeanwhile(t *testing.T) {
 	})
 }
 
+// TestOneReconciliation: a Secret that changes while a reconciliation uses it for two purposes is not taken for applied.
+func TestOneReconciliation(t *testing.T) {
+	inWorld(t, func(w *world) {
+		read := w.Follow(w.services[0])
+		first, err := read(w.Context(), "default", "tls")
+		require.NoError(w, err)
+		w.store(secret("two")) // the watch shows it later
+		second, err := read(w.Context(), "default", "tls")
+		require.NoError(w, err)
+		assert.Equal(w, first.Data, second.Data, "both purposes have the same content")
+		w.show(watch.Modified, secret("two"))
+		w.requireAsked("a")
+	})
+}
+
+// TestOtherSecret: whoever may change a Service could otherwise have the program watch any number of Secrets.
+func TestOtherSecret(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.reconcile(0)
+		_, err := w.Follow(w.services[0])(w.Context(), "default", "other")
+		require.True(w, apierrors.IsNotFound(err))
+		require.Equal(w, 2, w.open())
+		w.put("two")
+		assert.Empty(w, w.takeAsked(), "it names another one")
+		w.watches[0].Stop()
+		time.Sleep(2 * watchPause)
+		assert.Equal(w, 1, w.open(), "the watch of a Secret without Services ends")
+	})
+}
+
 func TestMissingSecret(t *testing.T) {
 	inWorld(t, func(w *world) {
 		require.NoError(w, w.kube.Tracker().Delete(v1.SchemeGroupVersion.WithResource("secrets"), "default", "tls"))
