@@ -464,9 +464,9 @@ func (s *settings) complete(service *v1.Service, mode string) (problems []error)
 		sets := map[string]ruleSet{}
 		_ = json.Unmarshal([]byte(s.RuleSetText), &sets)
 		s.ruleSets = map[string]document{}
-		for name, set := range sets {
-			problems = append(problems, s.judgeRuleSet(name, set)...)
-			s.ruleSets[name] = jsondoc.Clone(document{"items": set.Items})
+		for _, name := range sortedKeys(sets) {
+			problems = append(problems, s.judgeRuleSet(name, sets[name])...)
+			s.ruleSets[name] = jsondoc.Clone(document{"items": sets[name].Items})
 		}
 	}
 	s.Address, s.addressPlace = requestedAddress(s.Address, service)

@@ -127,7 +127,8 @@ func (lb *loadBalancer) subnet() string {
 	return lb.Subnets[0]
 }
 
-// UnmarshalJSON implements json.Unmarshaler. Absent maps become empty, and the one subnet of a network load balancer a list.
+// UnmarshalJSON implements json.Unmarshaler. Absent maps and parts become empty, and the one subnet of a network load balancer
+// a list.
 func (lb *loadBalancer) UnmarshalJSON(data []byte) error {
 	type plain loadBalancer
 	shown := struct {
@@ -144,6 +145,11 @@ func (lb *loadBalancer) UnmarshalJSON(data []byte) error {
 	for _, m := range []*map[string]document{&lb.Listeners, &lb.BackendSets, &lb.Certificates, &lb.RuleSets} {
 		if *m == nil {
 			*m = map[string]document{}
+		}
+		for name, d := range *m {
+			if d == nil {
+				(*m)[name] = document{} // a part that exists
+			}
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"encoding/json"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // keep puts a Secret with a new certificate into the cluster.
@@ -280,6 +282,35 @@ func TestTags(t *testing.T) {
 	marked := configured.withMark("anyccm:1")
 	assert.Equal(t, map[string]string{"a": "b", tagCluster: "anyccm:1"}, marked.Freeform)
 	assert.Len(t, configured.Freeform, 1)
+}
+
+// TestFaultsOfRuleSetsHaveAnOrder: the same faults are the same event.
+func TestFaultsOfRuleSetsHaveAnOrder(t *testing.T) {
+	t.Parallel()
+	s := conformance.Service("web", byHand(annotationRuleSets, `{"a": {}, "b": {}, "c": {}, "d": {}}`), web())
+	_, _, first := parseSettings(s, "")
+	require.ErrorContains(t, first, `rule set "a" has no items`)
+	for range 20 {
+		_, _, err := parseSettings(s, "")
+		require.EqualError(t, err, first.Error())
+	}
+}
+
+// TestNullParts: parts that the cloud shows as null exist. They are deleted and changed, not created.
+func TestNullParts(t *testing.T) {
+	t.Parallel()
+	lb := &loadBalancer{}
+	require.NoError(t, json.Unmarshal([]byte(`{"listeners": {"TCP-80": null, "TCP-81": null}, "backendSets": {"TCP-80": null, "TCP-81": null}}`), lb))
+	r := &loadBalancers{kind: balancerKind(Config{})}
+	want := map[string]document{"TCP-81": {"port": 81.0, "policy": roundRobin}}
+	actions := map[string]string{}
+	for _, c := range r.changesOfParts(lb, desired{listeners: want, sets: want}) {
+		actions[c.Object] = c.Action
+	}
+	assert.Equal(t, map[string]string{
+		"listener TCP-80": contract.PlanDelete, "backend set TCP-80": contract.PlanDelete,
+		"listener TCP-81": contract.PlanChange, "backend set TCP-81": contract.PlanChange,
+	}, actions)
 }
 
 // TestRuleSets: scenario 37.
