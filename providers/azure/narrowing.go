@@ -42,10 +42,10 @@ func (c clients) narrow(have []string, ipv6 bool) (after []string, narrower bool
 		switch {
 		case err == nil:
 			networks = append(networks, p)
+		case slices.Contains(c.tags, source): // it may be that of the internet
+			after = append(after, source)
 		case source == sourceInternet || source == sourceAny:
 			networks, all = append(networks, everybody), true
-		case slices.Contains(c.tags, source):
-			after = append(after, source)
 		default:
 			narrower = true
 		}

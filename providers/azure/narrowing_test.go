@@ -96,6 +96,24 @@ func TestNarrowingIsNotHeldUpByARefusedWrite(t *testing.T) {
 	}
 }
 
+// TestNarrowingKeepsTheInternet as a service tag that the Service names: its rule is not written again.
+func TestNarrowingKeepsTheInternet(t *testing.T) {
+	t.Parallel()
+	for _, tags := range []string{"Internet", "Internet,AzureCloud"} {
+		inWorld(t, func(w *world) {
+			w.join("n1")
+			s := webService(map[string]string{annotationServiceTags: tags})
+			w.Apply(s)
+			w.ensure(s)
+			w.quiet(s)
+			w.change(s, func(s *v1.Service) { s.Annotations[annotationServiceTags] = "AzureCloud" })
+			s = w.ensure(s)
+			assert.Equal(w, []string{"AzureCloud"}, w.mayEnter(s.Status.LoadBalancer.Ingress[0].IP))
+			w.quiet(s)
+		})
+	}
+}
+
 // TestNarrowingIsNotHeldUpByACheck of something else.
 func TestNarrowingIsNotHeldUpByACheck(t *testing.T) {
 	t.Parallel()
