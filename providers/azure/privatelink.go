@@ -145,8 +145,8 @@ func (c *Config) linkGroup(service *v1.Service) string {
 	return groupNamed(service, annotationLinkGroup, c.LinkGroup)
 }
 
-// observeLinks reads the private link services. A credential that may not see them has made none; Azure protects frontends that others'
-// need. It is an error if the Service requests one.
+// observeLinks reads the private link services. A credential that may not see them has made none, and a missing resource group has none;
+// Azure protects frontends that others' need. Both are errors if the Service requests one.
 func (r *observer) observeLinks(ctx context.Context, service *v1.Service, o *observed, asked bool) error {
 	o.links, o.linksRead = nil, true
 	for _, g := range slices.Compact([]string{r.config.linkGroup(service), r.config.LinkGroup}) {
@@ -154,7 +154,8 @@ func (r *observer) observeLinks(ctx context.Context, service *v1.Service, o *obs
 		if g != r.config.LinkGroup && isSkippedGroup(err) {
 			r.resources.forgetGroup(g)
 		}
-		if errors.Is(err, cloudapi.ErrUnauthorized) && !asked {
+		isMissing := g != r.config.LinkGroup && strings.EqualFold(codeOf(err), codeNoGroup)
+		if !asked && (isMissing || errors.Is(err, cloudapi.ErrUnauthorized)) {
 			continue
 		}
 		if err != nil {

@@ -196,6 +196,19 @@ func TestPrivateLinksThatMayNotBeRead(t *testing.T) {
 	})
 }
 
+// TestPrivateLinksOfAMissingGroup: a Service that names a missing resource group can be deleted, but gets no private link service.
+func TestPrivateLinksOfAMissingGroup(t *testing.T) {
+	t.Parallel()
+	s := webService(map[string]string{annotationInternal: "true", annotationLinkGroup: "missing"})
+	withNode(t, s, func(w *world) {
+		w.ensure(s)
+		w.change(s, func(s *v1.Service) { s.Annotations[annotationPrivateLink] = "true" })
+		require.ErrorContains(w, w.refuse(s), "Resource group 'missing' could not be found")
+		w.remove(s)
+		assert.Empty(w, w.sim.Snapshot())
+	})
+}
+
 // TestProxyProtocolMovesTheProbe: the check of a node's own health cannot read the PROXY protocol, so that ports are probed as if all
 // nodes served.
 func TestProxyProtocolMovesTheProbe(t *testing.T) {
