@@ -139,7 +139,7 @@ func twoAddresses(t testing.TB, sim *cloudstacksim.Sim) conformance.FixedCase {
 func strictness() conformance.Strictness {
 	const login = "a request that is not authenticated is refused whatever it says"
 	return conformance.Strictness{Immediate: "the management server answers from the database that it writes to", Free: map[string]string{
-		"description": "any text", "name": "any text", "reason": "any text",
+		"description": "any text", "name": "any text",
 		"apiKey": login, "expires": login, "signature": login, "signatureversion": login,
 	}, Unlimited: map[string]string{
 		"param[*": "the API bounds no element of a map", "cidrlist": "the API bounds no list",
