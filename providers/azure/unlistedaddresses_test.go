@@ -287,3 +287,23 @@ func TestFailedFirstListing(t *testing.T) {
 		})
 	}
 }
+
+// TestCreatedAddressThatIsNotShown: an address that Azure does not show right after its creation is not forgotten.
+func TestCreatedAddressThatIsNotShown(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		r, id := w.cloud.reconciler.resources, otherPIP("new")
+		made := &publicIP{resource: resource{subresource: subresource{ID: id, Name: "new"}, Tags: map[string]string{serviceTag: "default/web"}}}
+		r.recordUnlisted(made)
+		for _, fault := range []simkit.Fault{{Kind: simkit.FaultUnlisted}, {Kind: simkit.FaultStatus, Status: 404, Reads: true}} {
+			fault.Names = "new"
+			_, err := w.server.AddFault(fault)
+			require.NoError(w, err)
+		}
+		target := document{id: id, what: "public IP address new", create: func() doc {
+			return doc{"location": "westeurope", "sku": doc{"name": "Standard"}, "properties": doc{"publicIPAllocationMethod": "Static"}}
+		}}
+		require.NoError(w, r.submit(w.Context(), target, func(d doc) (doc, error) { return d, nil }))
+		assert.Equal(w, []string{made.lowerID()}, r.unlistedIDs(func(*publicIP) bool { return true }))
+	})
+}
