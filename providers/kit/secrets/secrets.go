@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
@@ -50,8 +51,8 @@ type Follower struct {
 
 // followedSecret is a Secret that Services name.
 type followedSecret struct {
-	// read holds the content with which each Service was reconciled, until another reconciliation is requested.
-	read    map[cache.ObjectName]content
+	// read holds the content with which each Service was reconciled, by its UID, until another reconciliation is requested.
+	read    map[types.UID]content
 	watched bool
 }
 
@@ -81,13 +82,17 @@ func (f *Follower) SetServiceRetry(retry func(func(*v1.Service) bool)) {
 func (f *Follower) Inform(services cache.SharedIndexInformer) {
 	// A handler of an informer that has not started cannot fail to be added.
 	_, _ = services.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) {
-		service, _ := cache.DeletionHandlingObjectToName(object)
-		f.forget(service)
+		if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
+			object = unknown.Obj
+		}
+		if service, ok := object.(*v1.Service); ok {
+			f.forget(service.UID)
+		}
 	}})
 }
 
 // forget ends following Secrets for a Service.
-func (f *Follower) forget(reader cache.ObjectName) {
+func (f *Follower) forget(reader types.UID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range f.secrets {
@@ -103,7 +108,7 @@ func (f *Follower) Get(ctx context.Context, namespace, name string) (*v1.Secret,
 // Follow returns a function that reads Secrets for one reconciliation of a Service, and follows them for it instead of those that the last
 // one has read. It reads each Secret once: what the reconciliation used is what changes are compared with.
 func (f *Follower) Follow(service *v1.Service) Read {
-	reader, known := cache.MetaObjectToName(service), map[cache.ObjectName]*v1.Secret{}
+	reader, known := service.UID, map[cache.ObjectName]*v1.Secret{}
 	f.forget(reader) // one that fails before it reads all of them is repeated anyway
 	return func(ctx context.Context, namespace, name string) (*v1.Secret, error) {
 		id := cache.NewObjectName(namespace, name)
@@ -124,7 +129,7 @@ func (f *Follower) Follow(service *v1.Service) Read {
 }
 
 // note stores what a Service has read, or that it is about to read, and watches the Secret from then on.
-func (f *Follower) note(reader, name cache.ObjectName, read content, known bool) {
+func (f *Follower) note(reader types.UID, name cache.ObjectName, read content, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.secrets == nil || f.retry == nil {
@@ -132,7 +137,7 @@ func (f *Follower) note(reader, name cache.ObjectName, read content, known bool)
 	}
 	s := f.secrets[name]
 	if s == nil {
-		s = &followedSecret{read: map[cache.ObjectName]content{}}
+		s = &followedSecret{read: map[types.UID]content{}}
 		f.secrets[name] = s
 	}
 	if known && !s.watched {
@@ -204,7 +209,7 @@ func (f *Follower) compareEach(ctx context.Context, name cache.ObjectName, w wat
 
 // compare requests a reconciliation of the Services that have read something else. One that fails is repeated anyway.
 func (f *Follower) compare(name cache.ObjectName, now content) {
-	outdated := sets.Set[cache.ObjectName]{}
+	outdated := sets.Set[types.UID]{}
 	f.mu.Lock()
 	for reader, read := range f.secrets[name].read {
 		if read != now {
@@ -217,5 +222,5 @@ func (f *Follower) compare(name cache.ObjectName, now content) {
 		return
 	}
 	klog.InfoS("A Secret has changed, and its Services are reconciled", "secret", name)
-	f.retry(func(s *v1.Service) bool { return s.DeletionTimestamp == nil && outdated.Has(cache.MetaObjectToName(s)) })
+	f.retry(func(s *v1.Service) bool { return s.DeletionTimestamp == nil && outdated.Has(s.UID) })
 }
