@@ -62,7 +62,7 @@ func (p part) path() string {
 func (r *loadBalancers) planWrite(action, object, detail string, before, after document, w write) change {
 	return change{
 		Planned: contract.Planned{Action: action, Object: object, Detail: detail},
-		Compare: func() (any, any) { return before, withoutSecrets(after) },
+		Compare: func() (any, any) { return before, after },
 		Make: func(ctx context.Context, req *services.Request, o observed) (observed, error) {
 			sets := map[string]document{}
 			maps.Copy(sets, o.lb.BackendSets)
@@ -230,7 +230,7 @@ func (r *loadBalancers) planSetUpdate(name string, have, after document, what []
 func (r *loadBalancers) planCreation(service *v1.Service, d desired) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanCreate, Object: r.kind.title + " " + d.name}, Creates: true, Replan: true,
-		Compare: func() (before, after any) { return nil, d.creationWithoutSecrets() },
+		Compare: func() (before, after any) { return nil, d.create },
 		Make: func(ctx context.Context, req *services.Request, o observed) (observed, error) {
 			token, err := r.tokens.tokenFor(service.UID, d.create)
 			if err != nil {

@@ -624,13 +624,3 @@ func sortLists(v any) any {
 	}
 	return v
 }
-
-// creationWithoutSecrets returns the creation request for display.
-func (d desired) creationWithoutSecrets() document {
-	all := jsondoc.Clone(d.create)
-	certificates := fieldOf[document](all, "certificates")
-	for name := range certificates {
-		certificates[name] = withoutSecrets(fieldOf[document](certificates, name))
-	}
-	return all
-}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -135,14 +134,6 @@ func (c *certificate) document(name string) document {
 		"certificateName": name, "publicCertificate": c.public, "privateKey": c.private.Reveal(), "caCertificate": c.ca,
 		"passphrase": c.passphrase.Reveal(),
 	}
-}
-
-// withoutSecrets returns a document for display.
-func withoutSecrets(d document) document {
-	shown := maps.Clone(d)
-	delete(shown, "privateKey")
-	delete(shown, "passphrase")
-	return shown
 }
 
 // sslConfiguration returns the settings of TLS of a listener or backend set.
