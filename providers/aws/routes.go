@@ -20,6 +20,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/podranges"
 )
 
 // routesMaxAge is how old the records of the route table may be when routes are reconciled; our own writes end it.
@@ -207,7 +208,7 @@ func (r *routes) pointRoute(ctx context.Context, route *cloudprovider.Route, one
 	}
 	in.InstanceId, in.NetworkInterfaceId = forwardingInstance(one)
 	for _, have := range table.routes {
-		if !sameNetwork(routeDestination(have), route.DestinationCIDR) {
+		if !podranges.Same(routeDestination(have), route.DestinationCIDR) {
 			continue
 		}
 		if (have.State == ec2types.RouteStateActive || one.state == stateStopped) && aws.ToString(have.InstanceId) == one.id {
@@ -249,7 +250,7 @@ func (r *routes) mayReplace(ctx context.Context, table routeTable, have ec2types
 		return refuse("something that is not this cluster's; remove it, or give the pods other networks")
 	}
 	if node := nodes[aws.ToString(have.InstanceId)]; node != nil && node.Name != string(route.TargetNode) &&
-		slices.ContainsFunc(node.Spec.PodCIDRs, func(c string) bool { return sameNetwork(c, route.DestinationCIDR) }) {
+		slices.ContainsFunc(node.Spec.PodCIDRs, func(c string) bool { return podranges.Same(c, route.DestinationCIDR) }) {
 		return refuse("node " + node.Name + ", which has the same network; delete one of the two Nodes")
 	}
 	return nil
@@ -278,13 +279,6 @@ func forwardingInstance(one instance) (instanceID, networkInterface *string) {
 		return nil, aws.String(one.interfaces[0].id)
 	}
 	return aws.String(one.id), nil
-}
-
-// sameNetwork compares networks, whatever way they are written.
-func sameNetwork(a, b string) bool {
-	one, errA := netip.ParsePrefix(a)
-	other, errB := netip.ParsePrefix(b)
-	return a == b || (errA == nil && errB == nil && one.Masked() == other.Masked())
 }
 
 // destinationParams is the network of a route in the parameter of its family.
@@ -344,7 +338,7 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 	if err != nil {
 		return err
 	}
-	n := slices.IndexFunc(table.routes, func(have ec2types.Route) bool { return sameNetwork(routeDestination(have), route.DestinationCIDR) })
+	n := slices.IndexFunc(table.routes, func(have ec2types.Route) bool { return podranges.Same(routeDestination(have), route.DestinationCIDR) })
 	if n < 0 {
 		return nil
 	}

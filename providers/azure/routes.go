@@ -18,6 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/podranges"
 )
 
 const (
@@ -89,13 +90,6 @@ func nodeOfRoute(have *route) string {
 		return ""
 	}
 	return strings.ToLower(node)
-}
-
-// sameNetwork compares networks, however they are written.
-func sameNetwork(a, b string) bool {
-	one, errA := netip.ParsePrefix(a)
-	other, errB := netip.ParsePrefix(b)
-	return a == b || errA == nil && errB == nil && one.Masked() == other.Masked()
 }
 
 // table is the route table as a document. It is made with the first route.
@@ -240,7 +234,7 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, wanted *cloudprov
 func (r *routes) pointRoute(table *routeTable, nodes map[string]*v1.Node, node *v1.Node, name, cidr, hop string) error {
 	var kept []*route
 	for _, have := range table.Properties.Routes {
-		if !sameNetwork(have.Properties.Prefix, cidr) {
+		if !podranges.Same(have.Properties.Prefix, cidr) {
 			if !have.hasName(name) {
 				kept = append(kept, have)
 			}
@@ -253,7 +247,7 @@ func (r *routes) pointRoute(table *routeTable, nodes map[string]*v1.Node, node *
 		case owner == strings.ToLower(node.Name), have.hasName(node.Name):
 		case owner == "":
 			return r.refusalReason(node, cidr, "route "+have.Name+", which no controller made, is there for it; remove that route, or give the pods other networks")
-		case nodes[owner] != nil && slices.ContainsFunc(nodes[owner].Spec.PodCIDRs, func(c string) bool { return sameNetwork(c, cidr) }):
+		case nodes[owner] != nil && slices.ContainsFunc(nodes[owner].Spec.PodCIDRs, func(c string) bool { return podranges.Same(c, cidr) }):
 			return r.refusalReason(node, cidr, "node "+owner+" has the same network; delete one of the two Nodes")
 		}
 	}
@@ -288,7 +282,7 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, unwanted *cloudprovi
 	return r.resources.submit(ctx, r.table(), editOf(func(table *routeTable) error {
 		list := table.Properties.Routes
 		left := slices.DeleteFunc(slices.Clone(list), func(have *route) bool {
-			return have.hasName(name) && nodeOfRoute(have) != "" && sameNetwork(have.Properties.Prefix, unwanted.DestinationCIDR)
+			return have.hasName(name) && nodeOfRoute(have) != "" && podranges.Same(have.Properties.Prefix, unwanted.DestinationCIDR)
 		})
 		table.Properties.Routes = left
 		return keepUnless(len(left) < len(list), nil)

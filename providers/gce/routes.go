@@ -19,6 +19,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/podranges"
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 )
 
@@ -102,13 +103,6 @@ func routeOwner(cluster string, at location, r *compute.Route) string {
 	return removeDashes(rest)[:32]
 }
 
-// equalNetworks compares networks, ignoring notation.
-func equalNetworks(a, b string) bool {
-	one, errA := netip.ParsePrefix(a)
-	other, errB := netip.ParsePrefix(b)
-	return a == b || errA == nil && errB == nil && one.Masked() == other.Masked()
-}
-
 // routeTargets finds the node of a route.
 type routeTargets struct {
 	byUID, byPath, byLabel map[string]*v1.Node
@@ -158,7 +152,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 		if n := nodes.nodeOf(route); n != nil {
 			r.ledToNode.Store(route.Name, true)
 			shown.TargetNode = types.NodeName(n.Name)
-			if i := slices.IndexFunc(n.Spec.PodCIDRs, func(c string) bool { return equalNetworks(c, route.DestRange) }); i >= 0 {
+			if i := slices.IndexFunc(n.Spec.PodCIDRs, func(c string) bool { return podranges.Same(c, route.DestRange) }); i >= 0 {
 				shown.DestinationCIDR = n.Spec.PodCIDRs[i] // the framework compares texts
 			}
 			list = append(list, shown)
@@ -319,7 +313,7 @@ func (c routeRequest) decide(all []*compute.Route) (result choice) {
 	taken := map[string]*compute.Route{}
 	for _, have := range all {
 		taken[have.Name] = have
-		if !equalNetworks(have.DestRange, c.destination.String()) {
+		if !podranges.Same(have.DestRange, c.destination.String()) {
 			continue
 		}
 		ours, leads := routeOwner(c.cluster, c.at, have) != "", resource(have.NextHopInstance) == c.hop
@@ -360,7 +354,7 @@ func (c routeRequest) refusalReason(have *compute.Route, ours bool) string {
 // name returns the usual name for the node's first network, unless the route of its other family has it.
 func (c routeRequest) name(taken map[string]*compute.Route) string {
 	usual := routeName(c.cluster, c.uid)
-	first := len(c.node.Spec.PodCIDRs) == 0 || equalNetworks(c.node.Spec.PodCIDRs[0], c.destination.String())
+	first := len(c.node.Spec.PodCIDRs) == 0 || podranges.Same(c.node.Spec.PodCIDRs[0], c.destination.String())
 	if !first || c.servesOtherFamily(taken[usual]) {
 		return secondRouteName(c.cluster, c.uid, c.destination.Addr())
 	}
@@ -370,7 +364,7 @@ func (c routeRequest) name(taken map[string]*compute.Route) string {
 // servedNode returns another node whose network the route serves, or "".
 func (c routeRequest) servedNode(route *compute.Route) string {
 	n := c.nodes.nodeOf(route)
-	wanted := func(cidr string) bool { return equalNetworks(cidr, route.DestRange) }
+	wanted := func(cidr string) bool { return podranges.Same(cidr, route.DestRange) }
 	if n == nil || n.Name == c.node.Name || !slices.ContainsFunc(n.Spec.PodCIDRs, wanted) {
 		return ""
 	}
@@ -380,8 +374,8 @@ func (c routeRequest) servedNode(route *compute.Route) string {
 // servesOtherFamily reports whether the node needs the route for another of its pod networks.
 func (c routeRequest) servesOtherFamily(route *compute.Route) bool {
 	return route != nil && routeOwner(c.cluster, c.at, route) != "" && resource(route.NextHopInstance) == c.hop &&
-		!equalNetworks(route.DestRange, c.destination.String()) &&
-		slices.ContainsFunc(c.node.Spec.PodCIDRs, func(cidr string) bool { return equalNetworks(cidr, route.DestRange) })
+		!podranges.Same(route.DestRange, c.destination.String()) &&
+		slices.ContainsFunc(c.node.Spec.PodCIDRs, func(cidr string) bool { return podranges.Same(cidr, route.DestRange) })
 }
 
 func (r *routes) createRoute(ctx context.Context, route *compute.Route, at location) error {
@@ -423,7 +417,7 @@ func (r *routes) DeleteRoute(ctx context.Context, cluster string, unwanted *clou
 		return err
 	}
 	for _, have := range all {
-		if have.Name == unwanted.Name && routeOwner(cluster, at, have) != "" && equalNetworks(have.DestRange, unwanted.DestinationCIDR) {
+		if have.Name == unwanted.Name && routeOwner(cluster, at, have) != "" && podranges.Same(have.DestRange, unwanted.DestinationCIDR) {
 			return r.remove(ctx, at, have.Name)
 		}
 	}

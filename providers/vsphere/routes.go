@@ -19,6 +19,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/podranges"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
@@ -255,18 +256,12 @@ func (r *routes) checkVacant(ctx context.Context, s *staticRoute, mark, cluster 
 		case ours:
 		case there.ID == s.ID:
 			return fmt.Errorf("static route %s of %s is not this cluster's; remove it, or give the clusters different names (--cluster-name)", s.ID, r.collection)
-		case sameNetwork(there.Network, s.Network):
+		case podranges.Same(there.Network, s.Network):
 			return fmt.Errorf("static route %s of %s leads to %s as well, and is not this cluster's; remove it, or give the clusters different networks for Pods",
 				there.ID, r.collection, s.Network)
 		}
 	}
 	return nil
-}
-
-func sameNetwork(a, b string) bool {
-	one, err := netip.ParsePrefix(a)
-	other, otherErr := netip.ParsePrefix(b)
-	return err == nil && otherErr == nil && one.Masked() == other.Masked()
 }
 
 // waitUntilRealized waits until NSX has realized a route.

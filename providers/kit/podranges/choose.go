@@ -99,3 +99,10 @@ func Last(p netip.Prefix) netip.Addr {
 	last, _ := netip.AddrFromSlice(b) // the length is that of an address
 	return last
 }
+
+// Same compares the texts of two pod ranges, ignoring notation.
+func Same(a, b string) bool {
+	one, errA := netip.ParsePrefix(a)
+	other, errB := netip.ParsePrefix(b)
+	return a == b || errA == nil && errB == nil && one.Masked() == other.Masked()
+}

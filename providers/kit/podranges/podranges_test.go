@@ -422,3 +422,11 @@ func TestNewLeaderTrustsNoCache(t *testing.T) {
 	require.NoError(t, a.Run(t.Context()))
 	assert.Equal(t, []string{"0"}, versions)
 }
+
+func TestSame(t *testing.T) {
+	assert.True(t, Same("10.0.0.0/24", "10.0.0.9/24"))
+	assert.True(t, Same("2001:db8::/64", "2001:0db8:0:0::1/64"))
+	assert.True(t, Same("?", "?"))
+	assert.False(t, Same("10.0.0.0/24", "10.0.0.0/25"))
+	assert.False(t, Same("10.0.0.0/24", "?"))
+}
