@@ -171,13 +171,10 @@ func (a *api) droplet(ctx context.Context, id int) (droplet, error) {
 	return newDroplet(d), nil
 }
 
-// errWrongAnswer: the response was successful but lacks the requested object.
-var errWrongAnswer = errors.New("the answer does not hold the object that was asked for")
-
 // checkAnswer maps the error of a call. A successful response without the right object is an error too.
 func checkAnswer[T any](v T, err error, right bool, operation string) (T, error) {
 	if err == nil && !right {
-		err = errWrongAnswer
+		err = cloudapi.ErrWrongAnswer
 	}
 	return v, apiError(err, operation)
 }
@@ -321,7 +318,7 @@ func (a *api) account(ctx context.Context) error {
 // checkNoContent accepts a response without an object only with status 204, because the page of a proxy has status 200.
 func checkNoContent(response *godo.Response, err error) error {
 	if err == nil && response.StatusCode != http.StatusNoContent {
-		return errWrongAnswer
+		return cloudapi.ErrWrongAnswer
 	}
 	return err
 }

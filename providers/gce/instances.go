@@ -3,7 +3,6 @@ package gce
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -28,9 +27,6 @@ const (
 	// callPrice limits reads of nodes that stay down to 60 calls a minute, of 1,500.
 	callPrice = time.Second
 )
-
-// errWrongAnswer: a successful response with another object than requested.
-var errWrongAnswer = errors.New("the answer does not hold the object that was asked for")
 
 type instanceID struct{ project, zone, name string }
 
@@ -214,7 +210,7 @@ func (a *api) instance(ctx context.Context, id instanceID) (instance, error) {
 	}
 	i, err := a.sdk.Instances.Get(id.project, id.zone, id.name).Context(ctx).Fields(instanceFields).Do()
 	if err == nil && (i.Name != id.name || lastPart(i.Zone) != id.zone) {
-		err = errWrongAnswer
+		err = cloudapi.ErrWrongAnswer
 	}
 	if err != nil {
 		mapped := apiError(err, what)

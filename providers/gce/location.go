@@ -124,7 +124,7 @@ func (p *locator) projectName(ctx context.Context, project string) (string, erro
 	}
 	found, err := p.api.sdk.Projects.Get(project).Context(ctx).Fields("name").Do()
 	if err == nil && found.Name == "" {
-		err = errWrongAnswer
+		err = cloudapi.ErrWrongAnswer
 	}
 	if err != nil {
 		return "", apiError(err, "reading project "+project)

@@ -42,7 +42,7 @@ func (a *api) operation(ctx context.Context, path string) (*compute.Operation, e
 		o, err = a.sdk.GlobalOperations.Get(parts[1], name).Context(ctx).Do()
 	}
 	if err == nil && (o.Name != name || o.Status == "") {
-		err = errWrongAnswer
+		err = cloudapi.ErrWrongAnswer
 	}
 	if err != nil {
 		return nil, cloudapi.NotAbsence(apiError(err, "reading operation "+name)) // a missing operation proves nothing about its object
@@ -76,7 +76,7 @@ func (a *api) sendAndWait(ctx context.Context, path, what string, send requestFu
 	}
 	o, err := send(ctx, string(uuid.NewUUID()))
 	if err == nil && (o.Name == "" || o.SelfLink == "") {
-		err = errWrongAnswer
+		err = cloudapi.ErrWrongAnswer
 	}
 	if err != nil {
 		return apiError(err, what)

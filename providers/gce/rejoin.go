@@ -226,7 +226,7 @@ func (r *rejoiner) rejoinPool(ctx context.Context, at location, name string, rec
 	}
 	have, err := r.api.sdk.TargetPools.Get(at.project, at.region, name).Context(ctx).Do()
 	if err == nil && have.Name != name {
-		err = errWrongAnswer
+		err = cloudapi.ErrWrongAnswer
 	}
 	if err = apiError(err, "reading target pool "+name); errors.Is(err, cloudapi.ErrNotFound) {
 		return nil

@@ -99,7 +99,7 @@ func listAll[T, L any, C listCall[C, L]](ctx context.Context, a *api, c collecti
 		items, next, kind, warning := c.page(l)
 		switch code := warningCode(warning); {
 		case kind != c.kind:
-			return 0, "", errWrongAnswer
+			return 0, "", cloudapi.ErrWrongAnswer
 		case code != "" && code != noResults:
 			return 0, "", &cloudapi.Error{Class: cloudapi.ErrTransient, Message: "a partial listing: " + code}
 		}
@@ -168,7 +168,7 @@ func readOne[T, L any, C listCall[C, L]](ctx context.Context, a *api, c collecti
 	}
 	v, err = c.get(ctx, at, name)
 	if err == nil && c.name(v) != name {
-		err = errWrongAnswer
+		err = cloudapi.ErrWrongAnswer
 	}
 	if err != nil {
 		return none, apiError(err, "reading "+c.one+" "+name)
@@ -340,7 +340,7 @@ func (a *api) group(ctx context.Context, id groupID) (*group, error) {
 	}
 	found, err := a.sdk.InstanceGroups.Get(at.project, id.zone, id.name).Context(ctx).Do()
 	if err == nil && found.Name != id.name {
-		err = errWrongAnswer
+		err = cloudapi.ErrWrongAnswer
 	}
 	if err != nil {
 		return nil, apiError(err, "reading instance group "+id.name)
@@ -359,7 +359,7 @@ func (a *api) members(ctx context.Context, at location, id groupID) (all []strin
 		return a.sdk.InstanceGroups.ListInstances(at.project, id.zone, id.name, state).MaxResults(pageSize)
 	}, func(l *compute.InstanceGroupsListInstances) (int, string, error) {
 		if l.Kind != "compute#instanceGroupsListInstances" || (l.Warning != nil && l.Warning.Code != noResults) {
-			return 0, "", errWrongAnswer
+			return 0, "", cloudapi.ErrWrongAnswer
 		}
 		for _, i := range l.Items {
 			all = append(all, resource(i.Instance))
@@ -375,7 +375,7 @@ func (a *api) groupsNamed(ctx context.Context, at location, name string) (zones 
 		return a.sdk.InstanceGroups.AggregatedList(at.project).Filter("name eq " + name).MaxResults(pageSize)
 	}, func(l *compute.InstanceGroupAggregatedList) (objects int, next string, err error) {
 		if l.Kind != "compute#instanceGroupAggregatedList" || len(l.Unreachables) > 0 {
-			return 0, "", errWrongAnswer
+			return 0, "", cloudapi.ErrWrongAnswer
 		}
 		for scope, list := range l.Items {
 			objects += len(list.InstanceGroups)

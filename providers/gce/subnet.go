@@ -41,7 +41,7 @@ func (a *api) network(ctx context.Context, name string) (n network, err error) {
 	found, err := a.sdk.Networks.Get(at.networkProject, name).Context(ctx).
 		Fields("name", "subnetworks", "IPv4Range", "autoCreateSubnetworks").Do()
 	if err == nil && found.Name != name {
-		err = errWrongAnswer
+		err = cloudapi.ErrWrongAnswer
 	}
 	if err != nil {
 		return n, cloudapi.NotAbsence(apiError(err, "reading network "+name))
@@ -59,7 +59,7 @@ func (a *api) network(ctx context.Context, name string) (n network, err error) {
 	for _, path := range n.subnets {
 		subnet, err := a.sdk.Subnetworks.Get(at.networkProject, at.region, lastPart(path)).Context(ctx).Fields("name", "ipCidrRange").Do()
 		if err == nil && subnet.Name != lastPart(path) {
-			err = errWrongAnswer
+			err = cloudapi.ErrWrongAnswer
 		}
 		if err != nil {
 			return n, cloudapi.NotAbsence(apiError(err, "reading subnet "+lastPart(path)))

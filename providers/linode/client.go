@@ -122,9 +122,6 @@ func operation(r *http.Request) string {
 // versionForm is that of a version of the API.
 var versionForm = regexp.MustCompile(`^v[0-9a-z]{1,15}$`)
 
-// errWrongAnswer: the API reported success, but returned another object.
-var errWrongAnswer = errors.New("the answer does not hold the object that was asked for")
-
 // call makes one call of the SDK and maps its error.
 func call[T any](ctx context.Context, doing string, make func(context.Context) (T, error)) (T, error) {
 	ctx, caught := cloudapi.RecordLastResponse(ctx)
@@ -138,7 +135,7 @@ func read[T any](ctx context.Context, doing string, isIt func(*T) bool, make fun
 	return call(ctx, doing, func(ctx context.Context) (*T, error) {
 		v, err := make(ctx)
 		if err == nil && (v == nil || !isIt(v)) {
-			err = errWrongAnswer
+			err = cloudapi.ErrWrongAnswer
 		}
 		return v, err
 	})

@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-resty/resty/v2"
 	"github.com/linode/linodego"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
 // This file has its own types for NodeBalancers: the SDK's first major version lacks their networks.
@@ -121,7 +123,7 @@ func result[T any](r *resty.Response, err error) (*T, error) {
 	}
 	v, ok := r.Result().(*T)
 	if !ok || v == nil {
-		return nil, errWrongAnswer
+		return nil, cloudapi.ErrWrongAnswer
 	}
 	return v, nil
 }

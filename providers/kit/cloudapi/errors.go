@@ -32,6 +32,9 @@ var (
 	ErrTransient = errors.New("temporary failure")
 )
 
+// ErrWrongAnswer means that a successful response does not contain the requested object.
+var ErrWrongAnswer = errors.New("the answer does not hold the object that was asked for")
+
 // Error is a failed call. It wraps its class.
 type Error struct {
 	// Class is one of the classes above.
