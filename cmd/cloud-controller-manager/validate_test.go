@@ -61,6 +61,40 @@ func TestValidateOfEachCloud(t *testing.T) {
 	}
 }
 
+// TestFaultsHaveOneOrder: a Service with many faults has the same message each time, so that its event is not repeated with other words.
+func TestFaultsHaveOneOrder(t *testing.T) {
+	t.Parallel()
+	for _, p := range registry.Linked().Providers() {
+		if p.CheckService == nil {
+			continue
+		}
+		s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{}}, Spec: v1.ServiceSpec{
+			Type: v1.ServiceTypeLoadBalancer, LoadBalancerSourceRanges: []string{"10.0.0.0", "?"},
+			Ports: []v1.ServicePort{{Port: 80, Protocol: v1.ProtocolTCP}, {Port: 81, Protocol: v1.ProtocolUDP}},
+		}}
+		for _, a := range p.Annotations {
+			value := "?,a=,{"
+			if strings.Contains(a.Key, schema.Numbered) {
+				value = strings.Repeat("?", 5000)
+			}
+			for _, port := range []string{"80", "81"} {
+				s.Annotations[strings.ReplaceAll(a.Key, schema.Numbered, port)] = value
+			}
+		}
+		for _, domain := range p.Domains {
+			s.Annotations[domain+"/one"], s.Annotations[domain+"/other"] = "?", "?"
+		}
+		say := func() string {
+			warnings, err := registry.CheckServiceOf(p, registry.Inputs{}, s)
+			return errors.Join(warnings, err).Error()
+		}
+		first := say()
+		for range 20 {
+			require.Equal(t, first, say(), p.Name)
+		}
+	}
+}
+
 // othersRead are domains of annotations that other programs read on Services as well.
 var othersRead = []string{
 	"anyccm.io",                                           // Services may be meant for several clouds
