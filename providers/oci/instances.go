@@ -279,8 +279,8 @@ func (v vnic) addresses(ipv6 bool) []v1.NodeAddress {
 const retryAddresses = time.Minute
 
 // withAddresses returns the nodes with addresses that their instances have. Those that only the Node reports do not count, because anybody
-// who controls a kubelet can write them; a Node without any gets its instance's. If the cloud shows nothing about one Node, it keeps the
-// addresses among the load balancer's backends (has); if that is none, a finding has it tried again.
+// who controls a kubelet can write them; a Node without any gets its instance's. A Node about which the cloud shows nothing keeps the
+// addresses that the load balancer has; without any, a finding schedules another try.
 func (i *instances) withAddresses(
 	ctx context.Context, list []*v1.Node, has map[string]bool,
 ) (all []*v1.Node, waiting []services.Finding, err error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 )
 
-// refusedPause is the minimum time between two requests for a token after a refusal or a failure.
+// refusedPause is the minimum age at which a refused token is replaced, and the pause after a failure to replace one that is still valid.
 const refusedPause = 20 * time.Second
 
 // Tokens keeps a token that expires. It asks for another one in time, or if the API has refused the present one. Its fields are set before
