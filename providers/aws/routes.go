@@ -338,7 +338,9 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 	if err != nil {
 		return err
 	}
-	n := slices.IndexFunc(table.routes, func(have ec2types.Route) bool { return podranges.Same(routeDestination(have), route.DestinationCIDR) })
+	n := slices.IndexFunc(table.routes, func(have ec2types.Route) bool {
+		return podranges.Same(routeDestination(have), route.DestinationCIDR)
+	})
 	if n < 0 {
 		return nil
 	}
