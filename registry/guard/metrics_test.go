@@ -102,13 +102,7 @@ func TestHeldNodesAreCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 4, nil)
-		held := func() int {
-			n := 0
-			for _, of := range c.guard.decider.countHeld(c.guard.ownership.ourNodes()) {
-				n += of
-			}
-			return n
-		}
+		held := func() int { return countHeld(c.guard) }
 		c.each(0, 4, c.vanish)
 		most := 0
 		c.run(30 * time.Second)

@@ -55,7 +55,7 @@ func TestLyingKubeletHoldsNothing(t *testing.T) {
 				liar.Spec.Taints = taints
 				require.NoError(t, c.nodes.Update(liar))
 				c.cloud.hide(liar)
-				c.guard.decider.records.handler().OnAdd(liar, false)
+				tellNode(c.guard, liar, false)
 				c.run(20 * time.Minute)
 				c.each(0, 2, c.vanish)
 				c.run(kubeletGrace + 20*time.Second)
@@ -74,7 +74,7 @@ func TestContradictionByANodeOfBefore(t *testing.T) {
 		c.cloud.hide(c.list()[47:]...)
 		c.lead()
 		for _, n := range c.list() {
-			c.guard.decider.records.handler().OnAdd(n, true)
+			tellNode(c.guard, n, true)
 		}
 		c.each(47, 49, c.spell)
 		c.run(time.Hour)
@@ -102,13 +102,12 @@ func TestNodesAreHeardOf(t *testing.T) {
 		synctest.Wait()
 		joined := time.Now()
 		time.Sleep(time.Minute)
-		h := g.decider.records
-		assert.Equal(t, joined.Add(-time.Minute), h.recordNode(named("before")))
-		assert.Equal(t, joined, h.recordNode(named("after")))
-		assert.False(t, h.isKnownByKubeletAlone(named("before")))
-		assert.True(t, h.isKnownByKubeletAlone(named("after")))
-		h.recordSeen(named("after"))
-		assert.False(t, h.isKnownByKubeletAlone(named("after")))
+		assert.Equal(t, joined.Add(-time.Minute), knownSince(g, named("before")))
+		assert.Equal(t, joined, knownSince(g, named("after")))
+		assert.False(t, isKnownByKubeletAlone(g, named("before")))
+		assert.True(t, isKnownByKubeletAlone(g, named("after")))
+		recordExists(g, named("after"))
+		assert.False(t, isKnownByKubeletAlone(g, named("after")))
 	})
 }
 
@@ -120,7 +119,8 @@ func TestDepartedNodesAreForgotten(t *testing.T) {
 		c.each(0, 3, c.vanish)
 		c.run(time.Hour)
 		require.Len(t, c.deleted, 3)
-		assert.Len(t, c.guard.decider.records.nodes, 27)
+		known, _ := countRecords(c.guard)
+		assert.Equal(t, 27, known)
 	})
 }
 
@@ -131,24 +131,26 @@ func TestDepartedContradictionsAreForgotten(t *testing.T) {
 		c := newCluster(t, 30, nil)
 		c.each(0, 3, func(n *v1.Node) { c.cloud.hidden[n.Name] = true })
 		c.run(time.Hour)
-		require.Len(t, c.guard.decider.witnesses.absences, 3)
+		_, missed := countRecords(c.guard)
+		require.Equal(t, 3, missed)
 		for _, n := range c.list()[:3] {
 			require.NoError(t, c.nodes.Delete(n))
 		}
 		c.run(20 * time.Minute)
-		assert.Empty(t, c.guard.decider.witnesses.absences)
+		_, missed = countRecords(c.guard)
+		assert.Zero(t, missed)
 	})
 }
 
 // TestNodeMadeAgainIsNew: one that was deleted and made again while nobody watched comes as a change of the old one.
 func TestNodeMadeAgainIsNew(t *testing.T) {
 	t.Parallel()
-	h := &nodeRecords{}
+	g := guarded(&cloud{})
 	before, now := node("alpha://1", false), node("alpha://1", false)
 	before.UID, now.UID = "1", "2"
-	h.handler().OnAdd(before, true)
-	h.recordNode(now) // asked about before the informer has told
-	h.handler().OnUpdate(before, now)
-	assert.False(t, h.isKnownByKubeletAlone(before))
-	assert.True(t, h.isKnownByKubeletAlone(now))
+	tellNode(g, before, true)
+	knownSince(g, now) // asked about before the informer has told
+	tellChange(g, before, now)
+	assert.False(t, isKnownByKubeletAlone(g, before))
+	assert.True(t, isKnownByKubeletAlone(g, now))
 }

@@ -19,7 +19,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
@@ -153,9 +152,8 @@ func newCluster(t *testing.T, n int, change func(*Policy)) *cluster {
 // lead makes a guard that remembers nothing, as a new leader has it.
 func (c *cluster) lead() {
 	c.guard = Wrap(c.cloud, Facts{Provider: "shown", ProviderIDPrefixes: []string{"shown://"}, Policy: c.policy})
-	c.guard.ownership.setLister(listers.NewNodeLister(c.nodes))
 	c.events = record.NewFakeRecorder(100000)
-	c.guard.reports.setRecorder(c.events)
+	start(c.guard, c.nodes, c.events)
 	c.asked, _ = c.guard.ForControllers().InstancesV2()
 	c.addresses()
 }

@@ -156,7 +156,7 @@ func TestWitnessesAreChosenWithoutBias(t *testing.T) {
 		c := newCluster(t, 20, nil)
 		first := map[string]int{}
 		for range 2000 {
-			first[c.guard.decider.witnesses.nodesToAsk(func(*v1.Node) bool { return false })[0].Name]++
+			first[nodesToAsk(c.guard)[0].Name]++
 		}
 		for name, n := range first {
 			assert.InDelta(t, 100, n, 60, name)
@@ -234,24 +234,22 @@ func TestSuspectsShareOneSearch(t *testing.T) {
 			all = append(all, n)
 		}
 		var calls atomic.Int32
-		w := &witnesses{
-			nodes: func() []*v1.Node { return all }, isAnnounced: func(*v1.Node) bool { return false },
-			recordExists: func(*v1.Node) {}, records: &nodeRecords{},
-			askExists: func(ctx context.Context, _ *v1.Node) (bool, error) {
-				if evidence.From(ctx).Remembered {
-					return false, evidence.ErrUnread
-				}
-				calls.Add(1)
-				time.Sleep(time.Second)
-				return true, nil
-			},
-		}
+		g := guarded(&cloud{exists: func(ctx context.Context) (bool, error) {
+			if evidence.From(ctx).Remembered {
+				return false, evidence.ErrUnread
+			}
+			calls.Add(1)
+			time.Sleep(time.Second)
+			return true, nil
+		}})
+		freezeNodes(g, all...)
 		suspicion := time.Now()
 		var group sync.WaitGroup
 		for range 10 {
 			group.Go(func() {
-				assert.False(t, w.searchIfDue(t.Context(), suspicion, suspicion, false, func(*v1.Node) bool { return false }))
-				assert.Equal(t, suspicion, w.state().lastRead, "all have what the search showed")
+				lastRead, putOff := callRoll(t.Context(), g, suspicion)
+				assert.False(t, putOff)
+				assert.Equal(t, suspicion, lastRead, "all have what the search showed")
 			})
 		}
 		group.Wait()
