@@ -121,15 +121,13 @@ func addressName(cluster, base, prefixID, suffix string) string {
 }
 
 // externalFront finds the public address of a frontend, and the frontend where it is another Service's.
-func (r *reconciler) externalFront(
-	ctx context.Context, q services.Request, s *settings, o *observed, lb *loadBalancer, f *desiredFront,
-) error {
+func (r *reconciler) externalFront(ctx context.Context, q services.Request, o *observed, lb *loadBalancer, f *desiredFront) error {
 	group := r.config.addressGroup(q.Service)
 	inGroup := func(match func(*publicIP) bool) *publicIP {
 		return find(o.addresses, func(a *publicIP) bool { return strings.Contains(a.lowerID(), "/resourcegroups/"+group+"/") && match(a) })
 	}
-	name, prefixID := s.namedAddress(q.Service, f.ipv6)
-	ip := requestedIP(q.Service, s, f.ipv6)
+	name, prefixID := o.settings.namedAddress(q.Service, f.ipv6)
+	ip := requestedIP(q.Service, &o.settings, f.ipv6)
 	a := &desiredAddress{group: group, managed: true}
 	switch {
 	case name != "":
@@ -170,7 +168,7 @@ func (r *reconciler) externalFront(
 	}
 	f.address = a
 	f.shareWith(lb, baseName(q.Service))
-	return r.desireAddress(ctx, q, s, a, f.ipv6, prefixID)
+	return r.desireAddress(ctx, q, o, a, f.ipv6, prefixID)
 }
 
 // isIPv6 reports whether a public address is one of IPv6.
@@ -215,7 +213,7 @@ func (o *observed) refuseForeign(asked func(*publicIP) bool) error {
 
 // desireAddress computes what an address should be.
 func (r *reconciler) desireAddress(
-	ctx context.Context, q services.Request, s *settings, a *desiredAddress, ipv6 bool, prefixID string,
+	ctx context.Context, q services.Request, o *observed, a *desiredAddress, ipv6 bool, prefixID string,
 ) error {
 	if a.found != nil {
 		if _, tagged := a.found.services(); !tagged {
@@ -244,14 +242,14 @@ func (r *reconciler) desireAddress(
 			return errKeep // a user's by now
 		}
 		before := clone(d)
-		if err := r.config.shapeAddress(d, s, owner); err != nil {
+		if err := r.config.shapeAddress(d, &o.settings, owner); err != nil {
 			return err
 		}
 		isNew := d.ID == "" // Azure has not seen it
 		return keepUnless(isNew || !reflect.DeepEqual(before, d) || a.managed && hasFailed(d.Properties.State), nil)
 	}
 	a.want = clone(cmp.Or(a.found, a.fresh))
-	return r.config.shapeAddress(a.want, s, owner)
+	return r.config.shapeAddress(a.want, &o.settings, owner)
 }
 
 // shapeAddress makes the document of a public address what a Service asks for.

@@ -37,8 +37,11 @@ const (
 	legacyLabelTag   = "kubernetes-dns-label-service"
 )
 
-// observed holds Azure's objects of a Service.
+// observed holds a Service's settings, and Azure's objects for it.
 type observed struct {
+	// settings have faults that Validate reports. Such faults prevent neither changes of nodes, narrowing nor deletion.
+	settings    settings
+	settingsErr error
 	// lbs are the load balancers of this cluster's names.
 	lbs       []*loadBalancer
 	addresses []*publicIP
@@ -153,11 +156,7 @@ func (o *observed) balancerNamed(name string) *loadBalancer {
 
 // Desire computes what should be there.
 func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed) (*desired, []services.Finding, error) {
-	s, _, err := parseSettings(q.Service) // Validate has judged them
-	if err != nil {
-		return nil, nil, err
-	}
-	d, err := r.computeDesired(ctx, q, &s, o)
+	d, err := r.computeDesired(ctx, q, o)
 	if err == nil && q.Purpose == services.Plan {
 		err = r.foreseeMembers(ctx, q, o, d)
 	}
@@ -173,13 +172,13 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 	return d, append(findings, found...), nil
 }
 
-func (r *reconciler) computeDesired(ctx context.Context, q services.Request, s *settings, o *observed) (d *desired, err error) {
+func (r *reconciler) computeDesired(ctx context.Context, q services.Request, o *observed) (d *desired, err error) {
 	if err = checkBasic(o.basic); err != nil {
 		return nil, err
 	}
-	c := r.config
+	c, s := r.config, &o.settings
 	d = newDesired(q.Service, s)
-	if d.LB, err = r.chooseLoadBalancer(ctx, q, s, o); err != nil {
+	if d.LB, err = r.chooseLoadBalancer(ctx, q, o); err != nil {
 		return nil, err
 	}
 	lb := o.balancerNamed(d.LB)
@@ -197,7 +196,7 @@ func (r *reconciler) computeDesired(ctx context.Context, q services.Request, s *
 		if s.Internal {
 			err = r.internalFront(ctx, q.Service, s, lb, &f)
 		} else {
-			err = r.externalFront(ctx, q, s, o, lb, &f)
+			err = r.externalFront(ctx, q, o, lb, &f)
 		}
 		if err != nil {
 			return nil, err
@@ -216,7 +215,7 @@ func (r *reconciler) computeDesired(ctx context.Context, q services.Request, s *
 	if o.inheritedFronts, err = r.inheritedFronts(ctx, q, o.lbs, d); err != nil {
 		return nil, err
 	}
-	return d, r.desireLink(ctx, q, s, o, d)
+	return d, r.desireLink(ctx, q, o, d)
 }
 
 // isIPv6 reports whether a frontend is of IPv6; guess is said of one whose public address was not read.

@@ -200,7 +200,8 @@ func (c *Config) chooseStandardLB(p lbChoice) (string, error) {
 }
 
 // chooseLoadBalancer is the name of the load balancer that a Service is to be on.
-func (r *reconciler) chooseLoadBalancer(ctx context.Context, q services.Request, s *settings, o *observed) (string, error) {
+func (r *reconciler) chooseLoadBalancer(ctx context.Context, q services.Request, o *observed) (string, error) {
+	s := &o.settings
 	if len(r.config.standardLBs) == 0 {
 		return r.config.loadBalancerNameOf(q.Cluster, s.Internal), nil
 	}
@@ -215,7 +216,7 @@ func (r *reconciler) chooseLoadBalancer(ctx context.Context, q services.Request,
 		if hasPart(lb, base) {
 			p.current, own = trimInternal(lb.Name), append(own, lb)
 		}
-		if o.holdsAddress(q, s, lb) {
+		if o.holdsAddress(q.Service, lb) {
 			p.pinned = trimInternal(lb.Name)
 		}
 	}
@@ -242,14 +243,14 @@ func (r *reconciler) chooseLoadBalancer(ctx context.Context, q services.Request,
 }
 
 // holdsAddress reports whether a frontend of somebody else's on a load balancer has the address that a Service names.
-func (o *observed) holdsAddress(q services.Request, s *settings, lb *loadBalancer) bool {
-	for _, ipv6 := range families(q.Service) {
-		ip := requestedIP(q.Service, s, ipv6)
-		name, _ := s.namedAddress(q.Service, ipv6)
+func (o *observed) holdsAddress(service *v1.Service, lb *loadBalancer) bool {
+	for _, ipv6 := range families(service) {
+		ip := requestedIP(service, &o.settings, ipv6)
+		name, _ := o.settings.namedAddress(service, ipv6)
 		for _, f := range lb.Properties.Fronts {
 			public := nameOf(f.Properties.PublicIP.ID)
 			named := sameIP(o.ipOf(f), ip) || name != "" && strings.EqualFold(public, name)
-			if named && !ownedBy(baseName(q.Service), f.Name) {
+			if named && !ownedBy(baseName(service), f.Name) {
 				return true
 			}
 		}

@@ -69,14 +69,14 @@ func (c clients) narrow(have []string, ipv6 bool) (after []string, narrower bool
 
 // Narrowing takes the addresses of a Service out of rules with sources that it no longer lets in.
 func (r *reconciler) Narrowing(_ context.Context, q services.Request, o *observed) ([]change, error) {
-	s, _, _ := parseSettings(q.Service) // what else is wrong does not matter here
+	s := &o.settings
 	good, bad := s.ranges(q.Service)
 	restricted := len(s.ServiceTags)+len(good) > 0
 	if o.group == nil || s.NoSecurity || !restricted {
 		return nil, nil
 	}
 	asked := clients{sources.New(good, len(bad) > 0), s.ServiceTags, q.Purpose != services.Narrow}
-	d := newDesired(q.Service, &s)
+	d := newDesired(q.Service, s)
 	k := r.claimOf(q, o, nil)
 	var denied []access
 	if d.denies() {

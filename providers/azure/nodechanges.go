@@ -52,12 +52,11 @@ func (r *reconciler) NodeChanges(_ context.Context, q services.Request, o *obser
 
 // nodeAccess keeps the security group in step with the nodes where its rules name them.
 func (r *reconciler) nodeAccess(q services.Request, o *observed) ([]change, error) {
-	s, _, err := parseSettings(q.Service)
-	if o.group == nil || err != nil || !s.NoFloating {
-		return nil, nil //nolint:nilerr // Ensure reports faults of annotations
+	if o.group == nil || !o.usesNodePorts() {
+		return nil, nil
 	}
-	d := newDesired(q.Service, &s)
-	d.LB = r.config.loadBalancerNameOf(q.Cluster, s.Internal)
+	d := newDesired(q.Service, &o.settings)
+	d.LB = r.config.loadBalancerNameOf(q.Cluster, d.Internal)
 	for _, ipv6 := range families(q.Service) {
 		d.Fronts = append(d.Fronts, desiredFront{ipv6: ipv6})
 	}

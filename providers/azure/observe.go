@@ -43,6 +43,7 @@ func (r *observer) Observe(ctx context.Context, q services.Request) (*observed, 
 		return nil, err
 	}
 	o := &observed{cluster: q.Cluster, lbs: lbs}
+	o.settings, _, o.settingsErr = parseSettings(q.Service)
 	if q.Purpose == services.Ensure || q.Purpose == services.UpdateNodes {
 		r.latest.Store(&q)
 	}
@@ -54,10 +55,8 @@ func (r *observer) Observe(ctx context.Context, q services.Request) (*observed, 
 			return nil, err
 		}
 	}
-	if q.Purpose == services.UpdateNodes {
-		if s, _, err := parseSettings(q.Service); err != nil || !s.NoFloating || s.NoSecurity {
-			return o, nil //nolint:nilerr // Ensure reports faults of annotations
-		}
+	if q.Purpose == services.UpdateNodes && (!o.usesNodePorts() || o.settings.NoSecurity) {
+		return o, nil
 	}
 	if err := r.observeAddresses(ctx, q, o); err != nil {
 		return nil, err
@@ -97,14 +96,16 @@ func (r *observer) observeNodes(ctx context.Context, q services.Request, o *obse
 			return err
 		}
 	}
-	s, _, bad := parseSettings(q.Service)
-	onNodes := bad == nil && s.NoFloating
 	inPools := r.config.PoolType == poolIP && q.Purpose != services.Delete
-	if q.Purpose != services.Lookup && (onNodes || inPools) {
+	if q.Purpose != services.Lookup && (o.usesNodePorts() || inPools) {
 		o.nodes, err = r.attestedNodes(ctx, r.config.eligibleNodes(q.Nodes))
 	}
 	return err
 }
+
+// usesNodePorts reports whether connections arrive at node ports, so that rules of the security group name the nodes. With faults in the
+// annotations they do not change.
+func (o *observed) usesNodePorts() bool { return o.settingsErr == nil && o.settings.NoFloating }
 
 // attestedNodes are nodes with the addresses of their machines. Addresses of a Node alone do not count, because a kubelet may write any.
 // With an error, those are left out whose machines cannot be read.

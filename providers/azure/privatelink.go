@@ -247,8 +247,8 @@ func (r *resources) forgetFronts(l *privateLink) {
 }
 
 // desireLink decides which private link service a Service has, and which are deleted with its frontends.
-func (r *reconciler) desireLink(ctx context.Context, q services.Request, s *settings, o *observed, d *desired) error {
-	asks := s.Link.Create
+func (r *reconciler) desireLink(ctx context.Context, q services.Request, o *observed, d *desired) error {
+	asks := o.settings.Link.Create
 	if !asks && len(o.droppedFronts(r.config, d.Base, d)) == 0 {
 		return nil
 	}
@@ -270,12 +270,12 @@ func (r *reconciler) desireLink(ctx context.Context, q services.Request, s *sett
 	}
 	l := &desiredLink{front: r.config.loadBalancerID(d.LB) + "/frontendIPConfigurations/" + d.Fronts[at].name}
 	if l.found = linkOn(o.links, l.front); l.found != nil {
-		mine, err := ownLink(q, s, l.found, o.mark)
+		mine, err := ownLink(q, o, l.found)
 		if err != nil || !mine {
 			return err
 		}
 	}
-	r.computeLink(q, s, o, l, d.Fronts[at].name)
+	r.computeLink(q, o, l, d.Fronts[at].name)
 	if l.found != nil && errors.Is(l.edit(clone(l.found)), errKeep) {
 		return nil
 	}
@@ -284,9 +284,9 @@ func (r *reconciler) desireLink(ctx context.Context, q services.Request, s *sett
 }
 
 // ownLink reports whether the private link service of a frontend is the Service's to change.
-func ownLink(q services.Request, s *settings, found *privateLink, mark string) (bool, error) {
-	name, service := found.Name, serviceName(q.Service)
-	if !managedLink(found, q.Cluster, mark) {
+func ownLink(q services.Request, o *observed, found *privateLink) (bool, error) {
+	name, service, s := found.Name, serviceName(q.Service), &o.settings
+	if !managedLink(found, q.Cluster, o.mark) {
 		return false, fmt.Errorf("the frontend of Service %s has private link service %s, which this program did not make: remove that, or "+
 			"the annotation %s", service, name, annotationPrivateLink)
 	}
@@ -305,8 +305,8 @@ func ownLink(q services.Request, s *settings, found *privateLink, mark string) (
 }
 
 // computeLink computes a private link service.
-func (r *reconciler) computeLink(q services.Request, s *settings, o *observed, l *desiredLink, frontName string) {
-	c := r.config
+func (r *reconciler) computeLink(q services.Request, o *observed, l *desiredLink, frontName string) {
+	c, s := r.config, &o.settings
 	name := cmp.Or(s.Link.Name, "pls-"+frontName)
 	l.id = r.resources.linkPath(c.linkGroup(q.Service)) + "/" + name
 	if l.found != nil {
