@@ -55,6 +55,9 @@ func (i *view[ID]) addPrefetches() {
 	}
 }
 
+// ReadsBatches reports whether one call reads several objects.
+func (i *view[ID]) ReadsBatches() bool { return i.source.GetMany != nil }
+
 // runBatches reads batch by batch until nothing waits. Requests that arrive meanwhile get into the next batch.
 func (i *view[ID]) runBatches(ctx context.Context) {
 	for {

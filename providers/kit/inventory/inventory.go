@@ -62,8 +62,8 @@ type Source[ID comparable, V any] struct {
 	// Wrote reports whether a listed object has the values that we last wrote. If not, soon after our write, the listing may be outdated,
 	// and the object is read alone. nil trusts listings.
 	Wrote func(known, listed V) bool
-	// Lag is how long single reads, too, may be behind our successful writes; 0 if these are visible at once. Own returns a read object
-	// with our last written values in place of its own, which are not trusted for so long.
+	// Lag is how long single reads, too, may be behind our successful writes; 0 if these are visible at once. The absence of what was made
+	// is not believed for so long (Made), and Own returns a read object with our last written values in place of its own.
 	Lag time.Duration
 	Own func(known, read V) V
 	// Keep returns an object as it is to be stored, such as with parts shared among objects (Lists). nil stores it unchanged.
@@ -127,8 +127,9 @@ type view[ID comparable] struct {
 	unanswered map[ID]struct{}
 	// forgotten holds objects that we deleted, so that an older or outdated listing does not restore them.
 	forgotten map[ID]time.Time
-	// unsettled holds until when a write of unknown outcome may still change an object.
+	// unsettled holds until when a write of unknown outcome may still change an object; made holds what we just made.
 	unsettled map[ID]time.Time
+	made      Recent[ID]
 	// listed is when the last complete listing began; zero if there was none. Listings that began before distrustedUntil prove nothing.
 	listed, distrustedUntil time.Time
 	// hidden is when an unknown object may have been created: an index key may have more objects than are known.
@@ -179,7 +180,7 @@ func newView[ID comparable](source Source[ID, any]) *view[ID] {
 	i := &view[ID]{
 		source: source, objects: map[ID]entry{}, missing: map[ID]time.Time{}, absent: map[string]time.Time{}, forgotten: map[ID]time.Time{},
 		unsettled: map[ID]time.Time{}, reads: map[ID]*flight{}, unanswered: map[ID]struct{}{}, unanswerable: map[string]bool{},
-		indexes: map[string]index[ID]{},
+		indexes: map[string]index[ID]{}, made: Recent[ID]{Within: source.Lag},
 	}
 	for name := range source.Indexes {
 		i.indexes[name] = index[ID]{}
@@ -591,6 +592,7 @@ func (i *view[ID]) completeLocked(f *flight, id ID, value any, err error) {
 			value = i.source.Keep(value) // callers share the stored object
 		}
 	}
+	err = i.made.orNotShown(i.source.Kind, id, err, f.began)
 	f.value, f.err = value, err
 	switch {
 	case err == nil:
@@ -674,9 +676,6 @@ func (i *view[ID]) PeekIndex(index, key string) []any {
 	}
 	return found
 }
-
-// ReadsBatches reports whether one call reads several objects.
-func (i *view[ID]) ReadsBatches() bool { return i.source.GetMany != nil }
 
 // PeekAll returns all known objects, however old, without any read.
 func (i *view[ID]) PeekAll() []any {

@@ -18,7 +18,7 @@ func New[ID comparable, V any](source Source[ID, V]) *Inventory[ID, V] {
 // untyped returns the source with objects as any.
 func (s Source[ID, V]) untyped() Source[ID, any] {
 	u := Source[ID, any]{
-		Kind: s.Kind, BatchSize: s.BatchSize, GetCalls: s.GetCalls, Patience: s.Patience, Narrowed: s.Narrowed,
+		Kind: s.Kind, BatchSize: s.BatchSize, GetCalls: s.GetCalls, Patience: s.Patience, Narrowed: s.Narrowed, Lag: s.Lag,
 		ID: func(v any) ID { return s.ID(castOne[V](v)) },
 	}
 	if s.List != nil {
@@ -43,7 +43,7 @@ func (s Source[ID, V]) untyped() Source[ID, any] {
 		u.Keep = func(v any) any { return s.Keep(castOne[V](v)) }
 	}
 	if s.Own != nil {
-		u.Lag, u.Own = s.Lag, func(known, read any) any { return s.Own(castOne[V](known), castOne[V](read)) }
+		u.Own = func(known, read any) any { return s.Own(castOne[V](known), castOne[V](read)) }
 	}
 	if s.Indexes != nil {
 		u.Indexes = make(map[string]func(any) []string, len(s.Indexes))

@@ -18,9 +18,13 @@ func (i *view[ID]) dropUnlistedLocked(listed map[ID]struct{}, began time.Time, p
 		if _, ok := listed[id]; ok || !e.produced.Before(began) || (partial != nil && partial.Lacks(id)) {
 			continue
 		}
-		if i.mayPredateWriteLocked(e, began) || (e.unlisted && began.Sub(e.read) < maxUnlistedAge) {
+		switch {
+		case i.source.Get == nil && i.made.mayLack(id, began): // no single read could show it
+			e.read = began
+			i.objects[id] = e
+		case i.mayPredateWriteLocked(e, began), e.unlisted && began.Sub(e.read) < maxUnlistedAge:
 			i.doubtListedLocked(id)
-		} else {
+		default:
 			i.removeLocked(id)
 		}
 	}

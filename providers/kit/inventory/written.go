@@ -52,6 +52,7 @@ func (i *view[ID]) Put(value any) {
 	id := i.source.ID(value)
 	delete(i.forgotten, id)
 	delete(i.unsettled, id)
+	noteIfMade(&i.made, i.objects, id)
 	i.putLocked(value, time.Now(), lastWriteTime())
 	i.setOwnLocked(id)
 }
@@ -68,6 +69,7 @@ func (i *view[ID]) PutPartial(value any) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	id := i.source.ID(value)
+	noteIfMade(&i.made, i.objects, id)
 	i.putLocked(value, i.objects[id].read, lastWriteTime())
 	i.setOwnLocked(id)
 }
@@ -78,6 +80,7 @@ func (i *view[ID]) Forget(id ID) {
 	defer i.mu.Unlock()
 	i.removeLocked(id)
 	i.forgotten[id] = lastWriteTime()
+	i.made.Remove(func(made ID) bool { return made == id })
 }
 
 // mayPredateWriteLocked reports whether a listing that began at a time may be older than our write. Without single reads, listings are
