@@ -29,10 +29,9 @@ func (c *classicReconciler) Observe(ctx context.Context, r services.Request) (o 
 		return c.observeLiving(ctx, r)
 	}
 	// It is read by itself: what is not found then does not exist.
-	name := loadBalancerName(r.Service)
-	o.classic, err = c.records.classics.Get(ctx, name, inventory.Query{MaxAge: deleteMaxAge})
+	o.classic, err = c.records.classics.Get(ctx, loadBalancerName(r.Service), inventory.Query{MaxAge: deleteMaxAge})
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		return observed{}, c.records.newClassics.check(name, "load balancer "+name)
+		return observed{}, nil
 	}
 	return o, err
 }
@@ -49,14 +48,13 @@ func (c *classicReconciler) readParts(ctx context.Context, r services.Request, o
 	if o.groups, err = c.groups.all(ctx); err != nil || o.classic == nil || (r.Purpose != services.Ensure && r.Purpose != services.Plan) {
 		return o, err
 	}
-	name := loadBalancerName(r.Service)
-	attributes, err := c.records.classicAttributes.Get(ctx, name, inventory.Query{MaxAge: ensureMaxAge})
+	attributes, err := c.records.classicAttributes.Get(ctx, loadBalancerName(r.Service), inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil {
-		return o, c.records.newClassics.checkMissing(name, "classic load balancer "+name, err)
+		return o, notAbsence(err)
 	}
 	o.classicAttributes = attributes.value
 	if o.classicTags, err = c.tags.classicTags(ctx, o.classic); err != nil && !c.tags.isUnreadable(err) {
-		return o, c.records.newClassics.checkMissing(name, "classic load balancer "+name, err)
+		return o, notAbsence(err)
 	}
 	return o, nil
 }
@@ -268,19 +266,20 @@ func (d desiredClassic) plannedBalancer() any {
 func (c *classicReconciler) create(ctx context.Context, d desiredClassic) error {
 	what := "creating classic load balancer " + d.name
 	_, err := call(ctx, c.api, what, (*elb.Client).CreateLoadBalancer, createClassic(d))
+	duplicate := codeOf(err) == "DuplicateLoadBalancerName" // made by a call whose answer was lost, or it does not show yet
+	if err == nil || duplicate {
+		c.records.classics.PutPartial(&classicLoadBalancer{LoadBalancerName: &d.name, SecurityGroups: d.groups})
+		c.records.classicAttributes.Made(d.name)
+	}
 	if err == nil {
-		c.records.newClassics.add(d.name)
 		c.records.classicTags.Put(keyedTexts{d.name, d.tags})
 		return nil
 	}
 	c.records.classics.InvalidateAll() // it may exist all the same, made by a call whose answer was lost
-	switch codeOf(err) {
-	case "InvalidSecurityGroup":
-		if d.own != nil { // it exists: we made or found it
-			return retryIfHidden(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, d.groups[0])
-		}
-	case "DuplicateLoadBalancerName":
-		c.records.newClassics.add(d.name) // by a call whose answer was lost, or it does not show yet
+	switch {
+	case codeOf(err) == "InvalidSecurityGroup" && d.own != nil: // the group exists: we made or found it
+		return retryIfHidden(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, d.groups[0])
+	case duplicate:
 		return cloudproviderapi.NewRetryError("AWS does not show classic load balancer "+d.name+" yet, which exists", groupVisiblePause)
 	}
 	return err
@@ -304,7 +303,7 @@ func (c *classicReconciler) rereadAll(ctx context.Context, r services.Request, o
 	lb, err := c.records.classics.Get(ctx, name, inventory.Query{})
 	if err != nil {
 		c.records.classics.Invalidate(name)
-		return o, c.records.newClassics.checkMissing(name, "classic load balancer "+name, err)
+		return o, notAbsence(err)
 	}
 	o.classic = lb
 	return c.readParts(ctx, r, o)

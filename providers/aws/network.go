@@ -36,10 +36,9 @@ func (c *networkReconciler) Observe(ctx context.Context, r services.Request) (o 
 		return c.observeLiving(ctx, r)
 	}
 	// It is read by itself: what is not found then does not exist.
-	name := loadBalancerName(r.Service)
-	o.network, err = c.records.networks.Get(ctx, name, inventory.Query{MaxAge: deleteMaxAge})
+	o.network, err = c.records.networks.Get(ctx, loadBalancerName(r.Service), inventory.Query{MaxAge: deleteMaxAge})
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		return observed{}, c.records.newNetworks.check(name, "load balancer "+name)
+		return observed{}, nil
 	}
 	return o, err
 }
@@ -92,7 +91,7 @@ func (c *networkReconciler) readTargets(
 		arn := aws.ToString(t.TargetGroupArn)
 		found, err := c.records.targets.Get(ctx, arn, inventory.Query{MaxAge: maxTargetsAge})
 		if err != nil {
-			return state, c.records.newTargetGroups.checkMissing(arn, "target group "+arn, err)
+			return state, notAbsence(err)
 		}
 		state.targets[arn] = found.value.targets()
 	}
@@ -124,7 +123,7 @@ func (c *networkReconciler) readState(ctx context.Context, service *v1.Service, 
 		arn := aws.ToString(t.TargetGroupArn)
 		found, err := c.records.targetAttributes.Get(ctx, arn, q)
 		if err != nil {
-			return o, c.records.newTargetGroups.checkMissing(arn, "target group "+arn, err)
+			return o, notAbsence(err)
 		}
 		o.state.targetAttributes[arn] = found.value
 	}
@@ -133,11 +132,10 @@ func (c *networkReconciler) readState(ctx context.Context, service *v1.Service, 
 
 // invalidateMissingNetwork makes the next try read the load balancer again after an answer that it does not exist.
 func (c *shared) invalidateMissingNetwork(lb *networkLoadBalancer, err error) error {
-	name := aws.ToString(lb.LoadBalancerName)
-	if errors.Is(err, cloudapi.ErrNotFound) && !c.records.newNetworks.isRecent(name) {
-		c.records.networks.Invalidate(name)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		c.records.networks.Invalidate(aws.ToString(lb.LoadBalancerName))
 	}
-	return c.records.newNetworks.checkMissing(name, "network load balancer "+name, err)
+	return notAbsence(err)
 }
 
 func (c *networkReconciler) targetGroups() targetGroups { return targetGroups{c.shared} }
@@ -384,9 +382,11 @@ func (c *networkReconciler) create(ctx context.Context, d desiredNetwork) (*netw
 		return nil, err
 	}
 	lb := &out.LoadBalancers[0]
+	arn := aws.ToString(lb.LoadBalancerArn)
 	c.records.networks.Put(lb)
-	c.records.newNetworks.add(d.name)
-	c.records.networkTags.Put(keyedTexts{aws.ToString(lb.LoadBalancerArn), d.tags})
+	c.records.listeners.Made(arn)
+	c.records.networkAttributes.Made(arn)
+	c.records.networkTags.Put(keyedTexts{arn, d.tags})
 	return lb, nil
 }
 
@@ -491,7 +491,7 @@ func (c *networkReconciler) Deletions(
 	if err := c.groups.retryWhileHidden(o.groups, func(one rule) bool { return belongsToLoadBalancer(one, name) }); err != nil {
 		return nil, nil, err
 	}
-	if err := c.targetGroups().checkListed(ctx, r.Service, o.network, o.state.groups); err != nil {
+	if err := c.targetGroups().checkListed(ctx, o.network, o.state.groups); err != nil {
 		return nil, nil, err
 	}
 	left, err := c.leftovers(ctx, r, o)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awslimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -81,7 +82,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	n := newNetwork(a, i.zones)
 	c := &cloud{
 		config: config, api: a, instances: i, network: n, loadBalancers: newLoadBalancers(config, a, i, n),
-		routes:    &routes{config: config, api: a, instances: i, network: n},
+		routes:    &routes{config: config, api: a, instances: i, network: n, made: inventory.Recent[string]{Within: showsWithin}},
 		tagging:   newTagging(config, a),
 		translate: func(s *v1.Service) *v1.Service { return registry.Translate(Description(), in, s).Service },
 	}

@@ -16,6 +16,7 @@ import (
 	elbtypes "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing/types"
 	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
 	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
+	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
@@ -57,14 +58,13 @@ type records struct {
 	classicAttributes *inventory.Inventory[string, keyedValue[elbtypes.LoadBalancerAttributes]]
 	classicTags       *tagInventory
 	networkTags       *tagInventory
-	// newClassics, newNetworks and newTargetGroups are load balancers, by name, and target groups, by ARN, that were just made;
-	// newListeners are listeners, by the ARN of the load balancer and the port.
-	newClassics, newNetworks, newTargetGroups, newListeners recentlyMade[string]
+	// newListeners are listeners that were just made, by the ARN of the load balancer and the port.
+	newListeners inventory.Recent[string]
 }
 
 func newRecords(a *api) *records {
 	return &records{
-		api: a,
+		api: a, newListeners: inventory.Recent[string]{Within: showsWithin},
 		classics: inventory.New(inventory.Source[string, *classicLoadBalancer]{
 			Kind: "classic load balancer", ID: func(lb *classicLoadBalancer) string { return aws.ToString(lb.LoadBalancerName) }, List: a.listClassics, Get: a.getClassic,
 			Lag: showsWithin, Own: withOwnWrites, Keep: shareInstanceLists(),
@@ -74,13 +74,14 @@ func newRecords(a *api) *records {
 		}),
 		networks: inventory.New(inventory.Source[string, *elbv2types.LoadBalancer]{
 			Kind: "network load balancer", ID: func(lb *elbv2types.LoadBalancer) string { return aws.ToString(lb.LoadBalancerName) }, List: a.listNetworks,
-			Get: a.getNetwork,
+			Get: a.getNetwork, Lag: showsWithin,
 			Indexes: map[string]func(*elbv2types.LoadBalancer) []string{
 				indexName: func(lb *elbv2types.LoadBalancer) []string { return []string{aws.ToString(lb.LoadBalancerName)} },
 			},
 		}),
 		targetGroups: inventory.New(inventory.Source[string, *elbv2types.TargetGroup]{
 			Kind: "target group", ID: func(t *elbv2types.TargetGroup) string { return aws.ToString(t.TargetGroupArn) }, List: a.listTargetGroups,
+			Lag: showsWithin,
 			Indexes: map[string]func(*elbv2types.TargetGroup) []string{
 				indexLoadBalancer: func(t *elbv2types.TargetGroup) []string { return t.LoadBalancerArns },
 			},
@@ -101,7 +102,7 @@ func newRecords(a *api) *records {
 // newSingleInventory returns an inventory of objects that are read one at a time.
 func newSingleInventory[V any](kind string, get func(context.Context, string) (V, error)) *inventory.Inventory[string, keyedValue[V]] {
 	return inventory.New(inventory.Source[string, keyedValue[V]]{
-		Kind: kind, ID: func(n keyedValue[V]) string { return n.key }, Get: withKey(get),
+		Kind: kind, ID: func(n keyedValue[V]) string { return n.key }, Get: withKey(get), Lag: showsWithin,
 	})
 }
 
@@ -126,7 +127,7 @@ func newBatchInventory[V any](
 	kind string, get func(context.Context, []string) ([]keyedValue[V], error),
 ) *inventory.Inventory[string, keyedValue[V]] {
 	return inventory.New(inventory.Source[string, keyedValue[V]]{
-		Kind: kind, ID: func(n keyedValue[V]) string { return n.key }, GetMany: get, BatchSize: tagBatch,
+		Kind: kind, ID: func(n keyedValue[V]) string { return n.key }, GetMany: get, BatchSize: tagBatch, Lag: showsWithin,
 		Get: func(ctx context.Context, key string) (keyedValue[V], error) {
 			list, err := get(ctx, []string{key})
 			if err == nil && (len(list) != 1 || list[0].key != key) {
@@ -320,7 +321,6 @@ func (r *records) deleteClassic(ctx context.Context, name string) error {
 		return err
 	}
 	r.classics.Forget(name)
-	r.newClassics.removeKey(name)
 	r.classicAttributes.Forget(name)
 	r.classicTags.Forget(name)
 	return nil
@@ -352,7 +352,6 @@ func (r *records) deleteNetwork(ctx context.Context, arn string) error {
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		return err
 	}
-	r.newNetworks.removeKey(loadBalancerOfARN(arn))
 	r.listeners.Forget(arn)
 	r.networkAttributes.Forget(arn)
 	r.networkTags.Forget(arn)
@@ -360,7 +359,6 @@ func (r *records) deleteNetwork(ctx context.Context, arn string) error {
 }
 
 func (r *records) forgetTargetGroup(arn string) {
-	r.newTargetGroups.removeKey(arn)
 	r.targetGroups.Forget(arn)
 	r.targets.Forget(arn)
 	r.targetAttributes.Forget(arn)
@@ -382,14 +380,14 @@ func (r *records) run(ctx context.Context, s step, made map[string]string) error
 	case *elbv2.RegisterTargetsInput:
 		fill(&in.TargetGroupArn)
 	case *elbv2.CreateListenerInput:
-		if later := r.newListeners.check(listenerKey(in), "the listener of a port"); later != nil {
-			return later
+		if r.newListeners.Has(listenerKey(in)) {
+			return cloudproviderapi.NewRetryError("AWS does not show the listener of a port yet, which was just made", groupVisiblePause)
 		}
 		fill(&in.DefaultActions[0].TargetGroupArn)
 	case *elbv2.ModifyListenerInput:
 		fill(&in.DefaultActions[0].TargetGroupArn)
 	case *elbv2.DeleteListenerInput:
-		r.newListeners.remove(func(string) bool { return true }) // the port may get another one
+		r.newListeners.Remove(func(string) bool { return true }) // the port may get another one
 	case *elb.DeregisterInstancesFromLoadBalancerInput:
 		err := r.deregister(ctx, s, in)
 		r.noteInstances(aws.ToString(in.LoadBalancerName), nil, in.Instances, err)
@@ -429,7 +427,7 @@ func (r *records) noteNetwork(input, output any, err error) error {
 		return retryIfInUse(err, "target group "+aws.ToString(in.TargetGroupArn))
 	case *elbv2.CreateListenerInput:
 		if err == nil {
-			r.newListeners.add(listenerKey(in))
+			r.newListeners.Add(listenerKey(in))
 		}
 	case *elbv2.DeleteListenerInput:
 		if errors.Is(err, cloudapi.ErrNotFound) {
@@ -481,7 +479,8 @@ func (r *records) makeTargetGroup(ctx context.Context, s step, in *elbv2.CreateT
 	}
 	arn := aws.ToString(group.TargetGroupArn)
 	r.targetGroups.Put(group)
-	r.newTargetGroups.add(arn)
+	r.targets.Made(arn)
+	r.targetAttributes.Made(arn)
 	made[s.group] = arn
 	r.networkTags.Put(keyedTexts{arn, mapOf(in.Tags, networkTag)})
 	return nil

@@ -34,7 +34,7 @@ type routes struct {
 	network   *vpcNetwork
 
 	// made are routes that were just made.
-	made recentlyMade[string]
+	made inventory.Recent[string]
 }
 
 var _ cloudprovider.Routes = (*routes)(nil)
@@ -184,14 +184,14 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, route *cloudprovi
 		return err
 	}
 	made := route.DestinationCIDR + " " + one.id
-	if r.made.isRecent(made) {
+	if r.made.Has(made) {
 		return nil // the listing may not show it yet
 	}
 	if err = r.pointRoute(ctx, route, one, routesMaxAge); codeOf(err) == "RouteAlreadyExists" {
 		err = r.pointRoute(ctx, route, one, 0) // the records were too old
 	}
 	if err == nil {
-		r.made.add(made)
+		r.made.Add(made)
 	}
 	return err
 }
@@ -356,7 +356,9 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 		return err
 	}
 	klog.InfoS("Deleting route", "destination", route.DestinationCIDR)
-	r.made.removeKey(routeDestination(table.routes[n]) + " " + aws.ToString(table.routes[n].InstanceId))
+	r.made.Remove(func(made string) bool {
+		return made == routeDestination(table.routes[n])+" "+aws.ToString(table.routes[n].InstanceId)
+	})
 	_, err = call(ctx, r.api, "deleting the route of "+route.DestinationCIDR, (*ec2.Client).DeleteRoute, in)
 	r.network.tables.InvalidateAll()
 	if errors.Is(err, cloudapi.ErrNotFound) {

@@ -258,10 +258,8 @@ type securityGroups struct {
 	inventory *inventory.Inventory[string, securityGroup]
 	// writing keeps two load balancers from changing the same group on the basis of the same record.
 	writing keylock.Locks
-	// made are the names of groups that were just made.
-	made recentlyMade[string]
 	// added are rules that were just added, which listings may lack.
-	added recentlyMade[addedRule]
+	added inventory.Recent[addedRule]
 }
 
 // addedRule is a rule that was added to a group.
@@ -273,15 +271,15 @@ type addedRule struct {
 // noteRules notes a change of rules that was made.
 func (s *securityGroups) noteRules(c ruleChange) {
 	for _, r := range c.add {
-		s.added.add(addedRule{c.group.id, r})
+		s.added.Add(addedRule{c.group.id, r})
 	}
 	gone := keysOf(c.remove)
-	s.added.remove(func(a addedRule) bool { return a.group == c.group.id && gone[a.key()] })
+	s.added.Remove(func(a addedRule) bool { return a.group == c.group.id && gone[a.key()] })
 }
 
 // retryWhileHidden asks for more time while groups lack recently added rules that are mine.
 func (s *securityGroups) retryWhileHidden(groups map[string]securityGroup, mine func(rule) bool) error {
-	for _, a := range s.added.keys() {
+	for _, a := range s.added.All() {
 		if g, ok := groups[a.group]; ok && mine(a.rule) && !keysOf(g.rules)[a.key()] {
 			return cloudproviderapi.NewRetryError("EC2 does not show all rules of security group "+a.group+" yet", groupVisiblePause)
 		}
@@ -290,14 +288,16 @@ func (s *securityGroups) retryWhileHidden(groups map[string]securityGroup, mine 
 }
 
 func newSecurityGroups(a *api) *securityGroups {
-	return &securityGroups{api: a, inventory: inventory.New(inventory.Source[string, securityGroup]{
+	s := &securityGroups{api: a, added: inventory.Recent[addedRule]{Within: showsWithin}}
+	s.inventory = inventory.New(inventory.Source[string, securityGroup]{
 		Kind: "security group", ID: func(g securityGroup) string { return g.id }, List: a.listGroups, Get: a.getGroup,
 		Lag: showsWithin, Own: func(known, read securityGroup) securityGroup {
 			read.rules = known.rules
 			return read
 		},
 		Indexes: map[string]func(securityGroup) []string{indexName: func(g securityGroup) []string { return []string{g.name} }},
-	})}
+	})
+	return s
 }
 
 func (a *api) listGroups(ctx context.Context) ([]securityGroup, int, error) {
@@ -361,10 +361,6 @@ func (s *securityGroups) ensure(ctx context.Context, name, description string, t
 	if len(found) > 0 {
 		return s.adopt(ctx, id, found[0], wanted)
 	}
-	if later := s.made.check(name, "security group "+name); later != nil {
-		s.inventory.InvalidateAll()
-		return securityGroup{}, later
-	}
 	what := "creating security group " + name
 	klog.InfoS("Creating security group", "name", name)
 	out, err := call(ctx, s.api, what, (*ec2.Client).CreateSecurityGroup, &ec2.CreateSecurityGroupInput{
@@ -384,7 +380,6 @@ func (s *securityGroups) ensure(ctx context.Context, name, description string, t
 		return securityGroup{}, fmt.Errorf("%s: %w", what, errIncomplete)
 	}
 	s.inventory.Put(g)
-	s.made.add(name)
 	return g, nil
 }
 
@@ -500,8 +495,8 @@ func (s *securityGroups) authorize(ctx context.Context, groupID string, rules []
 	)
 	err = retryIfHidden(err, groupID)
 	for _, r := range rules {
-		if source, ok := s.inventory.Peek(r.source.group); ok && s.made.isRecent(source.name) {
-			err = retryIfHidden(err, source.id)
+		if s.inventory.JustMade(r.source.group) {
+			err = retryIfHidden(err, r.source.group)
 		}
 	}
 	return err
@@ -539,7 +534,6 @@ func (s *securityGroups) remove(ctx context.Context, g securityGroup) error {
 	switch {
 	case err == nil, errors.Is(err, cloudapi.ErrNotFound):
 		s.inventory.Forget(g.id)
-		s.made.removeKey(g.name)
 		return nil
 	}
 	s.inventory.Doubt(g.id)

@@ -113,18 +113,7 @@ func mayBeGone(r services.Request) bool {
 func (c *shared) observeLiving(ctx context.Context, r services.Request) (o observed, err error) {
 	o.settings, _, o.settingsErr = parseSettings(r.Service, c.config)
 	o.bothKinds, err = c.findLoadBalancers(ctx, r.Service)
-	if err != nil || !o.isEmpty() || r.Purpose != services.Ensure {
-		return o, err
-	}
-	name := loadBalancerName(r.Service)
-	for _, made := range []*recentlyMade[string]{&c.records.newClassics, &c.records.newNetworks} {
-		if later := made.check(name, "load balancer "+name); later != nil { // it may not show yet
-			c.records.classics.InvalidateAll()
-			c.records.networks.InvalidateAll()
-			return o, later
-		}
-	}
-	return o, nil
+	return o, err
 }
 
 // checkOwner decides whether the load balancers belong to the Service, and reads what they are made of. Somebody else's stays untouched.

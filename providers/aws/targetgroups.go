@@ -103,27 +103,10 @@ func (c targetGroups) isMadeFor(ctx context.Context, service *v1.Service, t *elb
 	return err == nil && id.otherOwner(tags) == "" && (!told || of == serviceName(service)), err
 }
 
-// retryWhileHidden asks for more time while a listing lacks recently created target groups of the Service.
-func (c targetGroups) retryWhileHidden(service *v1.Service, listed []elbv2types.TargetGroup) error {
-	for _, arn := range slices.Sorted(slices.Values(c.records.newTargetGroups.keys())) {
-		if strings.Contains(arn, ":targetgroup/"+targetGroupPrefix(service)) &&
-			!slices.ContainsFunc(listed, func(t elbv2types.TargetGroup) bool { return aws.ToString(t.TargetGroupArn) == arn }) {
-			return c.records.newTargetGroups.check(arn, "target group "+arn)
-		}
-	}
-	return nil
-}
-
-// checkListed returns an error where a load balancer sends to target groups that were not listed: they would stay behind. Where some were,
-// only those that were just made may be missing.
-func (c targetGroups) checkListed(
-	ctx context.Context, service *v1.Service, lb *networkLoadBalancer, listed []elbv2types.TargetGroup,
-) error {
-	if lb == nil {
+// checkListed returns an error where a load balancer sends to target groups, and none was listed: they would stay behind.
+func (c targetGroups) checkListed(ctx context.Context, lb *networkLoadBalancer, listed []elbv2types.TargetGroup) error {
+	if lb == nil || len(listed) > 0 {
 		return nil
-	}
-	if err := c.retryWhileHidden(service, listed); err != nil || len(listed) > 0 {
-		return err
 	}
 	arn := aws.ToString(lb.LoadBalancerArn)
 	listeners, err := c.records.listeners.Get(ctx, arn, inventory.Query{MaxAge: updateTargetsMaxAge})
