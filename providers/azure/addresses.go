@@ -353,7 +353,7 @@ func (r *reconciler) addressChange(q services.Request, a *desiredAddress) []chan
 	}
 	if a.found == nil {
 		c.Action, target.create = contract.PlanCreate, func() doc {
-			r.resources.recordUnlisted(&publicIP{resource: resource{subresource: subresource{ID: target.id, Name: a.name}, Tags: a.fresh.Tags}})
+			r.resources.recordElsewhere(&publicIP{resource: resource{subresource: subresource{ID: target.id, Name: a.name}, Tags: a.fresh.Tags}})
 			return format(a.fresh)
 		}
 	}

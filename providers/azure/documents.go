@@ -89,7 +89,7 @@ func (r *resources) submit(ctx context.Context, target document, e edit) error {
 		return after, err
 	})
 	if err == nil && result.doc == nil && target.create == nil { // what was just created may not be shown yet
-		r.forgetUnlisted(strings.ToLower(target.id))
+		r.forgetElsewhere(strings.ToLower(target.id))
 	}
 	return err
 }

@@ -150,8 +150,9 @@ func (r *observer) observeAddresses(ctx context.Context, q services.Request, o *
 		if err != nil {
 			return err
 		}
-		for _, a := range parseAll[publicIP](list) {
-			r.resources.recordUnlisted(a)
+		found := parseAll[publicIP](list)
+		r.resources.recordElsewhere(found...)
+		for _, a := range found {
 			if ownership.Foreign(o.mark, a.marks()) {
 				o.foreign = append(o.foreign, a)
 				continue
@@ -159,11 +160,11 @@ func (r *observer) observeAddresses(ctx context.Context, q services.Request, o *
 			o.addresses = append(o.addresses, a)
 		}
 	}
-	strays, err := r.unlistedAddresses(ctx, q, o, groups)
+	elsewhere, err := r.addressesElsewhere(ctx, q, o, groups)
 	if err != nil {
 		return err
 	}
-	o.addresses = append(o.addresses, strays...)
+	o.addresses = append(o.addresses, elsewhere...)
 	slices.SortFunc(o.addresses, func(a, b *publicIP) int { return strings.Compare(a.lowerID(), b.lowerID()) })
 	return nil
 }

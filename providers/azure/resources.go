@@ -26,9 +26,9 @@ type resources struct {
 	byPath    map[string]*inventory.Inventory[string, doc]
 	zoneNames []string
 	zonesRead bool
-	// unlisted are the last known public addresses for Services outside of the usual resource group, by their IDs in lower case; nil before
+	// elsewhere are the last known public addresses for Services outside of the usual resource group, by their IDs in lower case; nil before
 	// the first listing.
-	unlisted map[string]*publicIP
+	elsewhere map[string]*publicIP
 }
 
 func newResources(a *api) *resources {

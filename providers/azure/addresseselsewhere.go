@@ -10,8 +10,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// This file finds public addresses of Services in resource groups that no annotation names any more: the program may have ended before the
-// former address was deleted.
+// This file finds public addresses of Services outside of the usual resource group. Once a Service names another group, no listing for it
+// shows its former address, and the program may have ended before it deleted that.
 
 // listSubscription lists the public addresses of the subscription, as far as the credential may see them.
 func (r *resources) listSubscription(ctx context.Context) ([]doc, int, error) {
@@ -23,12 +23,13 @@ func (r *resources) listSubscription(ctx context.Context) ([]doc, int, error) {
 // call and shows addresses in other groups. A credential without that permission sees its resource groups only.
 func (r *resources) listUsual(ctx context.Context) ([]doc, int, error) {
 	r.mu.Lock()
-	read := r.unlisted != nil
+	read := r.elsewhere != nil
 	r.mu.Unlock()
 	if !read {
 		all, pages, err := r.listSubscription(ctx)
 		if err == nil {
-			return r.splitUsual(all), pages, nil
+			r.recordElsewhere(parseAll[publicIP](all)...)
+			return slices.DeleteFunc(all, func(d doc) bool { return groupOf(docID(d)) != r.api.config.Group }), pages, nil
 		}
 		if !isSkippedGroup(err) {
 			return nil, pages, err
@@ -36,58 +37,52 @@ func (r *resources) listUsual(ctx context.Context) ([]doc, int, error) {
 	}
 	all, pages, err := list[doc](ctx, r.api, "public addresses", r.addressPath(r.api.config.Group), networkVersion)
 	if err == nil {
-		r.splitUsual(nil)
+		r.recordElsewhere() // the subscription is not asked for again
 	}
 	return all, pages, err
 }
 
-// splitUsual keeps the addresses of the usual resource group, and notes those of others that are for Services.
-func (r *resources) splitUsual(all []doc) (usual []doc) {
+// recordElsewhere records those of some addresses that are for Services, and outside of the usual resource group.
+func (r *resources) recordElsewhere(list ...*publicIP) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.unlisted == nil {
-		r.unlisted = map[string]*publicIP{}
+	if r.elsewhere == nil {
+		r.elsewhere = map[string]*publicIP{}
 	}
-	for _, d := range all {
-		if a := parse[publicIP](d); groupOf(a.lowerID()) == r.api.config.Group {
-			usual = append(usual, d)
-		} else if _, given := a.services(); given {
-			r.unlisted[a.lowerID()] = a
+	for _, a := range list {
+		if _, given := a.services(); given && groupOf(a.lowerID()) != r.api.config.Group {
+			r.elsewhere[a.lowerID()] = a
 		}
 	}
-	return usual
 }
 
-// recordUnlisted records an address for Services outside of the usual resource group.
-func (r *resources) recordUnlisted(a *publicIP) { r.splitUsual([]doc{format(a)}) }
-
-// unlistedIDs returns the matching addresses in other resource groups, by lower-case ID.
-func (r *resources) unlistedIDs(is func(*publicIP) bool) (ids []string) {
+// idsElsewhere returns the IDs, in lower case, of the recorded addresses that match.
+func (r *resources) idsElsewhere(matches func(*publicIP) bool) (ids []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, id := range sortedKeys(r.unlisted) {
-		if is(r.unlisted[id]) {
+	for _, id := range sortedKeys(r.elsewhere) {
+		if matches(r.elsewhere[id]) {
 			ids = append(ids, id)
 		}
 	}
 	return ids
 }
 
-func (r *resources) forgetUnlisted(id string) {
+func (r *resources) forgetElsewhere(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.unlisted, id)
+	delete(r.elsewhere, id)
 }
 
-// unlistedAddresses returns a Service's public addresses outside of the resource groups already read.
-func (r *observer) unlistedAddresses(
-	ctx context.Context, q services.Request, o *observed, looked []string,
+// addressesElsewhere returns a Service's public addresses outside of the resource groups whose listings were read.
+func (r *observer) addressesElsewhere(
+	ctx context.Context, q services.Request, o *observed, listed []string,
 ) (list []*publicIP, err error) {
 	proven := func(a *publicIP) bool {
 		return r.config.isTaggedFor(a, q.Service, q.Cluster) && (a.hasMark(o.mark) || isNamedFor(a, q.Cluster, q.Service))
 	}
-	for _, id := range r.resources.unlistedIDs(proven) {
-		if slices.Contains(looked, groupOf(id)) {
+	for _, id := range r.resources.idsElsewhere(proven) {
+		if slices.Contains(listed, groupOf(id)) {
 			continue
 		}
 		a, err := readAs[publicIP](ctx, r.resources, id, false)
@@ -96,7 +91,7 @@ func (r *observer) unlistedAddresses(
 		}
 		switch {
 		case a == nil:
-			r.resources.forgetUnlisted(id)
+			r.resources.forgetElsewhere(id)
 		case proven(a):
 			list = append(list, a)
 		}

@@ -219,7 +219,7 @@ func TestResourceGroupsNamedOneAfterAnother(t *testing.T) {
 		assert.LessOrEqual(w, w.server.Calls().Total, 3, "%v", w.server.Calls().ByOperation)
 		resources := w.cloud.reconciler.resources
 		assert.LessOrEqual(w, len(resources.byPath), 2)
-		assert.Empty(w, resources.unlisted)
+		assert.Empty(w, resources.elsewhere)
 	})
 }
 
@@ -229,9 +229,9 @@ func TestAddressElsewhereIsForgottenWithItsService(t *testing.T) {
 	s := webElsewhere()
 	withNode(t, s, func(w *world) {
 		w.ensure(s)
-		assert.Len(w, w.cloud.reconciler.resources.unlisted, 1)
+		assert.Len(w, w.cloud.reconciler.resources.elsewhere, 1)
 		w.remove(s)
-		assert.Empty(w, w.cloud.reconciler.resources.unlisted)
+		assert.Empty(w, w.cloud.reconciler.resources.elsewhere)
 	})
 }
 
@@ -294,7 +294,7 @@ func TestCreatedAddressThatIsNotShown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r, id := w.cloud.reconciler.resources, otherPIP("new")
 		made := &publicIP{resource: resource{subresource: subresource{ID: id, Name: "new"}, Tags: map[string]string{serviceTag: "default/web"}}}
-		r.recordUnlisted(made)
+		r.recordElsewhere(made)
 		for _, fault := range []simkit.Fault{{Kind: simkit.FaultUnlisted}, {Kind: simkit.FaultStatus, Status: 404, Reads: true}} {
 			fault.Names = "new"
 			_, err := w.server.AddFault(fault)
@@ -304,6 +304,6 @@ func TestCreatedAddressThatIsNotShown(t *testing.T) {
 			return doc{"location": "westeurope", "sku": doc{"name": "Standard"}, "properties": doc{"publicIPAllocationMethod": "Static"}}
 		}}
 		require.NoError(w, r.submit(w.Context(), target, func(d doc) (doc, error) { return d, nil }))
-		assert.Equal(w, []string{made.lowerID()}, r.unlistedIDs(func(*publicIP) bool { return true }))
+		assert.Equal(w, []string{made.lowerID()}, r.idsElsewhere(func(*publicIP) bool { return true }))
 	})
 }
