@@ -128,10 +128,10 @@ func (r *reconciler) externalFront(ctx context.Context, q services.Request, o *o
 	}
 	name, prefixID := o.settings.namedAddress(q.Service, f.ipv6)
 	ip := requestedIP(q.Service, &o.settings, f.ipv6)
-	a := &desiredAddress{group: group, managed: true}
+	a := &desiredAddress{group: group, repair: true}
 	switch {
 	case name != "":
-		a.name, a.managed = name, false
+		a.name, a.repair = name, false
 		named := func(d *publicIP) bool { return d.hasName(name) }
 		if err := o.refuseForeign(named); err != nil {
 			return err
@@ -149,7 +149,7 @@ func (r *reconciler) externalFront(ctx context.Context, q services.Request, o *o
 			return fmt.Errorf("resource group %s has no public IP address with the address %s; create it there, or name the group by annotation %s", group, ip, annotationGroup)
 		}
 		a.name = a.found.Name
-		a.managed = r.config.isTaggedFor(a.found, q.Service, q.Cluster)
+		a.repair = r.config.isTaggedFor(a.found, q.Service, q.Cluster)
 	default:
 		named := func(suffix string) *publicIP {
 			a.name = addressName(q.Cluster, baseName(q.Service), prefixID, suffix)
@@ -217,7 +217,6 @@ func (r *reconciler) desireAddress(
 ) error {
 	if a.found != nil {
 		if _, tagged := a.found.services(); !tagged {
-			a.managed = false
 			a.want = a.found
 			return nil // a user's: never written
 		}
@@ -246,7 +245,7 @@ func (r *reconciler) desireAddress(
 			return err
 		}
 		isNew := d.ID == "" // Azure has not seen it
-		return keepUnless(isNew || !reflect.DeepEqual(before, d) || a.managed && hasFailed(d.Properties.State), nil)
+		return keepUnless(isNew || !reflect.DeepEqual(before, d) || a.repair && hasFailed(d.Properties.State), nil)
 	}
 	a.want = clone(cmp.Or(a.found, a.fresh))
 	return r.config.shapeAddress(a.want, &o.settings, owner)
@@ -342,14 +341,15 @@ func setIPTags(want *publicIP, text string) {
 
 // addressChange writes a public address that is not as it should be.
 func (r *reconciler) addressChange(q services.Request, a *desiredAddress) []change {
-	if a == nil || a.found != nil && reflect.DeepEqual(a.found, a.want) && (!a.managed || !hasFailed(a.found.Properties.State)) {
+	if a == nil || a.edit == nil ||
+		a.found != nil && reflect.DeepEqual(a.found, a.want) && (!a.repair || !hasFailed(a.found.Properties.State)) {
 		return nil
 	}
 	target := document{id: a.id(r.config), what: "public IP address " + a.name}
 	c := change{
 		Planned: contract.Planned{Action: contract.PlanChange}, Replan: true,
 		Compare: func() (before, after any) { return format(a.found), format(a.want) },
-		Expect:  func(o *observed) *observed { return o.expectAddress(baseName(q.Service), a.want.expect(target.id)) },
+		Expect:  func(o *observed) *observed { return o.afterAddress(baseName(q.Service), a.want.afterWrite(target.id)) },
 	}
 	if a.found == nil {
 		c.Action, target.create = contract.PlanCreate, func() doc {
@@ -412,7 +412,7 @@ func (r *observer) inheritedFronts(ctx context.Context, q services.Request, lbs 
 	readServices := sync.OnceValues(func() ([]*v1.Service, error) { return r.cluster.Living(ctx) })
 	for lb, f := range frontsOf(lbs...) {
 		name := f.Name
-		stays := d != nil && lb.hasName(d.LB) && d.front(name) != nil
+		stays := d != nil && lb.hasName(d.LB) && d.hasFront(name)
 		if !isGeneratedName(name) || ownedBy(base, name) || !servesFrontend(lb, f, base) || stays {
 			continue
 		}

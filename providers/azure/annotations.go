@@ -334,7 +334,7 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	ip := service.Spec.LoadBalancerIP
 	address, bad := netip.ParseAddr(ip)
 	refuse(ip != "" && bad != nil, "spec.loadBalancerIP", "%q is not an IP address; use a form such as 203.0.113.7", ip)
-	refuse(ip != "" && bad == nil && !s.Internal && warnNotPublic(address), "spec.loadBalancerIP",
+	refuse(ip != "" && bad == nil && !s.Internal && isNotPublic(address), "spec.loadBalancerIP",
 		"%q is not a public address; name a public IP address of Azure, or set annotation "+annotationInternal+`: "true"`, ip)
 	return s, warnings, err
 }
@@ -362,7 +362,8 @@ func linkAnnotations() []string {
 	}
 }
 
-func warnNotPublic(a netip.Addr) bool {
+// isNotPublic reports whether an address cannot be that of a public load balancer.
+func isNotPublic(a netip.Addr) bool {
 	return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsUnspecified() || a.IsMulticast() ||
 		netip.MustParsePrefix("100.64.0.0/10").Contains(a) || a == netip.MustParseAddr("168.63.129.16")
 }

@@ -57,7 +57,7 @@ func (r *reconciler) removeBasic(q services.Request, o *observed, d *desired) (l
 		list = append(append(list, d.memberWrites(name)...), r.documentChange(change{
 			Planned: contract.Planned{Action: contract.PlanDelete, Detail: "a basic one, which Azure has retired"}, Replan: true,
 			Compare: func() (before, after any) { return format(lb), nil },
-			Expect:  func(o *observed) *observed { return o.expectLoadBalancer(baseName(q.Service), lb, nil) },
+			Expect:  func(o *observed) *observed { return o.afterBalancer(baseName(q.Service), lb, nil) },
 		}, r.loadBalancerDocument(lb.ID, name), editOf(func(lb *loadBalancer) error {
 			if !lb.isBasic() {
 				return errKeep // it is another one by now

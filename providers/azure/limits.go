@@ -32,7 +32,7 @@ func (d *desired) checkNames(lb *loadBalancer) error {
 func (d *desired) checkNumbers(lb *loadBalancer) error {
 	fronts, rules := len(d.Fronts), len(d.Rules)
 	for _, f := range lb.Properties.Fronts {
-		if !ownedBy(d.Base, f.Name) && d.front(f.Name) == nil {
+		if !ownedBy(d.Base, f.Name) && !d.hasFront(f.Name) {
 			fronts++
 		}
 	}

@@ -57,8 +57,10 @@ type observed struct {
 	cluster string
 	// nodes are those that receive traffic, with the addresses that their machines confirm; read only if addresses matter.
 	nodes []*v1.Node
-	// namedNodes are addresses in rules of the security group that are a node's, as its machine confirms.
-	namedNodes []string
+	// namedNodes are addresses in rules of the security group that are a node's, as its machine confirms. formerNodes are those of former
+	// nodes, each with the names of the rules that still contain it.
+	namedNodes  []string
+	formerNodes map[string][]string
 	// sets are the names of the machines' scale sets or availability sets, if there are several load balancers. ownPool begins the names of
 	// the pools of this Service alone.
 	sets    map[machineID]string
@@ -158,7 +160,7 @@ func (o *observed) balancerNamed(name string) *loadBalancer {
 func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed) (*desired, []services.Finding, error) {
 	d, err := r.computeDesired(ctx, q, o)
 	if err == nil && q.Purpose == services.Plan {
-		err = r.foreseeMembers(ctx, q, o, d)
+		err = r.planMemberWrites(ctx, q, o, d)
 	}
 	if err != nil {
 		return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
@@ -390,7 +392,7 @@ func (r *reconciler) loadBalancerChange(o *observed, d *desired) ([]change, erro
 			}
 			return withoutAdded(format(lb)), withoutAdded(format(draft))
 		},
-		Expect: func(o *observed) *observed { return o.expectLoadBalancer(d.Base, lb, draft.expect(target.id)) },
+		Expect: func(o *observed) *observed { return o.afterBalancer(d.Base, lb, draft.afterWrite(target.id)) },
 	}, target, editOf(e))}, nil
 }
 
@@ -475,9 +477,7 @@ func (r *reconciler) memberChange(q services.Request, o *observed, name string, 
 	return []change{{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
 		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
-			return r.members.changeMembers(ctx, lb.ID, func(lb *loadBalancer, machines map[string]machineID) membership {
-				return r.members.plan(lb, machines, fronts, nodes)
-			})
+			return r.members.changeMembers(ctx, lb.ID, fronts, nodes)
 		}),
 	}}
 }

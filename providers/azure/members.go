@@ -225,10 +225,8 @@ func (m *members) machineOf(ctx context.Context, config string) (machineID, erro
 	return machineID(strings.ToLower(nic.Properties.Machine.ID)), nil
 }
 
-// changeMembers makes memberships.
-func (m *members) changeMembers(
-	ctx context.Context, lb string, compute func(lb *loadBalancer, machines map[string]machineID) membership,
-) error {
+// changeMembers brings the members of a load balancer in step with the nodes.
+func (m *members) changeMembers(ctx context.Context, lb string, fronts []desiredFront, nodes []*v1.Node) error {
 	unlock, err := m.locks.Lock(ctx, strings.ToLower(lb))
 	if err != nil {
 		return err
@@ -242,7 +240,7 @@ func (m *members) changeMembers(
 	if err != nil {
 		return err
 	}
-	p := compute(now, machines)
+	p := m.plan(now, machines, fronts, nodes)
 	if p.join, err = m.omitUnchangeable(ctx, p.join); err != nil {
 		return err
 	}

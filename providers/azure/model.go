@@ -46,7 +46,7 @@ type desired struct {
 	Link *desiredLink
 }
 
-// otherParts describes the parts of a load balancer that concern other Services.
+// otherParts are the parts of a load balancer that stay or go with a Service although their names do not say so.
 type otherParts struct {
 	// inheritedFronts are frontends, by their IDs in lower case, that no other Service uses any more, to be deleted with this one.
 	inheritedFronts []string
@@ -64,12 +64,9 @@ func (a otherParts) userOf(lb *loadBalancer, f *frontend, base string) (why stri
 	return otherUserOf(lb, f, base)
 }
 
-// front finds a frontend by its name, whoever made it.
-func (d *desired) front(name string) *desiredFront {
-	if i := slices.IndexFunc(d.Fronts, func(f desiredFront) bool { return strings.EqualFold(f.name, name) }); i >= 0 {
-		return &d.Fronts[i]
-	}
-	return nil
+// hasFront reports whether the Service is to use a frontend, whoever made it.
+func (d *desired) hasFront(name string) bool {
+	return slices.ContainsFunc(d.Fronts, func(f desiredFront) bool { return strings.EqualFold(f.name, name) })
 }
 
 type accessPort struct {
@@ -92,11 +89,11 @@ type desiredFront struct {
 // desiredAddress is a public address that a Service has.
 type desiredAddress struct {
 	group, name string
-	// managed is set where this program makes and deletes it.
-	managed bool
+	// repair is set where an address whose provisioning has failed is written again: not one that an annotation names.
+	repair bool
 	// found is the existing document, or nil.
 	found, want *publicIP
-	// fresh is the document to create if there is none; edit brings it, or the existing one, to the desired state.
+	// fresh is the document to create if there is none; edit brings it, or the existing one, to the desired state. It is nil for a user's.
 	fresh *publicIP
 	edit  func(*publicIP) error
 }

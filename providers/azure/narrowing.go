@@ -83,7 +83,7 @@ func (r *reconciler) Narrowing(_ context.Context, q services.Request, o *observe
 		denied = accesses(*d, o.servedAddresses(d.Base))
 	}
 	return r.groupChange(o, func(group *securityGroup, now clusterState) error {
-		return keepUnless(claimAt(k, q, o, now).narrow(group, asked, denied))
+		return keepUnless(k.sparingOthers(q, o, now).narrow(group, asked, denied))
 	})
 }
 

@@ -4,43 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // This file removes deleted Services from the network security group.
-
-// spareOthers returns the claim of a Service without the ports of the cluster's other Services. A deleted Service has its ports as long as
-// its load balancer stays.
-func (c claim) spareOthers(known []*v1.Service, service *v1.Service) claim {
-	c.takenNodePorts = nodePortsTaken(known, service)
-	c.nodePorts, c.sharedPorts = slices.Clone(c.nodePorts), maps.Clone(c.sharedPorts)
-	c.living = slices.DeleteFunc(slices.Clone(known), func(s *v1.Service) bool {
-		return s.UID == service.UID || s.DeletionTimestamp != nil && !contract.Keeps(s) && !contract.IsDisowned(s)
-	})
-	c.keepPortsOf(c.living)
-	return c
-}
-
-// keepPortsOf keeps ports of living Services that have no frontend: on nodes and on additional addresses.
-func (c *claim) keepPortsOf(living []*v1.Service) {
-	for _, s := range living {
-		taken := nodePortsOf(s)
-		c.nodePorts = slices.DeleteFunc(c.nodePorts, func(p string) bool { return slices.Contains(taken, p) })
-		for _, ip := range additionalAddresses(s) {
-			for _, p := range s.Spec.Ports {
-				protocol := securityProtocol(p.Protocol)
-				c.sharedPorts[ip] = append(slices.Clip(c.sharedPorts[ip]), portKey(protocol, int(p.Port)), portKey(protocol, int(p.NodePort)))
-			}
-		}
-	}
-}
 
 // closeTo takes a Service that is gone out of the security group, by its part of a load balancer: the addresses of its frontends, those of
 // others' frontends with its rules, and its node ports, unless a living Service uses them now.
@@ -71,7 +42,7 @@ func (r orphans) closeTo(ctx context.Context, lb *loadBalancer, base string, liv
 			k.nodePorts = append(k.nodePorts, rule.portAt(p.BackPort))
 		}
 	}
-	k.keepPortsOf(living)
+	k.sparePorts(living)
 	if len(k.nodePorts) > 0 {
 		if k.nodes, err = r.nodeAddresses(ctx); err != nil {
 			return err
@@ -107,7 +78,7 @@ func (r orphans) closeAddress(ctx context.Context, id string, living []*v1.Servi
 	if a != nil && a.Properties.Address != "" {
 		k.ownIPs = []string{a.Properties.Address}
 	}
-	k.keepPortsOf(living)
+	k.sparePorts(living)
 	return r.withdrawClaim(ctx, k)
 }
 
@@ -126,6 +97,6 @@ func (r *reconciler) withdrawClaim(ctx context.Context, k claim) error {
 		if err != nil {
 			return err
 		}
-		return keepUnless(applyClaim(group, k.spareOthers(known, &v1.Service{})))
+		return keepUnless(applyClaim(group, k.sparingServices(known, &v1.Service{})))
 	}))
 }

@@ -124,8 +124,8 @@ type desiredLink struct {
 	closedSubnet *subnet
 }
 
-// managedLink reports whether a private link service is one of this cluster's.
-func managedLink(l *privateLink, cluster, mark string) bool {
+// isOfCluster reports whether a controller of this cluster made a private link service.
+func (l *privateLink) isOfCluster(cluster, mark string) bool {
 	name, named := tag(l.Tags, nameTag)
 	return named && strings.EqualFold(name, cluster) && !ownership.Foreign(mark, l.marks())
 }
@@ -166,7 +166,7 @@ func (r *observer) observeLinks(ctx context.Context, service *v1.Service, o *obs
 	slices.SortFunc(o.links, func(a, b *privateLink) int { return strings.Compare(a.lowerID(), b.lowerID()) })
 	o.heldFronts = map[string]string{}
 	for _, l := range o.links {
-		if managedLink(l, o.cluster, o.mark) {
+		if l.isOfCluster(o.cluster, o.mark) {
 			continue
 		}
 		for _, f := range l.Properties.Fronts {
@@ -202,7 +202,7 @@ func (r *reconciler) removeLinks(q services.Request, o *observed, d *desired) (l
 	seen := map[string]bool{}
 	for _, id := range o.droppedFronts(r.config, baseName(q.Service), d) {
 		l := linkOn(o.links, id)
-		if l == nil || seen[l.lowerID()] || !managedLink(l, q.Cluster, o.mark) {
+		if l == nil || seen[l.lowerID()] || !l.isOfCluster(q.Cluster, o.mark) {
 			continue
 		}
 		seen[l.lowerID()] = true
@@ -217,7 +217,7 @@ func (r *reconciler) removeLinks(q services.Request, o *observed, d *desired) (l
 		list = append(list, change{
 			Planned: contract.Planned{Action: contract.PlanDelete, Object: "private link service " + l.Name}, Replan: true,
 			Compare: func() (before, after any) { return format(l), nil },
-			Expect:  func(o *observed) *observed { return o.expectWithoutLink(baseName(q.Service), l) },
+			Expect:  func(o *observed) *observed { return o.withoutLink(baseName(q.Service), l) },
 			Make: r.thenObserve(func(ctx context.Context, _ *services.Request, _ *observed) error {
 				return r.resources.removeLink(ctx, l)
 			}),
@@ -286,7 +286,7 @@ func (r *reconciler) desireLink(ctx context.Context, q services.Request, o *obse
 // ownLink reports whether the private link service of a frontend is the Service's to change.
 func ownLink(q services.Request, o *observed, found *privateLink) (bool, error) {
 	name, service, s := found.Name, serviceName(q.Service), &o.settings
-	if !managedLink(found, q.Cluster, o.mark) {
+	if !found.isOfCluster(q.Cluster, o.mark) {
 		return false, fmt.Errorf("the frontend of Service %s has private link service %s, which this program did not make: remove that, or "+
 			"the annotation %s", service, name, annotationPrivateLink)
 	}

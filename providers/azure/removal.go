@@ -7,7 +7,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// removal takes a Service out of a load balancer, which goes with the last one.
+// removal takes a Service out of a load balancer, which is deleted with its last Service.
 func (r *reconciler) removal(q services.Request, lb *loadBalancer, a otherParts) change {
 	name := lb.Name
 	base := baseName(q.Service)
@@ -24,11 +24,11 @@ func (r *reconciler) removal(q services.Request, lb *loadBalancer, a otherParts)
 			}
 			return withoutAdded(format(lb)), withoutAdded(format(draft))
 		},
-		Expect: func(o *observed) *observed { return o.expectLoadBalancer(base, lb, draft) },
+		Expect: func(o *observed) *observed { return o.afterBalancer(base, lb, draft) },
 	}, r.loadBalancerDocument(lb.ID, name), editOf(r.config.withoutService(name, base, a)))
 }
 
-// withoutService takes a Service out of a load balancer, which goes with the last one unless others fill its pools.
+// withoutService is the edit for that. A load balancer without a Service stays if others fill its pools.
 func (c *Config) withoutService(name, base string, a otherParts) func(*loadBalancer) error {
 	return func(lb *loadBalancer) error {
 		changed, err := applyService(lb, base, nil, c, a)

@@ -128,30 +128,6 @@ func accessOf(rule *securityRule) access {
 
 func (r *securityRule) denies() bool { return strings.EqualFold(r.Properties.Access, "Deny") }
 
-// claim holds a Service's desired access in the security group.
-type claim struct {
-	// ownIPs are all addresses that the Service has or had.
-	ownIPs []string
-	// sharedPorts are the ports, with their protocol in lower case, that other Services have on an address.
-	sharedPorts map[string][]string
-	wanted      []access
-	// orphanPorts are the ports of load balancers that stay without a Service, and namedIPs the
-	// addresses that the Service names or shows.
-	orphanPorts, namedIPs []string
-	// nodes are the addresses of nodes, and nodePorts the ports there that are the Service's, with their protocol in lower case.
-	nodes, nodePorts []string
-	// living are the other Services of the cluster, nil if unknown. denies reports whether a Service denies all other clients at an address.
-	living []*v1.Service
-	denies func(s *v1.Service, ip string) bool
-	// takenNodePorts are the node ports of other Services, nil if the Services of the cluster are unknown.
-	takenNodePorts map[string]bool
-	// formerNodes are addresses of former nodes, each with the names of the rules that still contain it.
-	formerNodes map[string][]string
-	// mark is the cluster's, where the Services of the cluster are known: rules record with
-	// it which additional addresses the cluster put there.
-	mark string
-}
-
 // isOwnAddress reports whether the Service added an address to a rule, or a former Service that no longer needs it.
 func (c claim) isOwnAddress(address string, rule *securityRule, onNodes bool) bool {
 	return hasIP(c.ownIPs, address) || hasIP(additionalIn(rule, c.mark), address) ||

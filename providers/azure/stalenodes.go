@@ -59,13 +59,14 @@ func (f *formerNodes) seenAmong(ips []string) []string {
 	return slices.DeleteFunc(ips, func(ip string) bool { return !slices.Contains(f.lastIPs, ip) })
 }
 
-// recordLeft records that an address in a rule was a node's.
-func (f *formerNodes) recordLeft(ip, rule string) {
+// recordLeft records that an address in a rule was a node's, and returns all such addresses.
+func (f *formerNodes) recordLeft(ip, rule string) map[string][]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	left := maps.Clone(f.leftovers)
 	left[ip] = append(slices.Clone(left[ip]), rule)
 	f.leftovers = left
+	return left
 }
 
 // addressUse is whether an address of the network is free.
@@ -94,14 +95,14 @@ func newAddressUses(a *api) *inventory.Inventory[string, addressUse] {
 func (r *observer) findFormerNodes(ctx context.Context, q services.Request, o *observed) error {
 	k := claim{nodePorts: nodePortsOf(q.Service)}
 	nodes, rules := o.namedNodes, o.group.Properties.Rules
-	former := r.former.update(rules, nodes)
+	o.formerNodes = r.former.update(rules, nodes)
 	for _, rule := range rules {
 		if !isManaged(rule) || !k.isForNodePorts(rule.Properties.Protocol, rule.ports()) {
 			continue
 		}
 		for _, text := range rule.destinations() {
 			ip, bad := netip.ParseAddr(text)
-			if bad != nil || !ip.IsPrivate() || slices.Contains(nodes, text) || slices.Contains(former[text], rule.Name) {
+			if bad != nil || !ip.IsPrivate() || slices.Contains(nodes, text) || slices.Contains(o.formerNodes[text], rule.Name) {
 				continue
 			}
 			left, err := r.isNodeAddress(ctx, text)
@@ -115,7 +116,7 @@ func (r *observer) findFormerNodes(ctx context.Context, q services.Request, o *o
 				return err
 			}
 			if left {
-				r.former.recordLeft(text, rule.Name)
+				o.formerNodes = r.former.recordLeft(text, rule.Name)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +16,32 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// This file computes which access a Service claims in the network security group, and writes it.
+// This file computes which access a Service claims in the network security group, and writes it. Rules are shared, so that what others need
+// of them is looked up at each write: a Service that has come meanwhile may have its rules there already.
+
+// claim holds what a Service has and wants in the security group, and what others need there. Ports have their protocol in lower case.
+type claim struct {
+	// ownIPs are all addresses that the Service has or had, and namedIPs those that it names or shows.
+	ownIPs, namedIPs []string
+	wanted           []access
+	// nodes are the addresses of nodes, and nodePorts the ports there that are the Service's.
+	nodes, nodePorts []string
+	// formerNodes are addresses of former nodes, each with the names of the rules that still contain it.
+	formerNodes map[string][]string
+	// mark is the cluster's, where the Services of the cluster are known: rules record with it which additional addresses the cluster put
+	// there.
+	mark string
+	// denies reports whether a Service denies all other clients at an address.
+	denies func(s *v1.Service, ip string) bool
+
+	// The others' part, for removals. sharedPorts are the ports that other Services have on an address, and orphanPorts those of load
+	// balancers that stay without a Service.
+	sharedPorts map[string][]string
+	orphanPorts []string
+	// living are the other Services of the cluster, and takenNodePorts their node ports; nil if unknown.
+	living         []*v1.Service
+	takenNodePorts map[string]bool
+}
 
 // securityChange writes the Service's part of the security group; d is nil for a Service that goes.
 func (r *reconciler) securityChange(q services.Request, o *observed, d *desired) ([]change, error) {
@@ -24,7 +50,7 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *desired)
 	}
 	k := r.claimOf(q, o, d)
 	return r.groupChange(o, func(group *securityGroup, now clusterState) error {
-		changed, err := applyClaim(group, claimAt(k, q, o, now))
+		changed, err := applyClaim(group, k.sparingOthers(q, o, now))
 		return keepUnless(changed || hasFailed(group.Properties.State) && d != nil, err)
 	})
 }
@@ -58,7 +84,6 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) ([]change, error) {
 		},
 		Make: r.thenObserve(func(ctx context.Context, q *services.Request, o *observed) error {
 			return r.resources.submit(ctx, r.config.groupDocument(), editOf(func(group *securityGroup) error {
-				// A Service that has come meanwhile may have its rules there already.
 				var now clusterState
 				var err error
 				if now.services, err = r.cluster.Services(ctx); err == nil {
@@ -142,23 +167,20 @@ func (r *observer) addressesFor(q services.Request, o *observed) (list []string)
 	return list
 }
 
-// claimOf returns a Service's claim to the security group. An address in an annotation is no proof that it is the Service's, nor is the
+// claimOf returns a Service's claim, without the others' part. An address in an annotation is no proof that it is the Service's, nor is the
 // status, which repeats it.
 func (r *reconciler) claimOf(q services.Request, o *observed, d *desired) claim {
 	base := baseName(q.Service)
-	k := claim{nodes: o.namedNodes}
+	k := claim{nodes: o.namedNodes, formerNodes: o.formerNodes, nodePorts: nodePortsOf(q.Service), denies: r.denierAt(o.addresses)}
 	if nodePortsTaken(o.services, q.Service) != nil {
 		k.mark = o.mark
 	}
-	rules := o.group.Properties.Rules
-	k.formerNodes = r.former.update(rules, k.nodes)
-	k.nodePorts, k.denies = nodePortsOf(q.Service), r.denierAt(o.addresses)
 	proven := r.addressesFor(q, o)
 	var destinations []string
 	for lb, f := range frontsOf(o.lbs...) {
 		ip := o.ipOf(f)
 		mine := ownedBy(base, f.Name) || servesFrontend(lb, f, base)
-		if d != nil && lb.hasName(d.LB) && d.front(f.Name) != nil {
+		if d != nil && lb.hasName(d.LB) && d.hasFront(f.Name) {
 			destinations, mine = append(destinations, ip), true
 		}
 		if mine && ip != "" {
@@ -169,7 +191,7 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *desired) claim 
 	for _, shown := range q.Service.Status.LoadBalancer.Ingress {
 		k.namedIPs = append(k.namedIPs, shown.IP)
 	}
-	k.ownIPs = slices.Concat(proven, o.formerIPs, shownAddresses(q.Service, rules, k.mark))
+	k.ownIPs = slices.Concat(proven, o.formerIPs, shownAddresses(q.Service, o.group.Properties.Rules, k.mark))
 	if d == nil {
 		return k
 	}
@@ -181,22 +203,48 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *desired) claim 
 	return k
 }
 
-// claimAt returns a claim as it is at a moment, without what the others of the cluster have.
-func claimAt(k claim, q services.Request, o *observed, now clusterState) claim {
+// sparingOthers adds what the others of the cluster need at a moment, for the removal of addresses from rules.
+func (c claim) sparingOthers(q services.Request, o *observed, now clusterState) claim {
 	base := baseName(q.Service)
-	k.sharedPorts, k.orphanPorts = map[string][]string{}, nil
+	c.sharedPorts, c.orphanPorts = map[string][]string{}, nil
 	for _, lb := range now.lbs {
 		for _, f := range lb.Properties.Fronts {
 			ip := o.ipOf(f)
-			k.sharedPorts[ip] = append(k.sharedPorts[ip], otherPorts(lb, f, base)...)
+			c.sharedPorts[ip] = append(c.sharedPorts[ip], otherPorts(lb, f, base)...)
 		}
 		for _, gone := range basesIn(lb) {
 			if !slices.ContainsFunc(now.services, func(s *v1.Service) bool { return strings.EqualFold(baseName(s), gone) }) {
-				k.orphanPorts = append(k.orphanPorts, portsIn(lb, gone)...)
+				c.orphanPorts = append(c.orphanPorts, portsIn(lb, gone)...)
 			}
 		}
 	}
-	return k.spareOthers(now.services, q.Service)
+	return c.sparingServices(now.services, q.Service)
+}
+
+// sparingServices adds what the cluster's other Services need without a frontend. A deleted Service needs its ports as long as its load
+// balancer stays.
+func (c claim) sparingServices(known []*v1.Service, service *v1.Service) claim {
+	c.takenNodePorts = nodePortsTaken(known, service)
+	c.nodePorts, c.sharedPorts = slices.Clone(c.nodePorts), maps.Clone(c.sharedPorts)
+	c.living = slices.DeleteFunc(slices.Clone(known), func(s *v1.Service) bool {
+		return s.UID == service.UID || s.DeletionTimestamp != nil && !contract.Keeps(s) && !contract.IsDisowned(s)
+	})
+	c.sparePorts(c.living)
+	return c
+}
+
+// sparePorts leaves ports to living Services that need no frontend for them: on nodes, and on additional addresses.
+func (c *claim) sparePorts(living []*v1.Service) {
+	for _, s := range living {
+		taken := nodePortsOf(s)
+		c.nodePorts = slices.DeleteFunc(c.nodePorts, func(p string) bool { return slices.Contains(taken, p) })
+		for _, ip := range additionalAddresses(s) {
+			for _, p := range s.Spec.Ports {
+				protocol := securityProtocol(p.Protocol)
+				c.sharedPorts[ip] = append(slices.Clip(c.sharedPorts[ip]), portKey(protocol, int(p.Port)), portKey(protocol, int(p.NodePort)))
+			}
+		}
+	}
 }
 
 // denierAt returns whether a Service at an address denies all others there. One without an address yet may get any, and one with a fault is
@@ -231,7 +279,7 @@ func (r *reconciler) findUnproven(q services.Request, o *observed, d *desired) (
 	if len(additional) == 0 || o.group == nil {
 		return nil
 	}
-	k := claimAt(r.claimOf(q, o, d), q, o, clusterState{o.services, o.lbs})
+	k := r.claimOf(q, o, d).sparingOthers(q, o, clusterState{o.services, o.lbs})
 	for _, p := range q.Service.Spec.Ports { // a rule is about the ports of the Service, or about its node ports
 		k.nodePorts = append(k.nodePorts, portKey(securityProtocol(p.Protocol), int(p.Port)))
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// This file returns the state as changes should leave it, for plan: IDs follow from names, and addresses are not known before Azure gives
-// them.
+// This file is for plan alone, which makes no change: the state that each change should leave, and the writes of members. IDs follow from
+// names, and addresses are not known before Azure gives them.
 
 // unknownAddress is in the place of an address that Azure has not given yet. As in addresses, the colon tells the family.
 func unknownAddress(ipv6 bool) string {
@@ -24,16 +24,16 @@ func unknownAddress(ipv6 bool) string {
 	return "not yet known"
 }
 
-// expectPart returns the state after a change of what a Service has at one place.
-func (o *observed) expectPart(base string) *observed {
+// afterChange begins the state after a change: the addresses that the Service's frontends have are former ones in it.
+func (o *observed) afterChange(base string) *observed {
 	now := *o
 	now.formerIPs = slices.Concat(o.formerIPs, o.servedAddresses(base))
 	return &now
 }
 
-// expectLoadBalancer returns the state after one load balancer is replaced by another; nil is one that is deleted.
-func (o *observed) expectLoadBalancer(base string, before, after *loadBalancer) *observed {
-	now := o.expectPart(base)
+// afterBalancer returns the state after a load balancer is written, or deleted if after is nil.
+func (o *observed) afterBalancer(base string, before, after *loadBalancer) *observed {
+	now := o.afterChange(base)
 	is := func(lb *loadBalancer) bool { return sameID(lb.ID, before.ID) }
 	now.basic, now.lbs = slices.DeleteFunc(slices.Clone(o.basic), is), slices.DeleteFunc(slices.Clone(o.lbs), is)
 	if after == nil {
@@ -45,8 +45,8 @@ func (o *observed) expectLoadBalancer(base string, before, after *loadBalancer) 
 	return now
 }
 
-// expect returns a load balancer once it is written.
-func (lb *loadBalancer) expect(id string) *loadBalancer {
+// afterWrite returns a load balancer as Azure should show it then.
+func (lb *loadBalancer) afterWrite(id string) *loadBalancer {
 	after := clone(lb)
 	after.ID, after.Name, after.Properties.State = cmp.Or(lb.ID, id), nameOf(id), ""
 	for _, f := range after.Properties.Fronts {
@@ -61,32 +61,31 @@ func (lb *loadBalancer) expect(id string) *loadBalancer {
 	return after
 }
 
-// expectAddress returns the state after a public address is written.
-func (o *observed) expectAddress(base string, after *publicIP) *observed {
-	now := o.expectPart(base)
+// afterAddress returns the state after a public address is written.
+func (o *observed) afterAddress(base string, after *publicIP) *observed {
+	now := o.afterChange(base)
 	now.addresses = append(slices.DeleteFunc(slices.Clone(o.addresses), func(a *publicIP) bool { return sameID(a.ID, after.ID) }), after)
 	return now
 }
 
-// expect returns a public address once it is written.
-func (a *publicIP) expect(id string) *publicIP {
+// afterWrite returns a public address as Azure should show it then.
+func (a *publicIP) afterWrite(id string) *publicIP {
 	after := clone(a)
 	after.ID, after.Name, after.Properties.State = id, nameOf(id), ""
 	after.Properties.Address = cmp.Or(after.Properties.Address, unknownAddress(after.isIPv6()))
 	return clone(after) // it compares as one that was read
 }
 
-// expectWithoutLink returns the state after a private link service is deleted.
-func (o *observed) expectWithoutLink(base string, l *privateLink) *observed {
-	now := o.expectPart(base)
+// withoutLink returns the state after a private link service is deleted.
+func (o *observed) withoutLink(base string, l *privateLink) *observed {
+	now := o.afterChange(base)
 	now.links = slices.DeleteFunc(slices.Clone(o.links), func(other *privateLink) bool { return other == l })
 	return now
 }
 
-// foresee returns what changeMembers writes.
-func (m *members) foresee(
-	ctx context.Context, lb *loadBalancer, machines map[string]machineID, p membership,
-) (writes []*poolWrite, err error) {
+// writesOf returns the writes that changeMembers would make.
+func (m *members) writesOf(ctx context.Context, lb *loadBalancer, machines map[string]machineID, p membership) ([]*poolWrite, error) {
+	var err error
 	if p.join, err = m.omitUnchangeable(ctx, p.join); err != nil {
 		return nil, err
 	}
@@ -95,11 +94,11 @@ func (m *members) foresee(
 	})
 	models, work := m.resourceChanges(p)
 	_, later := m.resourceChanges(membership{leave: last})
-	return m.readAll(ctx, slices.Concat(models, work, later))
+	return m.readWrites(ctx, slices.Concat(models, work, later))
 }
 
-// readAll returns what changes are to write.
-func (m *members) readAll(ctx context.Context, list []resourceChange) ([]*poolWrite, error) {
+// readWrites returns the writes that changes would make.
+func (m *members) readWrites(ctx context.Context, list []resourceChange) ([]*poolWrite, error) {
 	writes := make([]*poolWrite, len(list))
 	reads := make([]func() error, len(list))
 	for i, e := range list {
@@ -114,13 +113,14 @@ func (m *members) readAll(ctx context.Context, list []resourceChange) ([]*poolWr
 	return slices.DeleteFunc(writes, func(w *poolWrite) bool { return w == nil }), err
 }
 
-// foreseeMembers reads what is to be written of the members of load balancers: these do not say what machines and scale sets have.
-func (r *reconciler) foreseeMembers(ctx context.Context, q services.Request, o *observed, d *desired) (err error) {
+// planMemberWrites fills in the writes of members, which come with the changes of load balancers. These do not say what machines and scale
+// sets have, so that machines and scale sets are read.
+func (r *reconciler) planMemberWrites(ctx context.Context, q services.Request, o *observed, d *desired) (err error) {
 	d.writes = map[string][]*poolWrite{}
 	going := slices.Clone(o.basic)
 	if due, err := r.loadBalancerChange(o, d); err == nil && len(due) == 0 { // they are written after it
 		p := r.members.planFor(o, d.LB, d.Fronts, q.Nodes)
-		if d.writes[strings.ToLower(d.LB)], err = r.members.foresee(ctx, o.balancerNamed(d.LB), o.machines, p); err != nil {
+		if d.writes[strings.ToLower(d.LB)], err = r.members.writesOf(ctx, o.balancerNamed(d.LB), o.machines, p); err != nil {
 			return err
 		}
 		for _, lb := range o.lbs {
@@ -135,14 +135,14 @@ func (r *reconciler) foreseeMembers(ctx context.Context, q services.Request, o *
 		if err != nil {
 			return err
 		}
-		if d.writes[strings.ToLower(lb.Name)], err = r.members.readAll(ctx, append(r.members.memberRemovals(lb), models...)); err != nil {
+		if d.writes[strings.ToLower(lb.Name)], err = r.members.readWrites(ctx, append(r.members.memberRemovals(lb), models...)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// memberWrites are the writes of machines and scale sets that come with a change of a load balancer, for plan.
+// memberWrites shows the writes of members that come with a change of a load balancer.
 func (d *desired) memberWrites(lb string) (list []change) {
 	for _, w := range d.writes[strings.ToLower(lb)] {
 		list = append(list, change{
