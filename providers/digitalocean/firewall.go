@@ -166,17 +166,20 @@ func allowedSources(service *v1.Service, lb godo.LoadBalancer) []string {
 	return slices.Compact(list)
 }
 
-// fitSources leaves out sources for which a rule has no room, last those that are open, and returns the faults of Services that lack some.
+// fitSources limits the sources at each port, which share a rule: those that are open stay, and then the first claims' come in. It returns
+// the faults of Services that lack some.
 func fitSources(claims []claim, have *godo.Firewall) map[types.UID][]error {
-	all, fits := map[firewallPort][]string{}, map[firewallPort]map[string]bool{}
+	wanted := map[firewallPort][]string{}
 	for _, c := range claims {
 		for _, n := range c.needs {
-			all[n.port()] = append(all[n.port()], n.addresses...)
+			wanted[n.port()] = append(wanted[n.port()], n.addresses...)
 		}
 	}
 	most := digitaloceanlimits.RuleSources.Max
-	for at, addresses := range all {
-		if all[at] = joinSources(slices.Clone(addresses)); len(all[at]) <= most {
+	excess, fits := map[firewallPort]error{}, map[firewallPort]map[string]bool{}
+	for at, addresses := range wanted {
+		excess[at] = digitaloceanlimits.RuleSources.CheckNumber(len(joinSources(slices.Clone(addresses))))
+		if excess[at] == nil {
 			continue
 		}
 		fits[at] = map[string]bool{}
@@ -191,10 +194,11 @@ func fitSources(claims []claim, have *godo.Firewall) map[types.UID][]error {
 	faults := map[types.UID][]error{}
 	for _, c := range claims {
 		for i, n := range c.needs {
-			left := slices.DeleteFunc(slices.Clone(n.addresses), func(a string) bool { return fits[n.port()] != nil && !fits[n.port()][a] })
+			at := n.port()
+			left := slices.DeleteFunc(slices.Clone(n.addresses), func(a string) bool { return excess[at] != nil && !fits[at][a] })
 			if len(left) < len(n.addresses) {
 				c.needs[i].addresses = left
-				faults[c.service] = append(faults[c.service], fmt.Errorf("port %s: %w", n.ports, digitaloceanlimits.RuleSources.CheckNumber(len(all[n.port()]))))
+				faults[c.service] = append(faults[c.service], fmt.Errorf("port %s: %w", n.ports, excess[at]))
 			}
 		}
 	}

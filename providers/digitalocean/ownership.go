@@ -52,24 +52,13 @@ func recordedID(service *v1.Service) string {
 	return ""
 }
 
-// find returns the Service's load balancer by recorded ID, by name or by mark. Names and marks also count after a stale ID, because an
-// interrupted creation is not recorded yet. The result may be refused; a Service that is going then finds its own one. nodes are further
-// nodes of this cluster.
+// find returns the Service's load balancer by recorded ID, by default name or mark, or by its custom name. Names and marks also count after
+// a stale ID, because an interrupted creation is not recorded yet. A refused one is returned too, unless the Service is going and finds its
+// own one. nodes are further nodes of this cluster.
 func (o *owners) find(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (match, error) {
-	asked, refused := time.Now(), match{}
-	if id := recordedID(service); id != "" {
-		lb, err := o.balancers.Get(ctx, id, q)
-		if err == nil && lb.Status != statusActive {
-			// A cached copy of a load balancer that is being set up is useless.
-			lb, err = o.balancers.Get(ctx, id, inventory.Query{MaxAge: time.Since(asked)})
-		}
-		if err == nil {
-			if refused, err = o.judge(ctx, service, lb, nodes); err != nil || refused.Verdict != ownership.Refused || !ownership.Leaves(service) {
-				return refused, err
-			}
-		} else if !errors.Is(err, cloudapi.ErrNotFound) {
-			return match{}, err
-		}
+	recorded, err := o.findRecorded(ctx, service, nodes, q)
+	if err != nil || recorded.lb != nil && (recorded.Verdict != ownership.Refused || !ownership.Leaves(service)) {
+		return recorded, err
 	}
 	// Only this Service creates the default name and mark, so one listing serves many new Services.
 	own := q
@@ -86,7 +75,24 @@ func (o *owners) find(ctx context.Context, service *v1.Service, nodes []*v1.Node
 			return found, err
 		}
 	}
-	return refused, nil
+	return recorded, nil
+}
+
+// findRecorded returns the recorded load balancer, nothing if it is gone.
+func (o *owners) findRecorded(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (match, error) {
+	id, asked := recordedID(service), time.Now()
+	if id == "" {
+		return match{}, nil
+	}
+	lb, err := o.balancers.Get(ctx, id, q)
+	if err == nil && lb.Status != statusActive {
+		// A cached copy of a load balancer that is being set up is useless.
+		lb, err = o.balancers.Get(ctx, id, inventory.Query{MaxAge: time.Since(asked)})
+	}
+	if err != nil {
+		return match{}, cloudapi.IgnoreNotFound(err)
+	}
+	return o.judge(ctx, service, lb, nodes)
 }
 
 // findOldest returns the oldest load balancer with the key that the Service owns, otherwise the oldest refused one.
