@@ -143,6 +143,20 @@ func (r *reconciler) noteFirewalls(nb *nodeBalancer, d *desired) []string {
 	return tags
 }
 
+// makeFunc makes a change.
+type makeFunc = func(context.Context, *services.Request, observed) (observed, error)
+
+// inTurn makes two changes, the second one if the first succeeded.
+func inTurn(first, second makeFunc) makeFunc {
+	return func(ctx context.Context, req *services.Request, o observed) (observed, error) {
+		o, err := first(ctx, req, o)
+		if err != nil {
+			return o, err
+		}
+		return second(ctx, req, o)
+	}
+}
+
 // firewallChanges returns the changes of a NodeBalancer's firewalls; nb is nil before its creation. Its tags name the others' firewalls
 // that we attached: from before the attachment, because its response may be lost, until after the detachment.
 func (r *reconciler) firewallChanges(nb *nodeBalancer, d *desired) []services.Change[observed] {
@@ -157,37 +171,26 @@ func (r *reconciler) firewallChanges(nb *nodeBalancer, d *desired) []services.Ch
 	if services.SameSet(tags, nb.Tags) {
 		return changes
 	}
+	write := func(tags []string) makeFunc {
+		return func(ctx context.Context, _ *services.Request, o observed) (_ observed, err error) {
+			o.nb, err = r.writeTags(ctx, o.nb, tags)
+			return o, err
+		}
+	}
 	if len(changes) == 0 {
 		return []services.Change[observed]{{
 			Planned: contract.Planned{Action: contract.PlanChange, Object: fmt.Sprintf("NodeBalancer %d", nb.ID), Detail: "note its firewalls in its tags"},
 			Compare: func() (before, after any) { return services.Part(nb, "tags"), map[string]any{"tags": tags} },
-			Make: func(ctx context.Context, _ *services.Request, o observed) (_ observed, err error) {
-				o.nb, err = r.writeTags(ctx, o.nb, tags)
-				return o, err
-			},
+			Make:    write(tags),
 		}}
 	}
-	early := slices.Concat(nb.Tags, slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return slices.Contains(nb.Tags, t) }))
-	if !services.SameSet(early, nb.Tags) {
-		first := &changes[0]
-		change := first.Make
-		first.Make = func(ctx context.Context, req *services.Request, o observed) (_ observed, err error) {
-			if o.nb, err = r.writeTags(ctx, o.nb, early); err != nil {
-				return o, err
-			}
-			return change(ctx, req, o)
-		}
+	both := slices.Concat(nb.Tags, slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return slices.Contains(nb.Tags, t) }))
+	first, last := &changes[0], &changes[len(changes)-1]
+	if !services.SameSet(both, nb.Tags) {
+		first.Make = inTurn(write(both), first.Make)
 	}
-	if !services.SameSet(early, tags) {
-		last := &changes[len(changes)-1]
-		change := last.Make
-		last.Make = func(ctx context.Context, req *services.Request, o observed) (observed, error) {
-			o, err := change(ctx, req, o)
-			if err == nil {
-				o.nb, err = r.writeTags(ctx, o.nb, tags)
-			}
-			return o, err
-		}
+	if !services.SameSet(both, tags) {
+		last.Make = inTurn(last.Make, write(tags))
 	}
 	return changes
 }

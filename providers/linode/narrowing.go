@@ -50,8 +50,9 @@ func (c clients) restrict() bool {
 	return len(texts) > 0 && (c.deny || !slices.Contains(texts, anyIPv4) || !slices.Contains(texts, anyIPv6))
 }
 
-// Narrowing implements services.Narrower. It changes only the Service's own firewall, which is created if the NodeBalancer has none. Faults
-// of other annotations do not matter.
+// Narrowing implements services.Narrower. It changes only the Service's own firewall, which is created if the NodeBalancer has none.
+// Nothing is done where another firewall decides: one that somebody else attached, or that the Service names. As long as the named one is
+// not attached, the Service's own is narrowed, or, if there is none, the named one attached. Faults of other annotations do not matter.
 func (r *reconciler) Narrowing(ctx context.Context, req services.Request, o observed) ([]services.Change[observed], error) {
 	asked := clientsOf(req.Service)
 	if o.nb == nil || o.settings.FirewallID == 0 && !asked.restrict() {
