@@ -18,6 +18,53 @@ func runOrphans(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	for _, name := range readFixture(t, newFixture, serviceNames) {
 		virtual(t, name+" leaves its load balancer behind", func(t *testing.T) { runOrphan(t, newFixture(t), name) })
 	}
+	if !readFixture(t, newFixture, (*Fixture).outside) {
+		return
+	}
+	virtual(t, "another cluster's are left alone", func(t *testing.T) {
+		runKept(t, newFixture(t), func(w *world, _ *v1.Service) {
+			w.kube = newKube("cluster-2")
+			if w.OtherCluster != nil {
+				w.OtherCluster()
+			}
+			w.restart()
+		})
+	})
+	if readFixture(t, newFixture, func(f *Fixture) bool { return f.Claims != nil && f.Claims.NotGivenBack == "" }) {
+		virtual(t, "one that another Service records is left alone", func(t *testing.T) {
+			runKept(t, newFixture(t), func(w *world, lost *v1.Service) {
+				s := claimer(Case{Service: lost})
+				s.Annotations, s.Status, s.ResourceVersion = map[string]string{}, v1.ServiceStatus{}, ""
+				w.Claims.Claim(s, w.Claims.Of(lost))
+				w.createService(w.t.Context(), s)
+			})
+		})
+	}
+}
+
+// runKept: what was an orphan when it was listed is none by now. It is not listed any more, and not deleted.
+func runKept(t *testing.T, f *Fixture, keep func(*world, *v1.Service)) {
+	t.Helper()
+	ctx, w := t.Context(), newWorld(t, f)
+	c := w.Services[sortedKeys(w.Services)[0]]
+	_, err := w.kube.CoreV1().Nodes().Create(ctx, w.addNode(ctx, "worker-1", nil), metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.createService(ctx, c.Service)
+	w.ensure(ctx, c.Service, nil)
+	lost := w.service(ctx, c.Service)
+	require.NoError(t, w.kube.CoreV1().Services(lost.Namespace).Delete(ctx, lost.Name, metav1.DeleteOptions{}))
+	w.restart()
+	found, before := w.orphans(ctx), w.Snapshot()
+	require.NotEmpty(t, found)
+	keep(w, lost)
+	w.show()
+	w.Sim.ResetCalls()
+	for _, o := range found {
+		require.Error(t, w.finder().DeleteOrphan(ctx, o), "%s %s", o.Kind, o.Name)
+	}
+	assert.Empty(t, w.orphans(ctx))
+	w.requireNoWrites("what is no orphan is not deleted")
+	assert.Equal(t, before, w.Snapshot())
 }
 
 // runOrphan: somebody takes the finalizer off a Service that is being deleted. What is left of it is an orphan, for this cluster alone;
