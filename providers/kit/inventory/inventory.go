@@ -4,6 +4,9 @@
 // answers from paged listings and single reads that all callers share, and keeps one promise: an object that is found
 // may have been read up to Query.MaxAge ago, but an object that is missing was missing in a single read of that very
 // object which began no longer than Query.MaxMissAge before the question. A failed or partial listing changes nothing.
+//
+// An object is missing if a single read did not find it, and unlisted if a complete listing lacks it, or its key. It is omitted if it
+// exists nevertheless. It is forgotten if we deleted it. A partial listing lacks a part of the cloud.
 package inventory
 
 import (
@@ -29,8 +32,8 @@ const (
 	failureHold = 3 * time.Second
 	// failuresBeforeHold lets a single hiccup pass unnoticed.
 	failuresBeforeHold = 2
-	// absentMemory bounds how long missing keys are remembered; no question accepts an older result.
-	absentMemory = 15 * time.Minute
+	// unlistedMemory bounds how long unlisted keys are remembered; no question accepts an older result.
+	unlistedMemory = 15 * time.Minute
 	// singleReadsWindow is the span over which single reads are counted against the pages of a listing.
 	singleReadsWindow = 30 * time.Second
 )
@@ -89,8 +92,7 @@ type Query struct {
 	Uninitialized bool
 	// Gathered does the same for known objects that are likely requested together.
 	Gathered bool
-	// PerSingle is the time per single read of objects that listings lack although they exist; 0 means that they are read as often as
-	// others.
+	// PerSingle is the time per single read of omitted objects; 0 means that they are read as often as others.
 	PerSingle time.Duration
 	// isExpectedExact says that Expected is exact: so many questions follow, so that a listing pays if it costs no more than they do.
 	isExpectedExact bool
@@ -121,8 +123,8 @@ type view[ID comparable] struct {
 	indexes map[string]index[ID]
 	// missing holds when the single read began that did not find an object.
 	missing map[ID]time.Time
-	// absent holds when the listing began that proved an index key absent.
-	absent map[string]time.Time
+	// unlisted holds when the listing began that lacked an index key.
+	unlisted map[string]time.Time
 	// unanswered holds prefetches that their batch did not answer: the next request reads them alone.
 	unanswered map[ID]struct{}
 	// forgotten holds objects that we deleted, so that an older or outdated listing does not restore them.
@@ -150,8 +152,8 @@ type view[ID comparable] struct {
 	failed      time.Time
 	failure     error
 	singleReads []time.Time
-	// unlisted counts the objects with that flag.
-	unlisted int
+	// omitted counts the objects with that flag.
+	omitted int
 	// listTook and readTook are the durations of the latest listing and read.
 	listTook, readTook time.Duration
 	// gathering holds the questions about uninitialized nodes that wait for each other; gathered is when the last group was answered.
@@ -171,14 +173,14 @@ type entry struct {
 	doubtful  bool
 	// lastKnownWrite is when we last wrote it with a known outcome.
 	lastKnownWrite time.Time
-	// unlisted is set if a single read has shown the object although the latest listing lacked it.
-	unlisted bool
+	// omitted is set if a single read has shown the object although the latest listing lacked it.
+	omitted bool
 }
 
 func newView[ID comparable](source Source[ID, any]) *view[ID] {
 	registerMetrics(source.Kind)
 	i := &view[ID]{
-		source: source, objects: map[ID]entry{}, missing: map[ID]time.Time{}, absent: map[string]time.Time{}, forgotten: map[ID]time.Time{},
+		source: source, objects: map[ID]entry{}, missing: map[ID]time.Time{}, unlisted: map[string]time.Time{}, forgotten: map[ID]time.Time{},
 		unsettled: map[ID]time.Time{}, reads: map[ID]*flight{}, unanswered: map[ID]struct{}{}, unanswerable: map[string]bool{},
 		indexes: map[string]index[ID]{}, made: Recent[ID]{Within: source.Lag},
 	}
@@ -206,7 +208,7 @@ func (i *view[ID]) Get(ctx context.Context, id ID, q Query) (any, error) {
 			countAnswer(i.source.Kind, at.Before(asked))
 			return nil, fmt.Errorf("%s %v: %w", i.source.Kind, id, cloudapi.ErrNotFound)
 		}
-		if i.isProvedMissingLocked(id, demand) {
+		if i.isUnlistedLocked(id, demand) {
 			remembered := i.listed.Before(asked)
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, remembered)
@@ -274,7 +276,7 @@ func (i *view[ID]) Find(ctx context.Context, index, key string, q Query) ([]any,
 			continue
 		}
 		stale = i.mustListLocked(stale, doubtful)
-		if !stale && (len(found) > 0 || i.provenAbsentLocked(index+" "+key, q, asked)) {
+		if !stale && (len(found) > 0 || i.isKeyUnlistedLocked(index+" "+key, q, asked)) {
 			remembered := i.listed.Before(asked)
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, remembered)
@@ -305,13 +307,13 @@ func (i *view[ID]) Find(ctx context.Context, index, key string, q Query) ([]any,
 	}
 }
 
-// provenAbsentLocked reports whether a new enough listing lacked a key.
-func (i *view[ID]) provenAbsentLocked(key string, q Query, asked time.Time) bool {
+// isKeyUnlistedLocked reports whether a new enough listing lacked a key.
+func (i *view[ID]) isKeyUnlistedLocked(key string, q Query, asked time.Time) bool {
 	if i.partial == nil && !i.listed.Before(asked.Add(-q.MaxUnlistedAge)) {
-		i.absent[key] = i.listed
+		i.unlisted[key] = i.listed
 	}
-	provenAt, proven := i.absent[key]
-	return proven && !provenAt.Before(asked.Add(-max(q.MaxMissAge, q.MaxUnlistedAge)))
+	at, unlisted := i.unlisted[key]
+	return unlisted && !at.Before(asked.Add(-max(q.MaxMissAge, q.MaxUnlistedAge)))
 }
 
 // All returns every object of a complete listing that began no longer than MaxAge before the question, in no order.
@@ -373,7 +375,7 @@ func (i *view[ID]) invalidateLocked(id ID) {
 // invalidateListingsLocked makes all listings so far, and one in flight, prove nothing.
 func (i *view[ID]) invalidateListingsLocked() {
 	i.listed, i.distrustedUntil = time.Time{}, time.Now()
-	clear(i.absent)
+	clear(i.unlisted)
 }
 
 // listingPaysLocked decides between listing everything and reading one object. Before the first listing the number of pages is unknown, and
@@ -395,8 +397,8 @@ func (i *view[ID]) listingPaysLocked(q Query, known bool) bool {
 	return cost > i.pages || (q.isExpectedExact && cost == i.pages)
 }
 
-// isProvedMissingLocked reports whether a listing that satisfies the demand proves an object missing.
-func (i *view[ID]) isProvedMissingLocked(id ID, d evidence.Demand) bool {
+// isUnlistedLocked reports whether a listing that satisfies the demand lacks an object.
+func (i *view[ID]) isUnlistedLocked(id ID, d evidence.Demand) bool {
 	_, known := i.objects[id]
 	shown := !d.ListedSince.IsZero() && !i.listed.Before(d.ListedSince) && i.whyLackingLocked(id, d.ListedSince) == nil
 	return !known && !i.source.Narrowed && shown
@@ -529,7 +531,7 @@ func (i *view[ID]) replaceLocked(objects []any, began time.Time, partial *Partia
 	maps.DeleteFunc(i.forgotten, func(_ ID, at time.Time) bool { return began.Sub(at) >= ownMemory })
 	maps.DeleteFunc(i.unsettled, func(_ ID, until time.Time) bool { return until.Before(began) })
 	maps.DeleteFunc(i.missing, func(_ ID, at time.Time) bool { return at.Before(began) })
-	maps.DeleteFunc(i.absent, func(_ string, at time.Time) bool { return began.Sub(at) > absentMemory })
+	maps.DeleteFunc(i.unlisted, func(_ string, at time.Time) bool { return began.Sub(at) > unlistedMemory })
 	if !began.Before(i.distrustedUntil) {
 		i.listed, i.partial = began, partial
 	}
@@ -601,9 +603,9 @@ func (i *view[ID]) completeLocked(f *flight, id ID, value any, err error) {
 				f.value = e.value // our write overtook the read
 			} else {
 				f.value = i.withOwnLocked(value, f.began)
-				lacked := i.wasUnlistedLocked(id, f)
+				omitted := i.isOmittedLocked(id, f)
 				i.putLocked(f.value, f.began, f.began)
-				i.setUnlistedLocked(id, lacked)
+				i.setOmittedLocked(id, omitted)
 			}
 			delete(i.forgotten, id)
 		}
@@ -628,7 +630,7 @@ func (i *view[ID]) putLocked(value any, read, since time.Time) {
 	i.objects[id] = entry{value: value, read: read, produced: since, lastWrite: wrote, lastKnownWrite: own}
 	for name, keys := range i.source.Indexes {
 		for _, key := range keys(value) {
-			delete(i.absent, name+" "+key)
+			delete(i.unlisted, name+" "+key)
 			i.indexes[name].add(key, id)
 		}
 	}
@@ -640,8 +642,8 @@ func (i *view[ID]) removeLocked(id ID) {
 		return
 	}
 	delete(i.objects, id)
-	if e.unlisted {
-		i.unlisted--
+	if e.omitted {
+		i.omitted--
 	}
 	for name, keys := range i.source.Indexes {
 		for _, key := range keys(e.value) {

@@ -26,8 +26,8 @@ type object struct {
 type fakeCloud struct {
 	mu      sync.Mutex
 	objects map[int]object
-	// unlisted objects are found by single reads alone.
-	unlisted map[int]bool
+	// omitted objects are found by single reads alone.
+	omitted  map[int]bool
 	pageSize int
 	latency  time.Duration
 	fail     error
@@ -38,7 +38,7 @@ type fakeCloud struct {
 }
 
 func newCloud(n int) *fakeCloud {
-	c := &fakeCloud{objects: map[int]object{}, unlisted: map[int]bool{}, pageSize: 10, latency: 100 * time.Millisecond}
+	c := &fakeCloud{objects: map[int]object{}, omitted: map[int]bool{}, pageSize: 10, latency: 100 * time.Millisecond}
 	for id := range n {
 		id++ // 0 is no identity
 		c.objects[id] = object{id: id, name: fmt.Sprintf("n%d", id)}
@@ -51,7 +51,7 @@ func (c *fakeCloud) list(ctx context.Context) ([]object, int, error) {
 	c.lists++
 	var all []object
 	for id, o := range c.objects {
-		if !c.unlisted[id] {
+		if !c.omitted[id] {
 			all = append(all, o)
 		}
 	}
@@ -203,14 +203,14 @@ func TestAbsenceFromAListingIsNotDeletion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(5)
-		c.unlisted[3] = true
+		c.omitted[3] = true
 		inv := newInventory(c)
 		o, err := inv.Get(t.Context(), 3, Query{Expected: 1000})
 		require.NoError(t, err)
 		assert.Equal(t, 3, o.id)
 		for id := range 5 {
 			id++
-			c.unlisted[id] = true // an empty listing
+			c.omitted[id] = true // an empty listing
 		}
 		time.Sleep(time.Minute)
 		for id := range 5 {

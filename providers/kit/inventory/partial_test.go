@@ -19,7 +19,7 @@ func (c *fakeCloud) cutOff(numbers ...int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, n := range numbers {
-		c.unlisted[n] = true
+		c.omitted[n] = true
 	}
 	c.partial = &Partial[int]{Lacks: func(id int) bool { return id%2 == 0 }, Err: errPartMissing}
 }
@@ -27,7 +27,7 @@ func (c *fakeCloud) cutOff(numbers ...int) {
 func (c *fakeCloud) reconnect() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	clear(c.unlisted)
+	clear(c.omitted)
 	c.partial = nil
 }
 

@@ -8,9 +8,9 @@ import (
 
 // This file limits the single reads of existing objects that listings lack: otherwise each question would read each of them.
 
-// maxUnlistedAge bounds the age of the single read of an object that listings lack. It lets reads of more than a thousand objects stay
-// within a budget of one in 2.5 s.
-const maxUnlistedAge = time.Hour
+// maxOmittedAge bounds the age of the single read of an omitted object. It lets reads of more than a thousand objects stay within a budget
+// of one in 2.5 s.
+const maxOmittedAge = time.Hour
 
 // dropUnlistedLocked removes the objects that a listing lacks, except those with newer evidence.
 func (i *view[ID]) dropUnlistedLocked(listed map[ID]struct{}, began time.Time, partial *Partial[ID]) {
@@ -22,7 +22,7 @@ func (i *view[ID]) dropUnlistedLocked(listed map[ID]struct{}, began time.Time, p
 		case i.source.Get == nil && i.made.mayLack(id, began): // no single read could show it
 			e.read = began
 			i.objects[id] = e
-		case i.mayPredateWriteLocked(e, began), e.unlisted && began.Sub(e.read) < maxUnlistedAge:
+		case i.mayPredateWriteLocked(e, began), e.omitted && began.Sub(e.read) < maxOmittedAge:
 			i.doubtListedLocked(id)
 		default:
 			i.removeLocked(id)
@@ -30,28 +30,28 @@ func (i *view[ID]) dropUnlistedLocked(listed map[ID]struct{}, began time.Time, p
 	}
 }
 
-// wasUnlistedLocked reports whether a successful single read shows an object that the latest listing lacked.
-func (i *view[ID]) wasUnlistedLocked(id ID, f *flight) bool {
+// isOmittedLocked reports whether a successful single read shows an object that the latest listing lacked.
+func (i *view[ID]) isOmittedLocked(id ID, f *flight) bool {
 	e, known := i.objects[id]
-	return f.proves && !i.listed.IsZero() && (!known || e.unlisted)
+	return f.proves && !i.listed.IsZero() && (!known || e.omitted)
 }
 
-// setUnlistedLocked sets the flag of an object that was just stored.
-func (i *view[ID]) setUnlistedLocked(id ID, lacked bool) {
-	if e := i.objects[id]; lacked && !e.unlisted {
-		e.unlisted = true
+// setOmittedLocked sets the flag of an object that was just stored.
+func (i *view[ID]) setOmittedLocked(id ID, omitted bool) {
+	if e := i.objects[id]; omitted && !e.omitted {
+		e.omitted = true
 		i.objects[id] = e
-		i.unlisted++
+		i.omitted++
 	}
 }
 
-// maxAgeLocked returns the maximum age of an object for a question. One that listings lack may be older, as long as it takes to read all
+// maxAgeLocked returns the maximum age of an object for a question. An omitted one may be older, as long as it takes to read all
 // such objects within their budget. A caller that demands a newer answer gets one, and absence is proved as usual.
 func (i *view[ID]) maxAgeLocked(e entry, q Query, d evidence.Demand) time.Duration {
-	if !e.unlisted || !d.NotBefore.IsZero() {
+	if !e.omitted || !d.NotBefore.IsZero() {
 		return q.MaxAge
 	}
-	return max(q.MaxAge, min(time.Duration(i.singlesCost(i.unlisted))*q.PerSingle, maxUnlistedAge))
+	return max(q.MaxAge, min(time.Duration(i.singlesCost(i.omitted))*q.PerSingle, maxOmittedAge))
 }
 
 // mustListLocked reports whether the known objects of a key are too old, or may be incomplete.

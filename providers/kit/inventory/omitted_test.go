@@ -18,7 +18,7 @@ func TestWithoutABudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(20)
 		for id := range c.objects {
-			c.unlisted[id] = true
+			c.omitted[id] = true
 		}
 		c.pageSize = 1000
 		i := newInventory(c)
@@ -42,7 +42,7 @@ func TestObjectsThatListingsLack(t *testing.T) {
 		const objects, span, price = 20, 2 * time.Minute, 2500 * time.Millisecond
 		c := newCloud(objects)
 		for id := range c.objects {
-			c.unlisted[id] = true
+			c.omitted[id] = true
 		}
 		c.pageSize = 1000
 		i := newInventory(c)
@@ -71,8 +71,8 @@ func TestObjectsThatListingsLack(t *testing.T) {
 		assert.Equal(t, reads+1, c.counts()[1])
 
 		// What listings have again is as old as they are.
-		clear(c.unlisted)
-		time.Sleep(maxUnlistedAge)
+		clear(c.omitted)
+		time.Sleep(maxOmittedAge)
 		for id := 3; id <= objects; id++ {
 			_, err = i.Get(t.Context(), id, q)
 			require.NoError(t, err)
