@@ -164,8 +164,8 @@ func TestManyGoneNodes(t *testing.T) {
 		// The guard's questions: earlier confirmations may come from a listing, the last one is a read of that instance.
 		w.server.ResetCalls()
 		began := time.Now()
-		ask(evidence.Demand{NotBefore: began, ListedSince: began})
-		ask(evidence.Demand{NotBefore: began, Single: true})
+		ask(evidence.Demand{NotBefore: began, Absence: evidence.Absence{ListedSince: began}})
+		ask(evidence.Proof(began))
 		calls := w.server.Calls()
 		assert.LessOrEqual(t, calls.Total, 75, "%v", calls.ByOperation)
 		assert.Equal(t, 50, calls.ByOperation["EC2 DescribeInstances {id}"])

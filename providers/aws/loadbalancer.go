@@ -16,7 +16,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
-	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
 
 const (
@@ -170,7 +169,7 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 // EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer. Each try begins with what is there, of either kind.
 func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
 	return services.Patiently(ctx, patience, func() error {
-		ctx := evidence.With(ctx, evidence.Demand{NotBefore: time.Now()}) // nothing is deleted on what was known before
+		ctx := inventory.NotBefore(ctx, time.Now()) // nothing is deleted on what was known before
 		for _, kind := range l.kinds(service) {
 			if err := kind.EnsureLoadBalancerDeleted(ctx, cluster, service); err != nil {
 				return err

@@ -22,7 +22,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
 
 const (
@@ -246,9 +245,9 @@ func (a *api) project(ctx context.Context) (string, error) {
 	return s.value, err
 }
 
-// cachedSetting reads a setting once. Demands on answers about nodes do not apply to it.
+// cachedSetting reads a setting once. A lost creation (services.Creations) is no reason to read it again.
 func (a *api) cachedSetting(ctx context.Context, name string) (setting, error) {
-	s, err := a.settings.Get(evidence.With(ctx, evidence.Demand{}), name, inventory.Query{MaxAge: settingsMaxAge})
+	s, err := a.settings.Get(inventory.NotBefore(ctx, time.Time{}), name, inventory.Query{MaxAge: settingsMaxAge})
 	return s, cloudapi.NotAbsence(err)
 }
 

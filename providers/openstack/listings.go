@@ -7,7 +7,6 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
 
 // partsListing holds a load balancer's listeners and pools, without the members' details. Listing them costs the same for one load
@@ -75,9 +74,8 @@ func (rd *partsReader) list(ctx context.Context, id string) (*partsListing, erro
 			return o, err
 		}
 	}
-	demand := evidence.From(ctx)
-	demand.Single = true
-	return rd.listed.Get(evidence.With(ctx, demand), id, q)
+	q.Absence.OwnRead = true
+	return rd.listed.Get(ctx, id, q)
 }
 
 // readAfterChange reads the parts after our own changes, because somebody else may have changed them too. Members are read only if a pool's

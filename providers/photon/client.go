@@ -20,7 +20,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/session"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
 
 const (
@@ -133,7 +132,6 @@ func (a *api) probe(ctx context.Context, _ string) (dialect, error) {
 }
 
 func (a *api) dialect(ctx context.Context) (dialect, error) {
-	ctx = evidence.With(ctx, evidence.Demand{}) // the demand concerns machines only
 	return a.spoken.Get(ctx, Name, inventory.Query{MaxAge: math.MaxInt64})
 }
 

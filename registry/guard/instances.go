@@ -65,7 +65,7 @@ func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 			i.recordExists(node)
 			return true, nil
 		}
-		why, message = i.decider.decideGone(ctx, node, demand.Single)
+		why, message = i.decider.decideGone(ctx, node, demand.OwnRead)
 	}
 	if why == holdNone {
 		i.reports.endHold(node, "the Node is deleted now: what held it has ended")

@@ -62,18 +62,18 @@ func (c *shownCloud) InstanceExists(ctx context.Context, n *v1.Node) (bool, erro
 	if c.senseless[n.Name] {
 		return false, errors.New("this is no ID")
 	}
-	if !d.Remembered && (c.failure != nil || c.failing[n.Name]) {
+	if !d.MemoryOnly && (c.failure != nil || c.failing[n.Name]) {
 		return false, cmp.Or(c.failure, assert.AnError)
 	}
 	listed := !d.ListedSince.IsZero()
-	if listed && c.listing && !d.Remembered && c.listed.Before(d.ListedSince) {
+	if listed && c.listing && !d.MemoryOnly && c.listed.Before(d.ListedSince) {
 		c.listings++
 		c.listed, c.unlisted = time.Now(), maps.Clone(c.hidden)
 	}
 	switch {
 	case listed && !c.listed.IsZero() && !c.listed.Before(d.ListedSince):
 		return !c.unlisted[n.Name], nil
-	case d.Remembered:
+	case d.MemoryOnly:
 		return false, evidence.ErrUnread
 	case !listed:
 		c.singles++

@@ -134,7 +134,7 @@ func (w *witnesses) search(ctx context.Context, since time.Time, suspected func(
 	s := &search{w: w, since: since}
 	unread := s.askMemory(ctx, nodes)
 	if len(unread) > witnessSample {
-		_, _ = s.ask(ctx, unread[0], evidence.OneOf(min(len(unread), witnessListing), since))
+		_, _ = s.ask(ctx, unread[0], evidence.RollCall(since).Among(min(len(unread), witnessListing)))
 		unread = s.askMemory(ctx, unread)
 	}
 	enough := max(witnessSample-s.seen, witnessUnread)
@@ -206,7 +206,7 @@ func (s *search) ask(ctx context.Context, node *v1.Node, d evidence.Demand) (boo
 // askMemory checks Nodes without a call, and returns those without an answer.
 func (s *search) askMemory(ctx context.Context, nodes []*v1.Node) (unread []*v1.Node) {
 	for _, node := range nodes {
-		exists, err := s.ask(ctx, node, evidence.FromMemory(s.since))
+		exists, err := s.ask(ctx, node, evidence.RollCall(s.since).FromMemory())
 		switch {
 		case errors.Is(err, evidence.ErrUnread):
 			unread = append(unread, node)
@@ -233,7 +233,7 @@ func (s *search) askCloud(ctx context.Context, lacking, others []*v1.Node) {
 	var group sync.WaitGroup
 	for _, node := range sample {
 		group.Go(func() {
-			exists, err := s.ask(ctx, node, evidence.ReadSince(s.since))
+			exists, err := s.ask(ctx, node, evidence.RollCall(s.since))
 			s.recordAnswer(node, exists, err)
 		})
 	}

@@ -235,7 +235,7 @@ func TestSuspectsShareOneSearch(t *testing.T) {
 		}
 		var calls atomic.Int32
 		g := guarded(&cloud{exists: func(ctx context.Context) (bool, error) {
-			if evidence.From(ctx).Remembered {
+			if evidence.From(ctx).MemoryOnly {
 				return false, evidence.ErrUnread
 			}
 			calls.Add(1)

@@ -194,7 +194,7 @@ func (c *Controller) look(ctx context.Context, name string) (err error) {
 	if _, why := parseWellFormed(csr); why != "" {
 		return c.refuse(n, node, why)
 	}
-	demand := evidence.OneOf(c.queue.Len()+1, seen)
+	demand := evidence.RollCall(seen).Among(c.queue.Len() + 1)
 	attested, why, err := c.Cloud.AttestInstance(evidence.With(ctx, demand), node)
 	switch {
 	case err != nil:

@@ -14,9 +14,9 @@ import (
 )
 
 // listedSince lets listings of the last seconds prove absence.
-func listedSince(t *testing.T, ago time.Duration) context.Context {
-	t.Helper()
-	return evidence.With(t.Context(), evidence.Demand{ListedSince: time.Now().Add(-ago)})
+func (q Query) listedSince(ago time.Duration) Query {
+	q.Absence = evidence.Absence{ListedSince: time.Now().Add(-ago)}
+	return q
 }
 
 func TestListingProvesAbsenceWhereThatIsEnough(t *testing.T) {
@@ -29,7 +29,7 @@ func TestListingProvesAbsenceWhereThatIsEnough(t *testing.T) {
 		}
 		q := Query{MaxAge: 10 * time.Second, Expected: 10}
 		for id := 5; id < 15; id++ {
-			_, err := i.Get(listedSince(t, 2*time.Second), id, q)
+			_, err := i.Get(t.Context(), id, q.listedSince(2*time.Second))
 			require.ErrorIs(t, err, cloudapi.ErrNotFound)
 		}
 		assert.Equal(t, [2]int{1, 0}, c.counts(), "one listing for all of them")
@@ -39,13 +39,13 @@ func TestListingProvesAbsenceWhereThatIsEnough(t *testing.T) {
 		assert.Equal(t, [2]int{1, 1}, c.counts(), "without the demand a single read proves it, as ever")
 
 		time.Sleep(5 * time.Second)
-		_, err = i.Get(listedSince(t, 2*time.Second), 6, q)
+		_, err = i.Get(t.Context(), 6, q.listedSince(2*time.Second))
 		require.ErrorIs(t, err, cloudapi.ErrNotFound)
 		assert.Equal(t, [2]int{2, 1}, c.counts(), "an older listing is no proof")
 
 		time.Sleep(5 * time.Second)
 		q.Expected = 1
-		_, err = i.Get(listedSince(t, 2*time.Second), 7, q)
+		_, err = i.Get(t.Context(), 7, q.listedSince(2*time.Second))
 		require.ErrorIs(t, err, cloudapi.ErrNotFound)
 		assert.Equal(t, [2]int{2, 2}, c.counts(), "one question is cheaper by a single read")
 	})
@@ -58,12 +58,12 @@ func TestFailedListingProvesNothing(t *testing.T) {
 		i := newInventory(c)
 		c.remove(3)
 		c.setFail(&cloudapi.Error{Class: cloudapi.ErrNotFound})
-		_, err := i.Get(listedSince(t, time.Second), 3, Query{Expected: 10})
+		_, err := i.Get(t.Context(), 3, Query{Expected: 10}.listedSince(time.Second))
 		require.Error(t, err)
 		require.NotErrorIs(t, err, cloudapi.ErrNotFound)
 		c.setFail(nil)
 		i.InvalidateAll()
-		_, err = i.Get(listedSince(t, time.Second), 4, Query{Expected: 10})
+		_, err = i.Get(t.Context(), 4, Query{Expected: 10}.listedSince(time.Second))
 		require.NoError(t, err)
 	})
 }
@@ -82,17 +82,18 @@ func TestAnswersNoOlderThanDemanded(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, [2]int{1, 0}, c.counts())
 
-		demanding := evidence.With(t.Context(), evidence.Demand{NotBefore: since, Single: true})
+		demanding := q
+		demanding.NotBefore, demanding.Absence = since, evidence.Absence{OwnRead: true}
 		c.remove(1)
-		_, err = i.Get(demanding, 1, q)
+		_, err = i.Get(t.Context(), 1, demanding)
 		require.ErrorIs(t, err, cloudapi.ErrNotFound, "what memory has is too old")
-		_, err = i.Get(demanding, 2, q)
+		_, err = i.Get(t.Context(), 2, demanding)
 		require.NoError(t, err)
 		assert.Equal(t, [2]int{1, 2}, c.counts(), "single reads")
-		_, err = i.Get(demanding, 2, q)
+		_, err = i.Get(t.Context(), 2, demanding)
 		require.NoError(t, err)
 		assert.Equal(t, [2]int{1, 2}, c.counts(), "a read that is young enough serves again")
-		found, err := i.Find(evidence.With(t.Context(), evidence.Demand{NotBefore: time.Now()}), "name", "n3", q)
+		found, err := i.Find(NotBefore(t.Context(), time.Now()), "name", "n3", q)
 		require.NoError(t, err)
 		assert.Len(t, found, 1)
 		assert.Equal(t, [2]int{2, 2}, c.counts())
@@ -111,7 +112,7 @@ func TestExpectedAbsenceGoesPastTheBatch(t *testing.T) {
 		_, err := i.All(t.Context(), Query{})
 		require.NoError(t, err)
 		c.remove(1)
-		_, err = i.Get(evidence.With(t.Context(), evidence.Demand{Single: true}), 1, Query{})
+		_, err = i.Get(t.Context(), 1, Query{Absence: evidence.Absence{OwnRead: true}})
 		require.ErrorIs(t, err, cloudapi.ErrNotFound)
 		assert.Zero(t, batches)
 		assert.Equal(t, [2]int{1, 1}, c.counts())
@@ -150,15 +151,15 @@ func TestRememberedAnswersCostNoCall(t *testing.T) {
 		c := newCloud(20)
 		i := newInventory(c)
 		since := time.Now()
-		ask := func(id int, d evidence.Demand) error {
-			d.NotBefore, d.ListedSince = since, since
-			_, err := i.Get(evidence.With(t.Context(), d), id, Query{MaxAge: time.Second, Expected: 1})
+		ask := func(id int, q Query) error {
+			q.MaxAge, q.NotBefore, q.Absence.ListedSince = time.Second, since, since
+			_, err := i.Get(t.Context(), id, q)
 			return err
 		}
-		remembered := evidence.Demand{Remembered: true}
+		remembered := Query{Expected: 1, Absence: evidence.Absence{MemoryOnly: true}}
 		require.ErrorIs(t, ask(1, remembered), evidence.ErrUnread)
 		assert.Equal(t, [2]int{0, 0}, c.counts())
-		require.NoError(t, ask(1, evidence.Demand{Among: 10}))
+		require.NoError(t, ask(1, Query{Expected: 10, IsExpectedExact: true}))
 		assert.Equal(t, [2]int{1, 0}, c.counts(), "one listing for all that are asked about together")
 
 		time.Sleep(10 * time.Second)
@@ -169,7 +170,7 @@ func TestRememberedAnswersCostNoCall(t *testing.T) {
 		require.ErrorIs(t, ask(99, remembered), evidence.ErrUnread)
 		assert.Equal(t, [2]int{1, 0}, c.counts())
 		c.remove(2)
-		require.ErrorIs(t, ask(2, evidence.Demand{Single: true}), cloudapi.ErrNotFound)
+		require.ErrorIs(t, ask(2, Query{Expected: 1, Absence: evidence.Absence{OwnRead: true}}), cloudapi.ErrNotFound)
 		require.ErrorIs(t, ask(2, remembered), cloudapi.ErrNotFound, "a proof is remembered too")
 	})
 }
@@ -185,7 +186,7 @@ func TestNarrowedListingProvesNothing(t *testing.T) {
 		i := newView(source)
 		_, err := i.All(t.Context(), Query{})
 		require.NoError(t, err)
-		_, err = i.Get(listedSince(t, time.Minute), 5, Query{MaxAge: 10 * time.Second, Expected: 10})
+		_, err = i.Get(t.Context(), 5, Query{MaxAge: 10 * time.Second, Expected: 10}.listedSince(time.Minute))
 		require.NoError(t, err, "it is read alone")
 	})
 }

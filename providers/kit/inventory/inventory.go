@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
-	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
@@ -73,44 +72,6 @@ type Source[ID comparable, V any] struct {
 	Keep func(V) V
 	// Indexes name further keys of an object, each with a function that returns its values.
 	Indexes map[string]func(V) []string
-}
-
-// Query says how fresh an answer must be.
-type Query struct {
-	// MaxAge is how long ago a present object may have been read. 0 demands a new read.
-	MaxAge time.Duration
-	// MaxMissAge is how long ago a missing object may have been looked up.
-	MaxMissAge time.Duration
-	// MaxUnlistedAge is the maximum age of a listing that proves the absence of an index key which was not looked up before. It is for keys
-	// with which nobody else can create an object; after a failed write no such listing counts.
-	MaxUnlistedAge time.Duration
-	// Expected is how many objects will likely be requested at about the same time. The inventory lists everything at once if that costs
-	// fewer calls than single reads.
-	Expected int
-	// Uninitialized says that the object was likely created a moment ago, so that similar ones are requested now: one listing answers all
-	// that wait if that is cheaper, and together they cost at most a call in gatherPerCall.
-	Uninitialized bool
-	// Gathered does the same for known objects that are likely requested together.
-	Gathered bool
-	// PerSingle is the time per single read of omitted objects; 0 means that they are read as often as others.
-	PerSingle time.Duration
-	// isExpectedExact says that Expected is exact: so many questions follow, so that a listing pays if it costs no more than they do.
-	isExpectedExact bool
-}
-
-// withDemand returns the query restricted by the context's demand for newer reads.
-func (q Query) withDemand(d evidence.Demand, asked time.Time) Query {
-	if d.Among > 0 {
-		q.Expected, q.isExpectedExact = max(q.Expected, d.Among), true
-	}
-	if age := asked.Sub(d.NotBefore); d.Remembered {
-		q.MaxAge, q.MaxMissAge, q.MaxUnlistedAge = age, age, age // only the demand limits the age of remembered answers
-	}
-	if !d.NotBefore.IsZero() {
-		age := max(asked.Sub(d.NotBefore), 0)
-		q.MaxAge, q.MaxMissAge, q.MaxUnlistedAge = min(q.MaxAge, age), min(q.MaxMissAge, age), min(q.MaxUnlistedAge, age)
-	}
-	return q
 }
 
 // view is the shared view behind an Inventory. It stores objects as any, so that the compiler generates this code once for each type of ID,
@@ -191,30 +152,29 @@ func newView[ID comparable](source Source[ID, any]) *view[ID] {
 }
 
 // Get returns one object. The error is cloudapi.ErrNotFound only if a single read of that object said so, or a complete
-// listing where the context demands no more (evidence.Demand).
-func (i *view[ID]) Get(ctx context.Context, id ID, q Query) (any, error) {
-	asked, demand := time.Now(), evidence.From(ctx)
-	q = q.withDemand(demand, asked)
-	alone := q.isAlone() || demand.Single
+// listing where that is enough (Query.Absence).
+func (i *view[ID]) Get(ctx context.Context, id ID, query Query) (any, error) {
+	q := query.ask(ctx)
+	alone := q.isAlone()
 	for {
 		i.mu.Lock()
-		if e, ok := i.objects[id]; ok && i.isNewEnoughLocked(id, e.read, asked, i.maxAgeLocked(e, q, demand)) {
+		if e, ok := i.objects[id]; ok && i.isNewEnoughLocked(id, e.read, i.oldestLocked(e, q), q.asked) {
 			i.mu.Unlock()
-			countAnswer(i.source.Kind, e.read.Before(asked))
+			countAnswer(i.source.Kind, e.read.Before(q.asked))
 			return e.value, nil
 		}
-		if at, ok := i.missing[id]; ok && i.isNewEnoughLocked(id, at, asked, q.MaxMissAge) {
+		if at, ok := i.missing[id]; ok && i.isNewEnoughLocked(id, at, q.oldestMiss, q.asked) {
 			i.mu.Unlock()
-			countAnswer(i.source.Kind, at.Before(asked))
+			countAnswer(i.source.Kind, at.Before(q.asked))
 			return nil, fmt.Errorf("%s %v: %w", i.source.Kind, id, cloudapi.ErrNotFound)
 		}
-		if i.isUnlistedLocked(id, demand) {
-			remembered := i.listed.Before(asked)
+		if i.isUnlistedLocked(id, q) {
+			remembered := i.listed.Before(q.asked)
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, remembered)
 			return nil, fmt.Errorf("%s %v is not listed: %w", i.source.Kind, id, cloudapi.ErrNotFound)
 		}
-		if err := i.whyUnansweredLocked(id, q, demand, asked); err != nil {
+		if err := i.whyUnansweredLocked(id, q); err != nil {
 			i.mu.Unlock()
 			return nil, err
 		}
@@ -226,63 +186,51 @@ func (i *view[ID]) Get(ctx context.Context, id ID, q Query) (any, error) {
 			}
 			continue
 		}
-		if oldest, due := i.listingDueLocked(id, q, demand, asked); due {
+		if oldest, due := i.listingDueLocked(id, q); due {
 			f, err := i.listLocked(ctx, oldest)
 			i.mu.Unlock()
-			if err := waitListed(ctx, f, err, asked); err != nil {
+			if err := waitListed(ctx, f, err, q.asked); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		f := i.readLocked(ctx, id, q, asked)
+		f := i.readLocked(ctx, id, q)
 		q = i.distrustUnsettledLocked(id, f.began, q)
 		i.mu.Unlock()
 		value, err := wait(ctx, f)
-		if !mayRetry(err, asked) && q.isAnsweredBy(err, asked.Sub(f.began)) {
+		if !mayRetry(err, q.asked) && q.isAnsweredBy(err, f.began) {
 			if err != nil {
 				return nil, err
 			}
-			countAnswer(i.source.Kind, f.began.Before(asked))
+			countAnswer(i.source.Kind, f.began.Before(q.asked))
 			return value, nil
 		}
 		// The read in flight is too old for this question; another one is needed.
 	}
 }
 
-// isAlone reports whether a question waits for no others of its kind.
-func (q Query) isAlone() bool { return !q.Uninitialized && !q.Gathered }
-
-// isAnsweredBy reports whether a read of this age answers the question.
-func (q Query) isAnsweredBy(err error, age time.Duration) bool {
-	if err == nil {
-		return age <= q.MaxAge
-	}
-	return !errors.Is(err, cloudapi.ErrNotFound) || age <= q.MaxMissAge
-}
-
 // Find returns all objects with an index key. An empty result comes from a complete listing that began after the question; for a key that
 // was looked up before, it may have begun up to MaxMissAge earlier.
-func (i *view[ID]) Find(ctx context.Context, index, key string, q Query) ([]any, error) {
-	asked := time.Now()
-	q = q.withDemand(evidence.From(ctx), asked)
+func (i *view[ID]) Find(ctx context.Context, index, key string, query Query) ([]any, error) {
+	q := query.ask(ctx)
 	alone := !q.Uninitialized
 	for {
 		i.mu.Lock()
-		found, doubtful, stale := i.findMatchesLocked(index, key, asked, q.MaxAge)
+		found, doubtful, stale := i.findMatchesLocked(index, key, q)
 		if len(doubtful) > 0 && !stale {
-			if err := i.readDoubtful(ctx, doubtful, q, asked); err != nil {
+			if err := i.readDoubtful(ctx, doubtful, q); err != nil {
 				return nil, err
 			}
 			continue
 		}
 		stale = i.mustListLocked(stale, doubtful)
-		if !stale && (len(found) > 0 || i.isKeyUnlistedLocked(index+" "+key, q, asked)) {
-			remembered := i.listed.Before(asked)
+		if !stale && (len(found) > 0 || i.isKeyUnlistedLocked(index+" "+key, q)) {
+			remembered := i.listed.Before(q.asked)
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, remembered)
 			return found, nil
 		}
-		if err := i.whyKeyUnansweredLocked(index, key, !stale && len(found) == 0, q, asked); err != nil {
+		if err := i.whyKeyUnansweredLocked(index, key, !stale && len(found) == 0, q); err != nil {
 			i.mu.Unlock()
 			return nil, err
 		}
@@ -294,40 +242,39 @@ func (i *view[ID]) Find(ctx context.Context, index, key string, q Query) ([]any,
 			alone = true
 			continue
 		}
-		oldest := asked
-		if i.listing != nil && !i.listing.began.Before(asked.Add(-q.MaxAge)) {
+		oldest := q.asked
+		if i.listing != nil && !i.listing.began.Before(q.oldest) {
 			// The listing in flight is new enough to find the key; only to prove its absence another one is needed.
 			oldest = i.listing.began
 		}
 		f, err := i.listLocked(ctx, oldest)
 		i.mu.Unlock()
-		if err := waitListed(ctx, f, err, asked); err != nil {
+		if err := waitListed(ctx, f, err, q.asked); err != nil {
 			return nil, err
 		}
 	}
 }
 
 // isKeyUnlistedLocked reports whether a new enough listing lacked a key.
-func (i *view[ID]) isKeyUnlistedLocked(key string, q Query, asked time.Time) bool {
-	if i.partial == nil && !i.listed.Before(asked.Add(-q.MaxUnlistedAge)) {
+func (i *view[ID]) isKeyUnlistedLocked(key string, q question) bool {
+	if i.partial == nil && !i.listed.Before(q.oldestUnlisted) {
 		i.unlisted[key] = i.listed
 	}
 	at, unlisted := i.unlisted[key]
-	return unlisted && !at.Before(asked.Add(-max(q.MaxMissAge, q.MaxUnlistedAge)))
+	return unlisted && !at.Before(earliest(q.oldestMiss, q.oldestUnlisted))
 }
 
 // All returns every object of a complete listing that began no longer than MaxAge before the question, in no order.
-func (i *view[ID]) All(ctx context.Context, q Query) ([]any, error) {
-	asked := time.Now()
-	oldest := asked.Add(-q.withDemand(evidence.From(ctx), asked).MaxAge)
+func (i *view[ID]) All(ctx context.Context, query Query) ([]any, error) {
+	q := query.ask(ctx)
 	for {
 		i.mu.Lock()
-		if i.partial != nil && !i.listed.Before(oldest) {
+		if i.partial != nil && !i.listed.Before(q.oldest) {
 			err := i.partial
 			i.mu.Unlock()
 			return nil, err
 		}
-		if !i.listed.Before(oldest) {
+		if !i.listed.Before(q.oldest) {
 			all := make([]any, 0, len(i.objects))
 			for _, e := range i.objects {
 				all = append(all, e.value)
@@ -335,9 +282,9 @@ func (i *view[ID]) All(ctx context.Context, q Query) ([]any, error) {
 			i.mu.Unlock()
 			return all, nil
 		}
-		f, err := i.listLocked(ctx, oldest)
+		f, err := i.listLocked(ctx, q.oldest)
 		i.mu.Unlock()
-		if err := waitListed(ctx, f, err, asked); err != nil {
+		if err := waitListed(ctx, f, err, q.asked); err != nil {
 			return nil, err
 		}
 	}
@@ -380,7 +327,7 @@ func (i *view[ID]) invalidateListingsLocked() {
 
 // listingPaysLocked decides between listing everything and reading one object. Before the first listing the number of pages is unknown, and
 // a listing is tried: it also answers other callers.
-func (i *view[ID]) listingPaysLocked(q Query, known bool) bool {
+func (i *view[ID]) listingPaysLocked(q question, known bool) bool {
 	if i.source.List == nil {
 		return false
 	}
@@ -394,32 +341,32 @@ func (i *view[ID]) listingPaysLocked(q Query, known bool) bool {
 		spent = 0 // a listing saves no other reads; that single reads are cheaper was decided for all who wait
 	}
 	cost := max(i.singlesCost(q.Expected), spent)
-	return cost > i.pages || (q.isExpectedExact && cost == i.pages)
+	return cost > i.pages || (q.IsExpectedExact && cost == i.pages)
 }
 
-// isUnlistedLocked reports whether a listing that satisfies the demand lacks an object.
-func (i *view[ID]) isUnlistedLocked(id ID, d evidence.Demand) bool {
+// isUnlistedLocked reports whether a listing that is enough for the question lacks an object.
+func (i *view[ID]) isUnlistedLocked(id ID, q question) bool {
 	_, known := i.objects[id]
-	shown := !d.ListedSince.IsZero() && !i.listed.Before(d.ListedSince) && i.whyLackingLocked(id, d.ListedSince) == nil
-	return !known && !i.source.Narrowed && shown
+	since := q.Absence.ListedSince
+	return !known && !i.source.Narrowed && !since.IsZero() && !i.listed.Before(since) && i.whyLackingLocked(id, since) == nil
 }
 
 // listingDueLocked decides whether a listing answers a question, and how old that may be.
-func (i *view[ID]) listingDueLocked(id ID, q Query, d evidence.Demand, asked time.Time) (oldest time.Time, due bool) {
-	if d.Single {
+func (i *view[ID]) listingDueLocked(id ID, q question) (oldest time.Time, due bool) {
+	if q.Absence.OwnRead {
 		return time.Time{}, false
 	}
 	_, known := i.objects[id]
-	if !known && !i.source.Narrowed && !d.ListedSince.IsZero() && i.source.List != nil && (i.pages == 0 || q.Expected > i.pages) {
-		return d.ListedSince, true // a batch proves nothing, so that many questions would become as many single reads
+	since := q.Absence.ListedSince
+	if !known && !i.source.Narrowed && !since.IsZero() && i.source.List != nil && (i.pages == 0 || q.Expected > i.pages) {
+		return since, true // a batch proves nothing, so that many questions would become as many single reads
 	}
-	oldest = asked.Add(-q.MaxAge)
-	if e := i.objects[id]; known && !i.listed.Before(oldest) && !e.produced.Before(i.listed) {
+	if e := i.objects[id]; known && !i.listed.Before(q.oldest) && !e.produced.Before(i.listed) {
 		// The listing is new enough, except for objects written after it began.
 		q.Expected = min(q.Expected, i.writtenSinceLocked(i.listed, i.pages*max(i.source.BatchSize, 1)+1))
 		return e.produced.Add(time.Nanosecond), i.listingPaysLocked(q, known)
 	}
-	return oldest, i.listed.Before(oldest) && i.listingPaysLocked(q, known)
+	return q.oldest, i.listed.Before(q.oldest) && i.listingPaysLocked(q, known)
 }
 
 // writtenSinceLocked counts the objects, up to a limit, about which a listing that began at a time says nothing.
@@ -541,7 +488,7 @@ func (i *view[ID]) replaceLocked(objects []any, began time.Time, partial *Partia
 }
 
 // readLocked joins the single read of an object that is in flight, or begins one: alone if demanded, or in the next batch.
-func (i *view[ID]) readLocked(ctx context.Context, id ID, q Query, asked time.Time) *flight {
+func (i *view[ID]) readLocked(ctx context.Context, id ID, q question) *flight {
 	former := i.reads[id]
 	if former != nil && !former.isHanging() {
 		former.asked = true
@@ -556,14 +503,14 @@ func (i *view[ID]) readLocked(ctx context.Context, id ID, q Query, asked time.Ti
 	}
 	_, unanswered := i.unanswered[id]
 	delete(i.unanswered, id)
-	if i.source.GetMany == nil || unanswered || evidence.From(ctx).Single {
+	if i.source.GetMany == nil || unanswered || q.Absence.OwnRead {
 		i.countSingleReadLocked()
 		rescue.Go("reading "+i.source.Kind, func() { i.read(shared, f, id) })
 		return f
 	}
 	i.pending = append(i.pending, id)
 	if ids, ok := ctx.Value(prefetchKey{}).(func() []ID); ok {
-		i.prefetches = append(i.prefetches, prefetch[ID]{ctx: ctx, ids: ids, oldest: asked.Add(-q.MaxAge)})
+		i.prefetches = append(i.prefetches, prefetch[ID]{ctx: ctx, ids: ids, oldest: q.oldest})
 	}
 	if !i.batching {
 		i.batching = true
@@ -654,10 +601,10 @@ func (i *view[ID]) removeLocked(id ID) {
 
 // findMatchesLocked returns the objects with a key that are new enough, those that need a single read, and whether there are others, too
 // old to tell.
-func (i *view[ID]) findMatchesLocked(index, key string, asked time.Time, maxAge time.Duration) (found []any, doubtful []ID, stale bool) {
+func (i *view[ID]) findMatchesLocked(index, key string, q question) (found []any, doubtful []ID, stale bool) {
 	for id := range i.indexes[index].lookup(key) {
 		switch e := i.objects[id]; {
-		case i.isNewEnoughLocked(id, e.read, asked, maxAge):
+		case i.isNewEnoughLocked(id, e.read, q.oldest, q.asked):
 			found = append(found, e.value)
 		case e.doubtful:
 			doubtful = append(doubtful, id)

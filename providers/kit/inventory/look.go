@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 )
 
 // lookReads bounds the concurrent single reads of one look.
@@ -19,7 +18,7 @@ type Seen[V any] struct {
 // Look reads objects again, in as few calls as possible: by one listing if single reads would be more calls than its pages. It is for
 // objects that change by themselves; every answer is from a read that began after the question.
 func (i *view[ID]) Look(ctx context.Context, ids []ID) map[ID]Seen[any] {
-	asked := time.Now()
+	q := Query{}.ask(ctx)
 	i.mu.Lock()
 	batch := max(i.source.BatchSize, 1)
 	reads := (len(ids) + batch - 1) / batch
@@ -41,7 +40,7 @@ func (i *view[ID]) Look(ctx context.Context, ids []ID) map[ID]Seen[any] {
 		group.Go(func() {
 			room <- struct{}{}
 			defer func() { <-room }()
-			v, err := i.readSince(ctx, id, asked)
+			v, err := i.readNow(ctx, id, q)
 			mu.Lock()
 			defer mu.Unlock()
 			seen[id] = Seen[any]{v, err}
@@ -51,18 +50,18 @@ func (i *view[ID]) Look(ctx context.Context, ids []ID) map[ID]Seen[any] {
 	return seen
 }
 
-// readSince returns an object from a read that began at asked or later: a remembered one, or a new single read.
-func (i *view[ID]) readSince(ctx context.Context, id ID, asked time.Time) (any, error) {
+// readNow returns an object from a read that began after the question: a remembered one, or a new single read.
+func (i *view[ID]) readNow(ctx context.Context, id ID, q question) (any, error) {
 	for {
 		i.mu.Lock()
-		if e, ok := i.objects[id]; ok && !e.read.Before(asked) {
+		if e, ok := i.objects[id]; ok && !e.read.Before(q.asked) {
 			i.mu.Unlock()
 			return e.value, nil
 		}
-		f := i.readLocked(ctx, id, Query{}, asked)
+		f := i.readLocked(ctx, id, q)
 		i.mu.Unlock()
 		value, err := wait(ctx, f)
-		if !f.began.Before(asked) && !mayRetry(err, asked) {
+		if !f.began.Before(q.asked) && !mayRetry(err, q.asked) {
 			return value, err
 		}
 		if ctx.Err() != nil {

@@ -1,10 +1,6 @@
 package inventory
 
-import (
-	"time"
-
-	"github.com/anyccm/cloud-controller-manager/registry/evidence"
-)
+import "time"
 
 // This file limits the single reads of existing objects that listings lack: otherwise each question would read each of them.
 
@@ -45,13 +41,13 @@ func (i *view[ID]) setOmittedLocked(id ID, omitted bool) {
 	}
 }
 
-// maxAgeLocked returns the maximum age of an object for a question. An omitted one may be older, as long as it takes to read all
-// such objects within their budget. A caller that demands a newer answer gets one, and absence is proved as usual.
-func (i *view[ID]) maxAgeLocked(e entry, q Query, d evidence.Demand) time.Duration {
-	if !e.omitted || !d.NotBefore.IsZero() {
-		return q.MaxAge
+// oldestLocked returns when an object must have been read to answer a question. An omitted one may be older, as long as it takes to read
+// all such objects within their budget. A caller that demands a newer answer gets one, and absence is proved as usual.
+func (i *view[ID]) oldestLocked(e entry, q question) time.Time {
+	if !e.omitted || !q.NotBefore.IsZero() {
+		return q.oldest
 	}
-	return max(q.MaxAge, min(time.Duration(i.singlesCost(i.omitted))*q.PerSingle, maxOmittedAge))
+	return earliest(q.oldest, q.asked.Add(-min(time.Duration(i.singlesCost(i.omitted))*q.PerSingle, maxOmittedAge)))
 }
 
 // mustListLocked reports whether the known objects of a key are too old, or may be incomplete.

@@ -58,15 +58,16 @@ func TestObjectsThatListingsLack(t *testing.T) {
 
 		// A demand for an answer of now, as before a deletion, is met whatever is remembered.
 		c.remove(1)
-		now := evidence.With(t.Context(), evidence.Demand{Single: true, NotBefore: time.Now()})
-		_, err := i.Get(now, 1, q)
+		now := q
+		now.NotBefore, now.Absence = time.Now(), evidence.Absence{OwnRead: true}
+		_, err := i.Get(t.Context(), 1, now)
 		require.ErrorIs(t, err, cloudapi.ErrNotFound)
 
 		// Absence shows when the answer has become too old, by a read of the object.
 		c.remove(2)
 		reads := c.counts()[1]
 		time.Sleep(time.Minute)
-		_, err = i.Get(evidence.With(t.Context(), evidence.Demand{ListedSince: time.Now().Add(-2 * time.Second)}), 2, q)
+		_, err = i.Get(t.Context(), 2, q.listedSince(2*time.Second))
 		require.ErrorIs(t, err, cloudapi.ErrNotFound)
 		assert.Equal(t, reads+1, c.counts()[1])
 

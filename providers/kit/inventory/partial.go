@@ -48,39 +48,37 @@ func (i *view[ID]) whyLackingLocked(id ID, oldest time.Time) error {
 
 // whyUnansweredLocked returns why a question about one object has no answer: the query permits no call, or a new enough listing lacked the
 // object's part of the cloud.
-func (i *view[ID]) whyUnansweredLocked(id ID, q Query, d evidence.Demand, asked time.Time) error {
-	if d.Remembered {
+func (i *view[ID]) whyUnansweredLocked(id ID, q question) error {
+	since := q.Absence.ListedSince
+	switch {
+	case q.Absence.MemoryOnly:
 		return fmt.Errorf("%s %v: %w", i.source.Kind, id, evidence.ErrUnread)
-	}
-	oldest := asked.Add(-q.MaxAge)
-	if !d.ListedSince.IsZero() && d.ListedSince.Before(oldest) {
-		oldest = d.ListedSince
-	}
-	if d.Single {
+	case q.Absence.OwnRead:
 		return nil
+	case since.IsZero():
+		since = q.oldest
 	}
-	return i.whyLackingLocked(id, oldest)
+	return i.whyLackingLocked(id, earliest(since, q.oldest))
 }
 
 // whyKeyUnansweredLocked is whyUnansweredLocked for an index key: the missing part may contain a known object that had the key, and, if
 // none is found, an unknown one. Only a listing as new as for absence counts, because a newer one may find the object. A key is looked up
 // repeatedly until its object joins; the latest listing answers that as long as an absence.
-func (i *view[ID]) whyKeyUnansweredLocked(index, key string, none bool, q Query, asked time.Time) error {
+func (i *view[ID]) whyKeyUnansweredLocked(index, key string, none bool, q question) error {
 	if i.partial == nil || i.listed.IsZero() {
 		return nil
 	}
-	oldest := asked.Add(-q.MaxAge)
 	for id := range i.indexes[index].lookup(key) {
-		if e := i.objects[id]; e.read.Before(oldest) && !i.listed.Before(oldest) && i.partial.Lacks(id) {
+		if e := i.objects[id]; e.read.Before(q.oldest) && !i.listed.Before(q.oldest) && i.partial.Lacks(id) {
 			return i.partial
 		}
 	}
 	key = index + " " + key
-	age := q.MaxUnlistedAge
+	oldest := q.oldestUnlisted
 	if i.unanswerable[key] {
-		age = max(age, q.MaxMissAge)
+		oldest = earliest(oldest, q.oldestMiss)
 	}
-	if none && !i.listed.Before(asked.Add(-age)) {
+	if none && !i.listed.Before(oldest) {
 		i.unanswerable[key] = true
 		return i.partial
 	}

@@ -8,8 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
 
 var errPartMissing = errors.New("the even ones cannot be reached")
@@ -116,10 +114,10 @@ func TestPartialListingProvesNoAbsence(t *testing.T) {
 		_, err = i.Find(t.Context(), "name", "n2", q)
 		require.ErrorIs(t, err, errPartMissing, "it may be either")
 
-		ctx := evidence.With(t.Context(), evidence.Demand{ListedSince: time.Now()})
-		_, err = i.Get(ctx, 8, Query{Expected: 20})
+		listed := Query{Expected: 20}.listedSince(0)
+		_, err = i.Get(t.Context(), 8, listed)
 		require.ErrorIs(t, err, errPartMissing, "that it is not listed proves nothing")
-		_, err = i.Get(ctx, 9, Query{Expected: 20})
+		_, err = i.Get(t.Context(), 9, listed)
 		require.Error(t, err)
 		require.NotErrorIs(t, err, errPartMissing)
 

@@ -83,7 +83,7 @@ func toAny[V any](objects []V) []any {
 }
 
 // Get returns one object. The error is cloudapi.ErrNotFound only if a single read of that object said so, or a complete
-// listing where the context demands no more (evidence.Demand).
+// listing where that is enough (Query.Absence).
 func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 	v, err := i.view.Get(ctx, id, q)
 	return castOne[V](v), err

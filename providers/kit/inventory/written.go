@@ -26,20 +26,20 @@ func (i *view[ID]) Doubt(id ID) {
 	i.unsettled[id] = time.Now().Add(pendingMemory)
 }
 
-// distrustUnsettledLocked adjusts a query whose read began at a time: after an unsettled write, cached results do not count.
-func (i *view[ID]) distrustUnsettledLocked(id ID, began time.Time, q Query) Query {
+// distrustUnsettledLocked adjusts a question whose read began at a time: after an unsettled write, cached results do not count.
+func (i *view[ID]) distrustUnsettledLocked(id ID, began time.Time, q question) question {
 	if began.Before(i.unsettled[id]) {
-		q.MaxAge, q.MaxMissAge = 0, 0
+		q.oldest, q.oldestMiss = q.asked, q.asked
 	}
 	return q
 }
 
-// isNewEnoughLocked reports whether a read of an object at a time is new enough for a question with this maximum age.
-func (i *view[ID]) isNewEnoughLocked(id ID, read, asked time.Time, maxAge time.Duration) bool {
+// isNewEnoughLocked reports whether a read of an object is new enough for a question that accepts reads since oldest.
+func (i *view[ID]) isNewEnoughLocked(id ID, read, oldest, asked time.Time) bool {
 	if read.Before(i.unsettled[id]) {
-		maxAge = 0
+		oldest = asked
 	}
-	return !read.Before(asked.Add(-maxAge))
+	return !read.Before(oldest)
 }
 
 // lastWriteTime returns the latest time at which a write with a response took effect: a read that begins now is later, and sees it.
@@ -106,14 +106,14 @@ func (i *view[ID]) doubtListedLocked(id ID) {
 }
 
 // readDoubtful reads the objects that a listing contradicted, one by one. The lock is held before, and not after.
-func (i *view[ID]) readDoubtful(ctx context.Context, ids []ID, q Query, asked time.Time) error {
+func (i *view[ID]) readDoubtful(ctx context.Context, ids []ID, q question) error {
 	flights := make([]*flight, len(ids))
 	for n, id := range ids {
-		flights[n] = i.readLocked(ctx, id, q, asked)
+		flights[n] = i.readLocked(ctx, id, q)
 	}
 	i.mu.Unlock()
 	for _, f := range flights {
-		if _, err := wait(ctx, f); err != nil && !mayRetry(err, asked) && !errors.Is(err, cloudapi.ErrNotFound) {
+		if _, err := wait(ctx, f); err != nil && !mayRetry(err, q.asked) && !errors.Is(err, cloudapi.ErrNotFound) {
 			return err
 		}
 	}

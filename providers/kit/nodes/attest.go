@@ -19,7 +19,7 @@ func (i *Instances[ID, T]) AttestInstance(ctx context.Context, node *v1.Node) (a
 	if err != nil {
 		return a, err.Error(), nil //nolint:nilerr // a wrong ID is a verdict, which time does not change
 	}
-	query := inventory.Query{MaxAge: SweepMaxAge, MaxMissAge: MissMaxAge}
+	query := demanded(ctx, inventory.Query{MaxAge: SweepMaxAge, MaxMissAge: MissMaxAge})
 	instance, why, err := i.verified(ctx, node, id, query)
 	if why != "" || err != nil {
 		return a, why, err

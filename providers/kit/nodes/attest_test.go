@@ -54,7 +54,7 @@ func TestAttestedAfresh(t *testing.T) {
 		f.cloud.mu.Unlock()
 		time.Sleep(time.Second)
 		since := func(at time.Time) (contract.Attested, error) {
-			a, why, err := f.AttestInstance(evidence.With(t.Context(), evidence.Demand{NotBefore: at}), node("web", "fake://1"))
+			a, why, err := f.AttestInstance(evidence.With(t.Context(), evidence.RollCall(at)), node("web", "fake://1"))
 			assert.Empty(t, why)
 			return a, err
 		}

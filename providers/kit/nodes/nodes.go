@@ -3,8 +3,8 @@
 //
 // It is the only package that reports an instance as gone. It does so only for an instance that a Node names itself, by its provider ID or,
 // where the cloud has such names, by its name. The proof is package inventory's: a read of that instance alone, or the guard's substitute
-// (evidence.Demand), which the cloud answered with "not found". An error, an empty response and a name that is not found are never taken as
-// proof.
+// (evidence.Absence), which the cloud answered with "not found". An error, an empty response and a name that is not found are never taken
+// as proof.
 package nodes
 
 import (
@@ -212,7 +212,15 @@ func (i *Instances[ID, T]) existsQuery(ctx context.Context) inventory.Query {
 		least = min(least, max(within, i.cloud.Inventory.MinAge()))
 	}
 	age := i.cloud.Inventory.MaxAgeWithinBudget(i.cloud.Price, least, maxExistsAge)
-	return inventory.Query{MaxAge: age, Expected: i.cloud.Nodes.Counts().NotReady, PerSingle: i.cloud.Price}
+	return demanded(ctx, inventory.Query{MaxAge: age, Expected: i.cloud.Nodes.Counts().NotReady, PerSingle: i.cloud.Price})
+}
+
+// demanded returns a query for an instance as the caller demands it.
+func demanded(ctx context.Context, q inventory.Query) inventory.Query {
+	d := evidence.From(ctx)
+	q.NotBefore, q.Absence = d.NotBefore, d.Absence
+	q.Expected, q.IsExpectedExact = max(q.Expected, d.Together), d.Together > 0
+	return q
 }
 
 // InstanceMetadata returns what the node's instance says about the node.

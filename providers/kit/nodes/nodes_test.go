@@ -324,7 +324,7 @@ func TestErrorsAreNeverGone(t *testing.T) {
 			t.Parallel()
 			f := newFixture(c.change, web)
 			f.cloud.readErr, f.cloud.listErr = c.read, c.list
-			for _, ctx := range []context.Context{t.Context(), evidence.With(t.Context(), evidence.Demand{NotBefore: time.Now(), Single: true})} {
+			for _, ctx := range []context.Context{t.Context(), evidence.With(t.Context(), evidence.Proof(time.Now()))} {
 				_, err := f.InstanceExists(ctx, c.node)
 				require.Error(t, err, "the framework deletes Nodes without an error alone")
 				_, err = f.InstanceShutdown(ctx, c.node)
@@ -384,7 +384,7 @@ func TestGoneByProof(t *testing.T) {
 		assert.False(t, exists)
 	}
 	assert.Equal(t, 1, f.cloud.reads, "a name is remembered for a while, because nothing else makes it worth a read each")
-	_, err = f.InstanceExists(evidence.With(t.Context(), evidence.Demand{NotBefore: time.Now(), Single: true}), node("m-9", ""))
+	_, err = f.InstanceExists(evidence.With(t.Context(), evidence.Proof(time.Now())), node("m-9", ""))
 	require.NoError(t, err)
 	assert.Equal(t, 2, f.cloud.reads, "unless the caller demands a read")
 }

@@ -13,7 +13,7 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 	servicehelper "k8s.io/cloud-provider/service/helpers"
 
-	"github.com/anyccm/cloud-controller-manager/registry/evidence"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
 // lookPause is the time between two searches for an object that a creation may have left.
@@ -116,5 +116,5 @@ func (c *creations) withNewReads(ctx context.Context, service *v1.Service, polic
 	if since, _ := c.unknownSince(service, ""); since.IsZero() || time.Since(since) > 2*policy.Shows {
 		return ctx
 	}
-	return evidence.With(ctx, evidence.ReadSince(time.Now()))
+	return inventory.NotBefore(ctx, time.Now())
 }
