@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsx"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -30,10 +31,7 @@ type file struct {
 	unknown []error
 }
 
-const (
-	sectionVCenter = "vcenter"
-	sectionClass   = "loadBalancerClass"
-)
+const sectionVCenter = "vcenter"
 
 // vcenterKeys are the keys of a section vcenter.<name>.
 func vcenterKeys() []string {
@@ -41,11 +39,6 @@ func vcenterKeys() []string {
 		"server", "user", "password", "port", "insecureFlag", "datacenters", "soapRoundtripCount", "caFile", "thumbprint", "secretName",
 		"secretNamespace", "ipFamily",
 	}
-}
-
-// classKeys are the keys of a section loadBalancerClass.<name>.
-func classKeys() []string {
-	return []string{"ipPoolName", "ipPoolId", "tcpAppProfileName", "tcpAppProfilePath", "udpAppProfileName", "udpAppProfilePath"}
 }
 
 // readFile parses either format. A file that begins with a section in brackets is INI; everything else is YAML, so that its faults are
@@ -70,8 +63,8 @@ func (f *file) namedSections(kind string) (sections map[string]map[string]string
 	switch kind {
 	case sectionVCenter:
 		return f.vcenters, vcenterKeys()
-	case sectionClass:
-		return f.classes, classKeys()
+	case nsx.SectionClass:
+		return f.classes, nsx.ClassKeys()
 	}
 	return nil, nil
 }
@@ -95,7 +88,7 @@ func (f *file) readINI(data []byte) error {
 func sectionOf(ini string) string {
 	return cmp.Or(map[string]string{
 		"global": "global", "virtualcenter": sectionVCenter, "labels": "labels", "nodes": "nodes", "loadbalancer": "loadBalancer",
-		"loadbalancerclass": sectionClass, "nsxt": "nsxt", "route": "route",
+		"loadbalancerclass": nsx.SectionClass, "nsxt": "nsxt", "route": "route",
 	}[strings.ToLower(ini)], ini)
 }
 
@@ -294,7 +287,7 @@ func (c *Config) complete(f *file, in registry.Inputs) error {
 		c.VCenters = append(c.VCenters, v)
 	}
 	found.addIf(len(c.VCenters) == 0, blameMissing("vcenter", "there is no vCenter: set global.server, or a section vcenter.<name> with server"))
-	return errors.Join(append(found, c.completeLoadBalancer(f), c.checkNSXT(), c.checkNSXValues(in))...)
+	return errors.Join(append(found, c.AddClasses(f.classes, c.raw.Tags), c.Check(in.AllowInsecureEndpoints))...)
 }
 
 // faults collects the problems of the configuration.

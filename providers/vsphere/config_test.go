@@ -346,7 +346,7 @@ func TestLoadBalancerSection(t *testing.T) {
 	c, _, err := parse(t, base+nsxt+"loadBalancer: {size: LARGE, lbServiceId: s, tcpAppProfileName: t, udpAppProfileName: u}\n"+
 		"loadBalancerClass: {default: {ipPoolName: p}}\n", nil)
 	require.NoError(t, err)
-	assert.Equal(t, "p", c.LoadBalancer.Classes[defaultClass].IPPoolName)
+	assert.Equal(t, "p", c.LoadBalancer.Classes["default"].IPPoolName)
 	_, _, err = parse(t, base+"route: {routerPath: /infra/tier-1s/t}\n", nil)
 	require.ErrorContains(t, err, "key nsxt.host of the cloud config")
 	_, _, err = parse(t, base+"nsxt: {host: n, clientAuthCertFile: c, secretName: s}\n", nil)

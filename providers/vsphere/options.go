@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsx"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -25,9 +26,7 @@ type Config struct {
 	Labels   labelsConfig
 	Nodes    nodesConfig
 
-	NSXT         nsxtConfig
-	LoadBalancer loadBalancerConfig
-	Route        routeConfig
+	nsx.Config
 
 	// NodeLabels are put on every new Node.
 	NodeLabels map[string]string
@@ -126,9 +125,6 @@ func cidrs(key, env, help string, at func(*Config) *string) option {
 	return schema.StringOption(at, row{FileKey: key, Env: env, Spec: schema.Spec{Help: help, Check: checkBy(parseCIDRs)}})
 }
 
-// sizes are those of load balancer services.
-var sizes = []string{"DLB", "LARGE", "MEDIUM", "SMALL", "XLARGE"}
-
 // Options is the table of the provider's options: the keys of vsphere.conf, as in the YAML of vSphere's own controller. The INI keys are
 // the same words with hyphens.
 var Options = schema.Options[Config]{
@@ -190,7 +186,7 @@ var Options = schema.Options[Config]{
 	text("nsxt.secretNamespace", "NSXT_SECRET_NAMESPACE", "Its namespace.", func(c *Config) *string { return &c.NSXT.SecretNamespace }),
 
 	schema.EnumOption(func(c *Config) *string { return &c.LoadBalancer.Size }, row{FileKey: "loadBalancer.size", Spec: schema.Spec{
-		Choices: sizes, Help: "Size of load balancer services that are made; required for load balancers.",
+		Choices: nsx.Sizes(), Help: "Size of load balancer services that are made; required for load balancers.",
 	}}),
 	text("loadBalancer.lbServiceId", "", "Load balancer service to use; without it one is made on the gateway.", func(c *Config) *string { return &c.LoadBalancer.LBServiceID }),
 	text("loadBalancer.tier1GatewayPath", "", "Path of the tier-1 gateway of the load balancer service.", func(c *Config) *string { return &c.LoadBalancer.Tier1GatewayPath }),

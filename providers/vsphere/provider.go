@@ -3,11 +3,14 @@ package vsphere
 
 import (
 	"context"
+	"errors"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsx"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxlimits"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
@@ -28,13 +31,17 @@ func Description() registry.Provider {
 			ProxyProtocol: registry.CloudHasNone,
 		},
 		Options:      Options.Rows(),
-		Annotations:  Annotations.Rows(),
+		Annotations:  nsx.Annotations.Rows(),
 		Handover:     true,
 		Limits:       nsxlimits.Table,
 		Permissions:  permissions(),
 		Installation: installation(),
-		Events:       eventRows(),
-		CheckService: checkService, ServiceFields: serviceFields,
+		Events:       nsx.EventRows(),
+		CheckService: func(in registry.Inputs, service *v1.Service) (warnings, err error) {
+			c, _, _ := parseConfig(in) // missing settings elsewhere do not matter for a Service
+			return c.LoadBalancer.CheckService(service)
+		},
+		ServiceFields: nsx.ServiceFields,
 		Routes: func(in registry.Inputs) bool {
 			c, _, _ := parseConfig(in) // faults elsewhere say nothing about routes
 			return c.Route.RouterPath != ""
@@ -56,28 +63,36 @@ type cloud struct {
 
 	api       *api
 	instances *instances
-	*nsxParts
+	*nsx.Parts
 }
 
 func buildCloud(config Config, a *api, in registry.Inputs) (c *cloud, err error) {
 	c = &cloud{api: a, instances: newInstances(config, a)}
 	c.Name, c.HTTP, c.NodeAPI, c.Begin = Name, a.http, c.instances, c.begin
-	if c.nsxParts, err = newNSXParts(config, in, c.instances.nodes, c.instances.addressesOf); err != nil {
+	c.Parts, err = nsx.New(config.Config, Name, in, nsx.Nodes{
+		Counter: c.instances.nodes, Addresses: c.instances.addressesOf, Identify: c.instances.Identify,
+	})
+	if err != nil {
 		return nil, err
 	}
-	if c.loadBalancers != nil {
-		c.loadBalancers.Identify = c.instances.Identify
-	}
-	c.ServiceAPI, c.RouteAPI = c.serviceAPI(), c.routeAPI()
+	c.ServiceAPI, c.RouteAPI = c.Implementations()
 	return c, nil
 }
+
+// CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
+func (c *cloud) CheckAPI(ctx context.Context) error {
+	return errors.Join(c.WithNodes.CheckAPI(ctx), c.Parts.CheckAPI(ctx))
+}
+
+// APIHealth implements registry.CloudAPI.
+func (c *cloud) APIHealth() error { return errors.Join(c.Cloud.APIHealth(), c.Parts.APIHealth()) }
 
 // begin makes what the program leads known to the parts. Sessions are ended with the program: vCenter has room for a limited number.
 func (c *cloud) begin(b cloudbase.Begun) {
 	for _, v := range c.api.vcenters {
 		v.begin(b)
 	}
-	c.nsxParts.begin(b)
+	c.Lead(b)
 	rescue.Go("ending the sessions of vCenter", func() {
 		<-b.Stop
 		for _, v := range c.api.vcenters {
@@ -89,7 +104,7 @@ func (c *cloud) begin(b cloudbase.Begun) {
 // SetInformers implements cloudprovider.InformerUser.
 func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.instances.nodes.SetLister(factory.Core().V1().Nodes().Lister())
-	c.setInformers(factory)
+	c.Parts.SetInformers(factory)
 }
 
 // permissions are the rights that the credential needs.
@@ -116,7 +131,7 @@ func installation() registry.Installation {
 			Format: registry.YAML, File: "vsphere.conf", HoldsCredentials: true, Required: true,
 			Sections: []registry.NamedSection{
 				{Kind: sectionVCenter, Keys: vcenterKeys(), HoldsCredentials: true},
-				{Kind: sectionClass, Keys: classKeys()},
+				{Kind: nsx.SectionClass, Keys: nsx.ClassKeys()},
 			},
 			Example: "global: {server: vcenter.example.com, user: k8s@vsphere.local, password: secret, datacenters: [production]}, " +
 				"labels: {region: k8s-region, zone: k8s-zone}",

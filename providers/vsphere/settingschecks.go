@@ -3,12 +3,7 @@ package vsphere
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
-	"net/http"
-	"slices"
 
-	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
@@ -16,7 +11,7 @@ var _ registry.SettingsChecker = (*cloud)(nil)
 
 // CheckSettings implements registry.SettingsChecker: what vCenter and NSX alone can judge, all at once.
 func (c *cloud) CheckSettings(ctx context.Context) error {
-	return errors.Join(c.api.checkSettings(ctx, c.instances.config.Labels), c.checkSettings(ctx))
+	return errors.Join(c.api.checkSettings(ctx, c.instances.config.Labels), c.Parts.CheckSettings(ctx))
 }
 
 // checkSettings looks for the datacenters and the categories of tags.
@@ -30,70 +25,4 @@ func (a *api) checkSettings(ctx context.Context, labels labelsConfig) error {
 		}
 	}
 	return errors.Join(append(problems, a.datacenterProblem())...)
-}
-
-// checkSettings looks for everything in NSX that the configuration names.
-func (p *nsxParts) checkSettings(ctx context.Context) error {
-	s := settingsCheck{nsx: p.nsx, looked: map[string]bool{}}
-	if p.loadBalancers != nil {
-		s.loadBalancers(ctx, p.loadBalancers)
-	}
-	if p.routes != nil {
-		s.exists(ctx, "route.routerPath", p.routes.gateway())
-	}
-	return errors.Join(s.problems...)
-}
-
-// settingsCheck collects faults, each once: classes inherit from each other.
-type settingsCheck struct {
-	nsx      *nsx
-	looked   map[string]bool
-	problems []error
-}
-
-func (s *settingsCheck) note(err error) {
-	if err != nil && !s.looked[err.Error()] {
-		s.looked[err.Error()] = true
-		s.problems = append(s.problems, err)
-	}
-}
-
-// exists reports an object that is named by its path and is not there.
-func (s *settingsCheck) exists(ctx context.Context, key, path string) {
-	if path == "" || s.looked[path] {
-		return
-	}
-	s.looked[path] = true
-	err := s.nsx.call(ctx, "reading "+path, http.MethodGet, path, nil, &struct{}{})
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		err = blameKey(key, fmt.Sprintf("there is no %s in NSX; correct it", path))
-	}
-	s.note(err)
-}
-
-func (s *settingsCheck) loadBalancers(ctx context.Context, l *reconciler) {
-	s.exists(ctx, "loadBalancer.tier1GatewayPath", l.config.Tier1GatewayPath)
-	if id := l.config.LBServiceID; id != "" {
-		s.exists(ctx, "loadBalancer.lbServiceId", pathServices+"/"+id)
-	}
-	for _, name := range slices.Sorted(maps.Keys(l.views.classes)) {
-		class, at := l.views.classes[name], sectionClass+"."+name
-		if class.IPPoolID != "" {
-			s.exists(ctx, at+".ipPoolId", pathIPPools+"/"+class.IPPoolID)
-		} else {
-			_, err := l.views.findPoolID(ctx, class)
-			s.note(err)
-		}
-		s.profile(ctx, l, at+".tcpAppProfilePath", class.TCPAppProfilePath, class.TCPAppProfileName, typeTCPProfile)
-		s.profile(ctx, l, at+".udpAppProfilePath", class.UDPAppProfilePath, class.UDPAppProfileName, typeUDPProfile)
-	}
-}
-
-func (s *settingsCheck) profile(ctx context.Context, l *reconciler, key, path, name, kind string) {
-	if path != "" {
-		s.exists(ctx, key, path)
-		return
-	}
-	_, err := l.views.findProfile(ctx, "", name, kind)
-	s.note(err)
 }

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsx"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxsim"
 )
 
@@ -21,14 +22,10 @@ var transcripts embed.FS
 // identities are the objects of NSX by the Service and the port that their tags name.
 func identities(sim *nsxsim.Sim) map[string]string {
 	names := map[string]string{}
-	collections := []string{pathServices, pathServers, pathPools, pathMonitors}
-	for _, p := range sim.Objects(pathIPPools) {
-		collections = append(collections, p.Path+"/ip-allocations")
-	}
-	for _, c := range collections {
+	for _, c := range collectionsOf(sim) {
 		kind := strings.TrimSuffix(strings.TrimPrefix(path.Base(c), "lb-"), "s")
 		for _, o := range sim.Objects(c) {
-			parts := []string{kind, path.Base(o.Tag(scopeService)), strings.ReplaceAll(o.Tag(scopePort), "/", "-")}
+			parts := []string{kind, path.Base(o.Tag("service")), strings.ReplaceAll(o.Tag("port"), "/", "-")}
 			names[o.ID()] = strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" || p == "." }), "/")
 		}
 	}
@@ -37,7 +34,7 @@ func identities(sim *nsxsim.Sim) map[string]string {
 
 // values are annotations whose changes are written in different ways; the other numbers of health checks are written as the interval is.
 var values = map[string][]conformance.Legal{
-	annotationClass: {{Value: "dmz"}}, annotationAlgorithm: {{Value: "LEAST_CONNECTION"}}, annotationInterval: {{Value: "20"}},
+	annotationClass: {{Value: "dmz"}}, "anyccm.io/vsphere-algorithm": {{Value: "LEAST_CONNECTION"}}, "anyccm.io/vsphere-health-check-interval": {{Value: "20"}},
 }
 
 // scenarios are those of annotations, and that of what the cloud's own controller leaves.
@@ -54,7 +51,7 @@ func scenarios(t testing.TB, sim *nsxsim.Sim) []conformance.Scenario {
 		}},
 		{Name: "deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
 	}}}
-	for _, row := range Annotations.Rows() {
+	for _, row := range nsx.Annotations.Rows() {
 		if legal := values[row.Key]; len(legal) > 0 {
 			all = append(all, conformance.AnnotationScenario(row.Key, legal, one))
 		}
@@ -64,5 +61,7 @@ func scenarios(t testing.TB, sim *nsxsim.Sim) []conformance.Scenario {
 
 // untranscribed are annotations without a scenario.
 var untranscribed = map[string][]string{
-	"it changes a field of the write that the interval changes": {annotationTimeout, annotationRise, annotationFall},
+	"it changes a field of the write that the interval changes": {
+		"anyccm.io/vsphere-health-check-timeout", "anyccm.io/vsphere-health-check-rise-count", "anyccm.io/vsphere-health-check-fall-count",
+	},
 }
