@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
@@ -26,27 +27,24 @@ const (
 // decider keeps the evidence for decisions about Nodes, and collects what is missing. It depends on no cloud: only on answers and their
 // times.
 type decider struct {
-	policy Policy
-	// countNodes returns the number of our Nodes in the cluster.
-	countNodes func() int
-	// whyChanged says how a Node differs from the given copy, or "".
-	whyChanged func(*v1.Node) string
+	policy    Policy
+	ownership *ownership
+	// inner answers about instances; nil for a cloud without any.
+	inner cloudprovider.InstancesV2
 	// checkAccount makes a cheap authenticated call.
 	checkAccount func(context.Context) error
-	witnesses    *witnesses
-	records      *nodeRecords
 
 	mu sync.Mutex
-	// suspects are Nodes whose instance was called gone and was not observed since, by UID. Those that were deleted stay for the window, so
-	// that a slow loss of a cluster is noticed too.
-	suspects map[string]*suspicion
+	// nodes holds the records by UID. Suspects that were deleted stay for the window, so that a slow loss of a cluster is noticed too.
+	nodes map[string]*nodeRecord
+	roll  rollCalls
 	// lastSeen is when an instance of the cluster was last observed, however old that answer was.
 	lastSeen time.Time
 	// lastReturned is when the instance of a suspect was last observed after a single read had called it gone.
 	lastReturned time.Time
 	// lastReleased is when a Node was last deleted after a hold by share, lastConsidered when one was last asked about for that.
 	lastReleased, lastConsidered time.Time
-	swept                        time.Time
+	sweptNodes, sweptSuspicions  time.Time
 }
 
 // suspicion is the state kept for a suspect between runs.
@@ -65,114 +63,53 @@ type suspicion struct {
 	isReleased bool
 }
 
-// decision is the result of an earlier answer that is still valid.
-type decision struct {
-	why     hold
-	message string
-}
-
-func newDecider(p Policy, count func() int, changed func(*v1.Node) string, account func(context.Context) error, w *witnesses) *decider {
-	return &decider{
-		policy: p, countNodes: count, whyChanged: changed, checkAccount: account, witnesses: w, records: w.records,
-		suspects: map[string]*suspicion{},
-	}
-}
-
-func nodeKey(node *v1.Node) string {
-	if node.UID != "" {
-		return string(node.UID)
-	}
-	return node.Name
-}
-
-// nodeKeys returns the keys of Nodes.
-func nodeKeys(nodes []*v1.Node) map[string]struct{} {
-	all := make(map[string]struct{}, len(nodes))
-	for _, n := range nodes {
-		all[nodeKey(n)] = struct{}{}
-	}
-	return all
-}
-
-// recordExists records that an instance exists, which ends the suspicion.
-func (d *decider) recordExists(node *v1.Node) {
-	now := time.Now()
-	retracted := d.witnesses.clearAbsence(node)
-	d.records.recordSeen(node)
-	if existing := d.records.sweep(d.witnesses.nodes); existing != nil {
-		d.witnesses.dropDeparted(existing)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if retracted {
-		d.restartSuspicionsLocked(now)
-	}
-	if m, suspected := d.suspects[nodeKey(node)]; suspected {
-		if !m.lastOwnRead.IsZero() {
-			d.lastReturned = now
-		}
-		delete(d.suspects, nodeKey(node))
-	}
-	d.lastSeen = now
-	d.sweepLocked(now)
+// ask asks the cloud about the instance of a Node.
+func (d *decider) ask(ctx context.Context, node *v1.Node, demand evidence.Demand) (exists bool, err error) {
+	defer recoverPanic(&err, "InstanceExists", node.Name)
+	return d.inner.InstanceExists(evidence.With(ctx, demand), node)
 }
 
 // restartSuspicionsLocked restarts all suspicions: the cloud withdrew its answer about one Node, as after a change of credentials or with
 // inconsistent API servers, so that its other answers are doubtful as well.
 func (d *decider) restartSuspicionsLocked(now time.Time) {
 	d.lastReturned = now
-	for _, m := range d.suspects {
-		if !m.isReleased {
+	for _, known := range d.nodes {
+		if m := known.suspicion; m != nil && !m.isReleased {
 			m.first, m.answers, m.single, m.needsOwnRead, m.askAgain = now, 0, false, false, time.Time{}
 		}
 	}
 }
 
-// isSuspected reports whether the instance of a Node was called gone and not observed since.
-func (d *decider) isSuspected(node *v1.Node) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	_, ok := d.suspects[nodeKey(node)]
-	return ok
-}
-
 // nextQuestion returns the demand on the next answer about a Node; or, with ask false, the decision that is still valid. Early answers may
 // come from shared listings; the last one is a single read of the instance.
-func (d *decider) nextQuestion(node *v1.Node) (demand evidence.Demand, ask bool, standing decision) {
-	now := time.Now()
-	witnesses, otherReady := d.witnesses.state(), d.witnesses.hasOtherReady(node)
+func (d *decider) nextQuestion(node *v1.Node) (demand evidence.Demand, ask bool, why hold, message string) {
+	now, announced := time.Now(), d.policy.isAnnounced(node)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	m, known := d.suspects[nodeKey(node)]
-	if !known {
-		m = &suspicion{suspect: suspect{first: now}}
+	m := d.recordLocked(node).suspicion
+	if m == nil {
+		m = &suspicion{suspect: suspect{first: now, announced: announced}}
 	}
 	m.lastAsked = now
-	proof := evidence.Proof(now)
-	switch planned := d.policy.isAnnounced(node); {
-	case known && planned != m.announced:
-		return proof, true, decision{}
-	case known && now.Before(m.askAgain):
-		return evidence.Demand{}, false, decision{m.why, m.message}
-	case m.why == holdShare || m.why == holdPace:
-		if d.policy.holdIsServed(situation{
-			now: now, suspect: m.suspect, witnessedSince: witnesses.witnessedSince, lastReturned: d.lastReturned, hasOtherReady: otherReady,
-		}) {
-			if now.Sub(d.lastConsidered) < releasePause {
-				return evidence.Demand{}, false, decision{m.why, m.message}
-			}
-			d.lastConsidered = now
-			return proof, true, decision{}
+	switch {
+	case announced != m.announced:
+		return evidence.Proof(now), true, "", ""
+	case now.Before(m.askAgain):
+		return evidence.Demand{}, false, m.why, m.message
+	case (m.why == holdShare || m.why == holdPace) && d.policy.holdIsServed(d.situationLocked(node, m, now)):
+		if now.Sub(d.lastConsidered) < releasePause {
+			return evidence.Demand{}, false, m.why, m.message
 		}
-	}
-	if m.isOwnReadDue(d.policy, now) {
-		return proof, true, decision{}
+		d.lastConsidered = now
+		return evidence.Proof(now), true, "", ""
+	case m.isOwnReadDue(d.policy, now):
+		return evidence.Proof(now), true, "", ""
 	}
 	since := now.Add(-listingMaxAge)
 	if m.last.After(since) {
 		since = m.last // each listing counts once
 	}
-	return evidence.Early(since, d.policy.maxExistsAge()), true, decision{}
+	return evidence.Early(since, d.policy.maxExistsAge()), true, "", ""
 }
 
 // isOwnReadDue reports whether the next answer must come from a single read of the instance.
@@ -185,130 +122,94 @@ func (m *suspicion) isOwnReadDue(p Policy, now time.Time) bool {
 
 // decideGone records that the cloud called an instance gone, and decides. The message names the evidence and the advice.
 func (d *decider) decideGone(ctx context.Context, node *v1.Node, single bool) (hold, string) {
-	s := d.addAnswer(node, single)
+	s, unseen := d.addAnswer(node, single)
 	p := d.policy
 	var account error
 	putOff := false
 	if why, _ := p.judgeProof(situation{now: s.last, suspect: s}); why == holdNone {
 		if !p.areLimitsLifted() {
 			// Every confirmed suspicion is older than the confirmation time, so that one read serves them all.
-			doubt := d.witnesses.findContradiction(node, s.first).node != ""
-			putOff = d.witnesses.searchIfDue(ctx, s.first, s.last.Add(-p.ConfirmationTime), doubt, d.isSuspected)
-		} else if !s.announced && d.unseenFor() > p.Window {
+			putOff = d.callRollIfDue(ctx, node, s.first, s.last.Add(-p.ConfirmationTime))
+		} else if !s.announced && unseen > p.Window {
 			account = d.checkAccount(ctx)
 		}
 	}
-	witnesses := d.witnesses.state()
-	against := d.witnesses.findContradiction(node, s.first)
-	otherReady := d.witnesses.hasOtherReady(node)
-	total := d.countNodes()
-	if changed := d.whyChanged(node); changed != "" {
+	if changed := d.ownership.whyChanged(node); changed != "" {
 		return holdUnconfirmed, changed
 	}
-
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	m := d.suspects[nodeKey(node)]
+	m := d.recordLocked(node).suspicion
 	if m == nil {
 		return holdUnconfirmed, "the instance was seen while the decision was made"
 	}
-	vanished, released := d.countVanishedLocked()
-	if total > 0 { // otherwise the Nodes are not known yet, and Floor alone counts
-		total += released
-	}
-	now := time.Now()
-	m.why, m.message = decide(p, situation{
-		now: now, suspect: m.suspect, vanished: vanished, total: total,
-		witness: witnesses.lastRead, witnessedSince: witnesses.witnessedSince, whyUnseen: witnesses.whyUnseen, putOff: putOff,
-		contradiction: against, hasOtherReady: otherReady, lastReturned: d.lastReturned, lastReleased: d.lastReleased, accountErr: account,
-	})
-	d.scheduleNextLocked(m, now, vanished > p.limit(total))
-	if putOff && m.why == holdUnconfirmed && m.single {
-		m.askAgain = now.Add(witnessPause)
-	}
+	now := d.situationLocked(node, m, time.Now())
+	now.putOff, now.accountErr = putOff, account
+	now.contradiction = d.findContradictionLocked(node, s.first)
+	m.why, m.message = decide(p, now)
+	d.scheduleNextLocked(m, now)
 	return m.why, m.message
 }
 
-// addAnswer adds an answer to a suspicion.
-func (d *decider) addAnswer(node *v1.Node, single bool) suspect {
-	now, planned := time.Now(), d.policy.isAnnounced(node)
-	heard := d.records.knownSince(node, planned)
+// addAnswer adds an answer to a suspicion, and returns for how long no instance was observed.
+func (d *decider) addAnswer(node *v1.Node, single bool) (s suspect, unseen time.Duration) {
+	now, announced := time.Now(), d.policy.isAnnounced(node)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	m, known := d.suspects[nodeKey(node)]
-	if !known {
-		m = &suspicion{suspect: suspect{first: now}}
-		d.suspects[nodeKey(node)] = m
+	known := d.recordNodeLocked(node)
+	if known.suspicion == nil {
+		known.suspicion = &suspicion{suspect: suspect{first: now}}
 	}
+	m := known.suspicion
 	m.lastAsked = now
-	m.last, m.answers, m.single, m.announced, m.knownSince = now, m.answers+1, single, planned, heard
+	m.last, m.answers, m.single, m.announced, m.knownSince = now, m.answers+1, single, announced, known.knownSince(node, announced)
 	if single {
 		m.lastOwnRead = now
 	}
-	d.sweepLocked(now)
-	return m.suspect
+	d.sweepSuspicionsLocked(now)
+	return m.suspect, now.Sub(d.lastSeen)
 }
 
-// countVanishedLocked counts the unplanned suspects, and those of them that were deleted.
-func (d *decider) countVanishedLocked() (vanished, released int) {
-	for _, m := range d.suspects {
-		if m.announced {
+// situationLocked returns what is known of a suspect and of the cluster now. Unplanned suspects, and those of them that were deleted, count
+// as vanished.
+func (d *decider) situationLocked(node *v1.Node, m *suspicion, now time.Time) situation {
+	s := situation{
+		now: now, suspect: m.suspect, total: len(d.ownership.ourNodes()), hasOtherReady: d.hasOtherReadyLocked(node),
+		witness: d.roll.lastRead, witnessedSince: d.roll.witnessedSince, whyUnseen: d.roll.whyUnseen,
+		lastReturned: d.lastReturned, lastReleased: d.lastReleased,
+	}
+	known := s.total > 0 // otherwise the Nodes are not known yet, and Floor alone counts
+	for _, other := range d.nodes {
+		if other.suspicion == nil || other.suspicion.announced {
 			continue
 		}
-		vanished++
-		if m.isReleased {
-			released++
+		s.vanished++
+		if other.suspicion.isReleased && known {
+			s.total++
 		}
 	}
-	return vanished, released
+	return s
 }
 
 // scheduleNextLocked applies a decision: when the Node is considered again, and how.
-func (d *decider) scheduleNextLocked(m *suspicion, now time.Time, exceeded bool) {
+func (d *decider) scheduleNextLocked(m *suspicion, s situation) {
 	m.needsOwnRead, m.askAgain = false, time.Time{}
 	switch {
 	case m.why == holdNone:
 		m.isReleased = true
-		if exceeded && !m.announced {
-			d.lastReleased = now
+		if !m.announced && s.vanished > d.policy.limit(s.total) {
+			d.lastReleased = s.now
 		}
 	case m.why.isLasting():
-		m.askAgain = now.Add(holdPause)
+		m.askAgain = s.now.Add(holdPause)
 	case m.why == holdPace:
-		m.askAgain = now.Add(releasePause)
-	case m.why == holdUnconfirmed && d.policy.isConfirmed(m.suspect) && m.single:
-		m.askAgain = now.Add(doubtPause)
-	case m.why == holdUnconfirmed && d.policy.isConfirmed(m.suspect):
+		m.askAgain = s.now.Add(releasePause)
+	case m.why != holdUnconfirmed:
+	case m.single && s.putOff:
+		m.askAgain = s.now.Add(witnessPause)
+	case d.policy.isConfirmed(m.suspect) && m.single:
+		m.askAgain = s.now.Add(doubtPause)
+	case d.policy.isConfirmed(m.suspect):
 		m.needsOwnRead = true
-	}
-}
-
-// unseenFor returns how long no instance was observed.
-func (d *decider) unseenFor() time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return time.Since(d.lastSeen)
-}
-
-// sweepLocked drops entries older than the window, and held suspects whose Nodes no longer exist: a person deleted them.
-func (d *decider) sweepLocked(now time.Time) {
-	if now.Sub(d.swept) < time.Second {
-		return
-	}
-	d.swept = now
-	var exist map[string]struct{}
-	for k, m := range d.suspects {
-		unheard := now.Sub(m.lastAsked)
-		if unheard > goneByHand && !m.isReleased {
-			if exist == nil {
-				exist = nodeKeys(d.witnesses.nodes())
-			}
-			if _, exists := exist[k]; !exists && len(exist) > 0 {
-				delete(d.suspects, k) // a person deleted the Node
-			}
-		}
-		if unheard > d.policy.Window {
-			delete(d.suspects, k)
-		}
 	}
 }

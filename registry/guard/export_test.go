@@ -20,20 +20,22 @@ func start(c *Cloud, nodes cache.Indexer, events record.EventRecorder) {
 
 // tellNode tells a guard of a Node as the informer does; initial is set for those of the first list.
 func tellNode(c *Cloud, node *v1.Node, initial bool) {
-	c.decider.records.handler().OnAdd(node, initial)
+	c.decider.nodeHandler().OnAdd(node, initial)
 }
 
 // tellChange tells a guard that a Node has become another one.
 func tellChange(c *Cloud, before, now *v1.Node) {
-	c.decider.records.handler().OnUpdate(before, now)
+	c.decider.nodeHandler().OnUpdate(before, now)
 }
 
 // knownSince returns since when a guard knows of a Node.
-func knownSince(c *Cloud, node *v1.Node) time.Time { return c.decider.records.recordNode(node) }
+func knownSince(c *Cloud, node *v1.Node) time.Time { return c.decider.recordNode(node) }
 
 // isKnownByKubeletAlone reports whether only a kubelet says that there is an instance.
 func isKnownByKubeletAlone(c *Cloud, node *v1.Node) bool {
-	return c.decider.records.isKnownByKubeletAlone(node)
+	c.decider.mu.Lock()
+	defer c.decider.mu.Unlock()
+	return c.decider.recordLocked(node).isKnownByKubeletAlone(node)
 }
 
 // recordExists tells a guard that an instance was seen.
@@ -41,7 +43,15 @@ func recordExists(c *Cloud, node *v1.Node) { c.decider.recordExists(node) }
 
 // countRecords returns of how many Nodes a guard remembers something, and of how many that they were missed.
 func countRecords(c *Cloud) (nodes, missed int) {
-	return len(c.decider.records.nodes), len(c.decider.witnesses.absences)
+	for _, known := range c.decider.nodes {
+		if !known.firstHeard.IsZero() {
+			nodes++
+		}
+		if !known.absence.last.IsZero() {
+			missed++
+		}
+	}
+	return nodes, missed
 }
 
 // countHeld returns how many Nodes of ours are held.
@@ -54,13 +64,17 @@ func countHeld(c *Cloud) (held int) {
 
 // nodesToAsk returns the Nodes that a roll call would ask about, while nobody is suspected.
 func nodesToAsk(c *Cloud) []*v1.Node {
-	return c.decider.witnesses.nodesToAsk(func(*v1.Node) bool { return false })
+	c.decider.mu.Lock()
+	defer c.decider.mu.Unlock()
+	return c.decider.nodesToAskLocked()
 }
 
 // callRoll makes sure that there was a roll call after a suspicion began, and returns when the last one showed something.
 func callRoll(ctx context.Context, c *Cloud, suspicion time.Time) (lastRead time.Time, putOff bool) {
-	putOff = c.decider.witnesses.searchIfDue(ctx, suspicion, suspicion, false, func(*v1.Node) bool { return false })
-	return c.decider.witnesses.state().lastRead, putOff
+	putOff = c.decider.callRollIfDue(ctx, &v1.Node{}, suspicion, suspicion)
+	c.decider.mu.Lock()
+	defer c.decider.mu.Unlock()
+	return c.decider.roll.lastRead, putOff
 }
 
 // freezeNodes makes a guard see only these Nodes for the next second.

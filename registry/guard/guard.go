@@ -82,15 +82,13 @@ var (
 func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
 	c := &Cloud{inner: inner, facts: facts, meters: newMeters(), reports: &reports{}}
 	c.ownership = &ownership{facts: facts, meters: c.meters, reports: c.reports}
-	witnesses := &witnesses{nodes: c.ownership.ourNodes, isAnnounced: facts.Policy.isAnnounced, records: &nodeRecords{}}
-	c.decider = newDecider(facts.Policy, c.ownership.countOurs, c.ownership.whyChanged, c.CheckAPI, witnesses)
-	witnesses.recordExists = c.decider.recordExists
+	c.decider = &decider{policy: facts.Policy, ownership: c.ownership, checkAccount: c.CheckAPI, nodes: map[string]*nodeRecord{}}
 	c.verification = newVerification(inner, facts.Policy, c.reports)
 	if in, ok := inner.InstancesV2(); ok && in != nil {
+		c.decider.inner = in
 		c.instances = &instances{
 			inner: in, facts: facts, meters: c.meters, ownership: c.ownership, decider: c.decider, claims: &claims{}, reports: c.reports,
 		}
-		witnesses.askExists = c.instances.ask
 	}
 	if lb, ok := inner.LoadBalancer(); ok && lb != nil {
 		c.loadBalancers = &loadBalancers{inner: lb, facts: facts, ownership: c.ownership, verification: c.verification, reports: c.reports}
@@ -117,7 +115,7 @@ func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 // SetInformers implements cloudprovider.InformerUser for the guard, and for providers that need informers: those show only our Nodes.
 func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.ownership.setLister(factory.Core().V1().Nodes().Lister())
-	if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(c.decider.records.handler()); err != nil {
+	if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(c.decider.nodeHandler()); err != nil {
 		klog.ErrorS(err, "Nodes cannot be watched; their age counts from the first question about them")
 	}
 	services := factory.Core().V1().Services()

@@ -11,7 +11,6 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
-	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 )
 
@@ -54,10 +53,9 @@ func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
-	demand, ask, standing := i.decider.nextQuestion(node)
-	why, message := standing.why, standing.message
+	demand, ask, why, message := i.decider.nextQuestion(node)
 	if ask {
-		exists, err := i.ask(evidence.With(ctx, demand), node)
+		exists, err := i.decider.ask(ctx, node, demand)
 		switch {
 		case err != nil:
 			return true, err
@@ -85,11 +83,6 @@ func (i *instances) recordExists(node *v1.Node) {
 	i.reports.endHold(node, "the Node stays: its instance was seen again")
 }
 
-func (i *instances) ask(ctx context.Context, node *v1.Node) (exists bool, err error) {
-	defer recoverPanic(&err, "InstanceExists", node.Name)
-	return i.inner.InstanceExists(ctx, node)
-}
-
 // InstanceShutdown implements cloudprovider.InstancesV2. A Node that is not ours must not be tainted.
 func (i *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (shutdown bool, err error) {
 	if i.ownership.whyForeign(node) != "" {
@@ -107,7 +100,7 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 	if i.ownership.reportIfForeign(node) {
 		return foreignMetadata(node), nil
 	}
-	i.decider.records.recordNode(node)
+	i.decider.recordNode(node)
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
 	observe, tags := i.observer.Load(), map[string]string(nil)
@@ -124,7 +117,7 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 		metadata, err = i.metadata(ctx, node)
 	}
 	if errors.Is(err, cloudprovider.InstanceNotFound) && node.Spec.ProviderID != "" && isReady(node) {
-		i.decider.witnesses.recordAbsence(node)
+		i.decider.recordAbsence(node)
 	}
 	if err == nil {
 		err = i.claim(node, metadata.ProviderID)

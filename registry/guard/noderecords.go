@@ -1,7 +1,7 @@
 package guard
 
 import (
-	"sync"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -10,159 +10,274 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// sweepPause is the least time between two searches for deleted Nodes.
-const sweepPause = time.Minute
+const (
+	// sweepPause is the least time between two searches for deleted Nodes.
+	sweepPause = time.Minute
+	// absenceMaxAge is how long it is remembered that a ready Node's instance was called gone; the framework's periodic update asks again
+	// before.
+	absenceMaxAge = 15 * time.Minute
+)
 
-// nodeRecords records when this process first observed each Node. A Node is at least as old as that, regardless of the clocks of the API
-// server and of this machine.
-type nodeRecords struct {
-	mu    sync.Mutex
-	nodes map[string]*nodeRecord
-	swept time.Time
+// nodeRecord holds everything that this process knows about one Node.
+type nodeRecord struct {
+	acquaintance
+	// absence is zero if the instance was observed since.
+	absence absence
+	// suspicion is nil unless the instance was called gone, and not observed since.
+	suspicion *suspicion
 }
 
-// nodeRecord records when this process first observed a Node, and how.
-type nodeRecord struct {
+// acquaintance records when this process first observed a Node, and how. A Node is at least as old as that, regardless of the clocks of the
+// API server and of this machine.
+type acquaintance struct {
 	firstHeard time.Time
-	// joined is set for a Node that came after the first list of all Nodes.
-	joined bool
-	// inFirstList is set for a Node of that list.
-	inFirstList bool
+	// joined is set for a Node that came after the first list of all Nodes, inFirstList for a Node of that list.
+	joined, inFirstList bool
 	// seen is set once its instance was seen.
 	seen bool
-	// lastRead is a time after which its instance was read.
+	// lastRead is a time after which its instance was read by a search for witnesses.
 	lastRead time.Time
 }
 
-// handler records Nodes from informer events.
-func (h *nodeRecords) handler() cache.ResourceEventHandler {
+// absence records when the cloud called a Node's instance gone without other evidence.
+type absence struct {
+	// first and last are when the cloud did that; readyFirst and readyLast while the Node was ready.
+	first, last, readyFirst, readyLast time.Time
+}
+
+// isLasting reports whether the Node was ready for longer than is possible after its machine is gone.
+func (m absence) isLasting() bool { return m.readyLast.Sub(m.readyFirst) >= contradictionGrace }
+
+// isKnownByKubeletAlone reports whether nobody can have observed the instance of a Node: it is not initialised, or it joined while this
+// process ran and was never observed. Only its kubelet says that it exists.
+func (r *nodeRecord) isKnownByKubeletAlone(node *v1.Node) bool {
+	return !r.seen && (r.joined || contract.Uninitialized(node))
+}
+
+// knownSince returns since when a Node is known to exist. Its creation timestamp counts only if its removal was announced and it is older
+// than this process: otherwise every restart would delay planned removals.
+func (r *nodeRecord) knownSince(node *v1.Node, announced bool) time.Time {
+	if created := node.CreationTimestamp.Time; announced && r.inFirstList && !created.IsZero() && created.Before(r.firstHeard) {
+		return created
+	}
+	return r.firstHeard
+}
+
+// recordLocked returns the record of a Node, which may be empty.
+func (d *decider) recordLocked(node *v1.Node) *nodeRecord {
+	known, ok := d.nodes[nodeKey(node)]
+	if !ok {
+		known = &nodeRecord{}
+		d.nodes[nodeKey(node)] = known
+	}
+	return known
+}
+
+// recordNodeLocked records that a Node exists.
+func (d *decider) recordNodeLocked(node *v1.Node) *nodeRecord {
+	known := d.recordLocked(node)
+	if known.firstHeard.IsZero() {
+		known.firstHeard = time.Now()
+	}
+	return known
+}
+
+// recordNode records that a Node exists, and returns since when that is known.
+func (d *decider) recordNode(node *v1.Node) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.recordNodeLocked(node).firstHeard
+}
+
+// nodeHandler records Nodes from informer events.
+func (d *decider) nodeHandler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(object any, initial bool) {
 			if node, ok := object.(*v1.Node); ok {
-				h.add(node, initial)
+				d.addNode(node, initial)
 			}
 		},
 		UpdateFunc: func(before, now any) {
 			old, _ := before.(*v1.Node)
 			if node, ok := now.(*v1.Node); ok && old != nil && nodeKey(old) != nodeKey(node) {
-				h.add(node, false) // the Node was deleted and created again between two events
+				d.addNode(node, false) // the Node was deleted and created again between two events
 			}
 		},
 	}
 }
 
-// add records a new Node from the informer; it may be recorded already.
-func (h *nodeRecords) add(node *v1.Node, initial bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	known := h.recordNodeLocked(node)
+// addNode records a new Node from the informer; it may be recorded already.
+func (d *decider) addNode(node *v1.Node, initial bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	known := d.recordNodeLocked(node)
 	known.inFirstList = known.inFirstList || initial
 	known.joined = !known.inFirstList
 }
 
-// knownSince returns since when a Node is known to exist. Its creation timestamp counts only if its removal was announced and it is older
-// than this process: otherwise every restart would delay planned removals.
-func (h *nodeRecords) knownSince(node *v1.Node, planned bool) time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	known := h.recordNodeLocked(node)
-	if created := node.CreationTimestamp.Time; planned && known.inFirstList && !created.IsZero() && created.Before(known.firstHeard) {
-		return created
+// recordExists records that an instance exists, however old that answer was, which ends the suspicion.
+func (d *decider) recordExists(node *v1.Node) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.recordExistsLocked(node)
+}
+
+func (d *decider) recordExistsLocked(node *v1.Node) {
+	now, known := time.Now(), d.recordNodeLocked(node)
+	if !known.absence.first.IsZero() && !known.isKnownByKubeletAlone(node) { // some API servers may not know a new instance yet
+		d.restartSuspicionsLocked(now)
 	}
-	return known.firstHeard
-}
-
-// recordNode records that a Node exists, and returns since when that is known.
-func (h *nodeRecords) recordNode(node *v1.Node) time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.recordNodeLocked(node).firstHeard
-}
-
-func (h *nodeRecords) recordNodeLocked(node *v1.Node) *nodeRecord {
-	if h.nodes == nil {
-		h.nodes = map[string]*nodeRecord{}
+	if m := known.suspicion; m != nil && !m.lastOwnRead.IsZero() {
+		d.lastReturned = now
 	}
-	known, ok := h.nodes[nodeKey(node)]
-	if !ok {
-		known = &nodeRecord{firstHeard: time.Now()}
-		h.nodes[nodeKey(node)] = known
-	}
-	return known
+	known.seen, known.absence, known.suspicion = true, absence{}, nil
+	d.lastSeen = now
+	d.sweepNodesLocked(now)
+	d.sweepSuspicionsLocked(now)
 }
 
-// recordSeen records that the instance of a Node exists, however old that answer was.
-func (h *nodeRecords) recordSeen(node *v1.Node) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.recordNodeLocked(node).seen = true
-}
-
-// recordRead records that the instance of a Node was read after a time.
-func (h *nodeRecords) recordRead(node *v1.Node, after time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	known := h.recordNodeLocked(node)
+// recordReadLocked records that a search has read an instance after a time.
+func (d *decider) recordReadLocked(node *v1.Node, after time.Time) {
+	known := d.recordNodeLocked(node)
 	known.seen = true
 	if after.After(known.lastRead) {
 		known.lastRead = after
 	}
+	d.recordExistsLocked(node)
 }
 
-// lastReadOf returns a time after which the instance of a Node was read, if it was.
-func (h *nodeRecords) lastReadOf(node *v1.Node) (time.Time, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	known, ok := h.nodes[nodeKey(node)]
-	if !ok || known.lastRead.IsZero() {
-		return time.Time{}, false
-	}
-	return known.lastRead, true
+// recordAbsence records that the cloud called the instance of a Node gone without other evidence.
+func (d *decider) recordAbsence(node *v1.Node) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.recordAbsenceLocked(node)
 }
 
-// wasSeen reports whether this process has observed the instance of a Node.
-func (h *nodeRecords) wasSeen(node *v1.Node) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	known, ok := h.nodes[nodeKey(node)]
-	return ok && known.seen
-}
-
-// isKnownByKubeletAlone reports whether nobody can have observed the instance of a Node: it is not initialised, or it joined while this
-// process ran and was never observed. Only its kubelet says that it exists.
-func (h *nodeRecords) isKnownByKubeletAlone(node *v1.Node) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	known, ok := h.nodes[nodeKey(node)]
-	if ok && known.seen {
-		return false
+func (d *decider) recordAbsenceLocked(node *v1.Node) {
+	if d.policy.isAnnounced(node) {
+		return // it is expected
 	}
-	return contract.Uninitialized(node) || (ok && known.joined)
-}
-
-// sweep forgets all but existing Nodes, and returns these; nil if no sweep is due.
-func (h *nodeRecords) sweep(existing func() []*v1.Node) map[string]struct{} {
-	now := time.Now()
-	h.mu.Lock()
-	due := now.Sub(h.swept) >= sweepPause
-	if due {
-		h.swept = now
+	now, m := time.Now(), &d.recordLocked(node).absence
+	if m.first.IsZero() {
+		m.first = now
 	}
-	h.mu.Unlock()
-	if !due {
-		return nil
-	}
-	nodes := existing()
-	if len(nodes) == 0 {
-		return nil // the informers have not listed yet
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	exist := nodeKeys(nodes)
-	for k, known := range h.nodes {
-		if _, ok := exist[k]; !ok && now.Sub(known.firstHeard) > sweepPause {
-			delete(h.nodes, k)
+	m.last = now
+	if isReady(node) {
+		m.readyLast = now
+		if m.readyFirst.IsZero() {
+			m.readyFirst = now
 		}
 	}
-	return exist
+	for _, other := range d.nodes {
+		if now.Sub(other.absence.last) > absenceMaxAge && !other.absence.isLasting() {
+			other.absence = absence{}
+		}
+	}
+}
+
+// hasOtherReadyLocked reports whether there is another ready Node that must have an instance and whose removal was not announced. It is
+// called for suspects in every pass, so it stops at the first.
+func (d *decider) hasOtherReadyLocked(suspected *v1.Node) bool {
+	return slices.ContainsFunc(d.ownership.ourNodes(), func(n *v1.Node) bool {
+		return isReady(n) && nodeKey(n) != nodeKey(suspected) && n.Spec.ProviderID != "" && !d.policy.isAnnounced(n) &&
+			!d.recordLocked(n).isKnownByKubeletAlone(n)
+	})
+}
+
+// contradiction is a Node that is ready although the cloud calls its instance gone.
+type contradiction struct {
+	// node is the Node's name, "" for none; since is when the cloud first called its instance gone.
+	node  string
+	since time.Time
+	// wasSeen is set if this process observed the instance before, so that no kubelet can have invented it.
+	wasSeen bool
+}
+
+// findContradictionLocked returns the contradiction to the evidence about a suspect, the longest first. The suspect itself counts if it was
+// ready for long while the cloud called it gone: that its kubelet stops later does not prove the cloud right. A Node whose instance was
+// read after the suspicion began does not count: it vanished later, and the credential showed it until then.
+func (d *decider) findContradictionLocked(suspected *v1.Node, suspicion time.Time) (most contradiction) {
+	if m := d.recordLocked(suspected).absence; m.isLasting() {
+		return contradiction{node: suspected.Name, since: m.readyFirst}
+	}
+	for _, n := range d.ownership.ourNodes() {
+		known := d.recordLocked(n)
+		if time.Since(known.absence.last) > absenceMaxAge || nodeKey(n) == nodeKey(suspected) || !known.lastRead.Before(suspicion) ||
+			!isReady(n) || d.policy.isAnnounced(n) || known.isKnownByKubeletAlone(n) {
+			continue
+		}
+		c := contradiction{node: n.Name, since: known.absence.first, wasSeen: known.seen}
+		if most.node == "" || (c.wasSeen && !most.wasSeen) || (c.wasSeen == most.wasSeen && c.since.Before(most.since)) {
+			most = c
+		}
+	}
+	return most
+}
+
+// sweepNodesLocked forgets all but existing Nodes, and what it counts of deleted ones.
+func (d *decider) sweepNodesLocked(now time.Time) {
+	if now.Sub(d.sweptNodes) < sweepPause {
+		return
+	}
+	d.sweptNodes = now
+	exist := nodeKeys(d.ownership.ourNodes())
+	if len(exist) == 0 {
+		return // the informers have not listed yet
+	}
+	for k, known := range d.nodes {
+		if _, exists := exist[k]; !exists {
+			if now.Sub(known.firstHeard) > sweepPause {
+				known.acquaintance = acquaintance{}
+			}
+			if now.Sub(known.absence.last) > sweepPause {
+				known.absence = absence{}
+			}
+		}
+		if *known == (nodeRecord{}) {
+			delete(d.nodes, k)
+		}
+	}
+}
+
+// sweepSuspicionsLocked ends suspicions that are older than the window, and those of Nodes that no longer exist: a person deleted them.
+func (d *decider) sweepSuspicionsLocked(now time.Time) {
+	if now.Sub(d.sweptSuspicions) < time.Second {
+		return
+	}
+	d.sweptSuspicions = now
+	var exist map[string]struct{}
+	for k, known := range d.nodes {
+		m := known.suspicion
+		if m == nil {
+			continue
+		}
+		unheard := now.Sub(m.lastAsked)
+		if unheard > goneByHand && !m.isReleased {
+			if exist == nil {
+				exist = nodeKeys(d.ownership.ourNodes())
+			}
+			if _, exists := exist[k]; !exists && len(exist) > 0 {
+				known.suspicion = nil // a person deleted the Node
+			}
+		}
+		if unheard > d.policy.Window {
+			known.suspicion = nil
+		}
+	}
+}
+
+func nodeKey(node *v1.Node) string {
+	if node.UID != "" {
+		return string(node.UID)
+	}
+	return node.Name
+}
+
+// nodeKeys returns the keys of Nodes.
+func nodeKeys(nodes []*v1.Node) map[string]struct{} {
+	all := make(map[string]struct{}, len(nodes))
+	for _, n := range nodes {
+		all[nodeKey(n)] = struct{}{}
+	}
+	return all
 }

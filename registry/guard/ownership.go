@@ -128,9 +128,6 @@ func (o *ownership) whyChanged(node *v1.Node) string {
 	return ""
 }
 
-// countOurs returns the number of our Nodes.
-func (o *ownership) countOurs() int { return len(o.ourNodes()) }
-
 // withForeign adds to an operation's context that Nodes have another cloud's provider ID, if there are any.
 func (o *ownership) withForeign(ctx context.Context) context.Context {
 	_, _ = o.refresh()
