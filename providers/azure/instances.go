@@ -99,7 +99,6 @@ func (m machine) primaryInterface() string {
 
 // scaleSet holds the fields of a scale set that we use.
 type scaleSet struct {
-	ID         string `json:"id"`
 	Name       string `json:"name"`
 	Properties struct {
 		Mode string `json:"orchestrationMode"`

@@ -29,8 +29,6 @@ type networkInterface struct {
 
 // ipConfiguration is an address of a network interface.
 type ipConfiguration struct {
-	ID         string `json:"id"`
-	Name       string `json:"name"`
 	Properties struct {
 		Primary bool   `json:"primary"`
 		Address string `json:"privateIPAddress"`

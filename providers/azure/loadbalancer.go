@@ -418,11 +418,6 @@ func (c *Config) fillsPools(internal bool) bool {
 	return true
 }
 
-// fillsByAddress is fillsPools for members by address.
-func (c *Config) fillsByAddress(internal bool) bool {
-	return c.PoolType == poolIP && c.fillsPools(internal)
-}
-
 func (c *Config) newLoadBalancer(mark string) *loadBalancer {
 	lb := &loadBalancer{resource: c.newResource(mark)}
 	lb.SKU.Name = "Standard"

@@ -153,7 +153,7 @@ func dropPools(lb *loadBalancer, own []string, fronts []desiredFront) bool {
 func (r *reconciler) poolMembers(
 	q services.Request, o *observed, lb string, internal bool, fronts []desiredFront,
 ) (wanted map[string]map[string]string, findings []services.Finding, err error) {
-	if !r.config.fillsByAddress(internal) {
+	if r.config.PoolType != poolIP || !r.config.fillsPools(internal) {
 		return nil, nil, nil
 	}
 	on, unplaced := r.config.nodesBehind(q, o, lb)

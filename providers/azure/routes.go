@@ -246,9 +246,9 @@ func (r *routes) pointRoute(table *routeTable, nodes map[string]*v1.Node, node *
 			return errKeep
 		case owner == strings.ToLower(node.Name), have.hasName(node.Name):
 		case owner == "":
-			return r.refusalReason(node, cidr, "route "+have.Name+", which no controller made, is there for it; remove that route, or give the pods other networks")
+			return r.refusal(node, cidr, "route "+have.Name+", which no controller made, is there for it; remove that route, or give the pods other networks")
 		case nodes[owner] != nil && slices.ContainsFunc(nodes[owner].Spec.PodCIDRs, func(c string) bool { return podranges.Same(c, cidr) }):
-			return r.refusalReason(node, cidr, "node "+owner+" has the same network; delete one of the two Nodes")
+			return r.refusal(node, cidr, "node "+owner+" has the same network; delete one of the two Nodes")
 		}
 	}
 	kept = append(kept, &route{
@@ -262,7 +262,7 @@ func (r *routes) pointRoute(table *routeTable, nodes map[string]*v1.Node, node *
 	return nil
 }
 
-func (r *routes) refusalReason(node *v1.Node, cidr, why string) error {
+func (r *routes) refusal(node *v1.Node, cidr, why string) error {
 	return &cloudapi.Error{
 		Class: cloudapi.ErrConflict, Operation: fmt.Sprintf("making the route of %s to node %s in route table %s", cidr, node.Name, r.config.RouteTable), Message: why,
 	}
