@@ -170,6 +170,9 @@ func (r *reconciler) allocationError(err error, a *ipAllocation) error {
 	if waiting := r.erased.retryable(err, "the address that the Service had before is being released", pathOf(a)); !errors.Is(waiting, err) {
 		return waiting
 	}
+	if time.Since(r.erased.since) <= erasureAge {
+		return err // what a former process deleted is unknown
+	}
 	said, _ := errors.AsType[*cloudapi.Error](err)
 	quota := *said
 	quota.Class = cloudapi.ErrQuota
@@ -184,9 +187,12 @@ func isInvalidWrite(err error) bool {
 // erasureAge is how long NSX may take to delete an object after its response.
 const erasureAge = 5 * time.Minute
 
-// erasures holds the paths of deleted objects: NSX refuses another object in the place of one for a while. A process that starts has none,
-// and the framework retries.
+// erasures holds the paths of deleted objects: NSX refuses another object in the place of one for a while. A process that begins to lead
+// has none, and the framework retries.
 type erasures struct {
+	// since is when this process began to lead.
+	since time.Time
+
 	mu sync.Mutex
 	at map[string]time.Time
 }
@@ -194,23 +200,8 @@ type erasures struct {
 func (e *erasures) note(path string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.at == nil {
-		e.at = map[string]time.Time{}
-	}
 	maps.DeleteFunc(e.at, func(_ string, at time.Time) bool { return time.Since(at) > erasureAge })
 	e.at[path] = time.Now()
-}
-
-// hasAnyWithin reports whether anything was deleted within some time.
-func (e *erasures) hasAnyWithin(age time.Duration) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, at := range e.at {
-		if time.Since(at) <= age {
-			return true
-		}
-	}
-	return false
 }
 
 // retryable marks temporary refusals for a retry: conflicts, and objects in the place of recently deleted ones.
@@ -218,8 +209,7 @@ func (e *erasures) retryable(err error, why string, paths ...string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	lately := slices.ContainsFunc(paths, func(path string) bool {
-		at, known := e.at[path]
-		return known && time.Since(at) <= erasureAge
+		return time.Since(e.at[path]) <= erasureAge
 	})
 	if errors.Is(err, cloudapi.ErrConflict) || (lately && isInvalidWrite(err)) {
 		return cloudproviderapi.NewRetryError(why+" ("+err.Error()+")", realizePause)
@@ -394,17 +384,18 @@ func (r *reconciler) planRemoval(x object) change {
 	return c
 }
 
-// removeUnused deletes an object. After recent deletions, a refusal because it is in use is retried: NSX deletes asynchronously, without
-// showing the end.
+// removeUnused deletes an object. A refusal because it is in use is retried if nothing that NSX shows uses it: NSX deletes asynchronously,
+// without showing the end.
 func (r *reconciler) removeUnused(ctx context.Context, kind, path string) error {
-	var err error
-	_ = services.Patiently(ctx, realizePatience, func() error {
-		err = r.client.remove(ctx, kind, path)
-		if errors.Is(err, errReferenced) && r.erased.hasAnyWithin(realizePatience) {
-			return cloudproviderapi.NewRetryError("NSX is still deleting what uses "+path, realizePause)
-		}
-		return nil
-	})
+	err := r.client.remove(ctx, kind, path)
+	if errors.Is(err, errReferenced) && !r.views.isUsed(ctx, path) {
+		_ = services.Patiently(ctx, realizePatience, func() error {
+			if err = r.client.remove(ctx, kind, path); errors.Is(err, errReferenced) {
+				return cloudproviderapi.NewRetryError("NSX is still deleting what uses "+path, realizePause)
+			}
+			return nil
+		})
+	}
 	if err == nil {
 		r.erased.note(path)
 	}

@@ -200,13 +200,7 @@ func remarkAll[V any, T objectOf[V]](ctx context.Context, n *client, known view[
 // noteBefore records the former mark of an object, if there is room for another tag.
 func (o *commonFields) noteBefore(mark string, marks int) {
 	kept := slices.DeleteFunc(slices.Clone(o.Tags), func(t tag) bool { return t.Scope == scopeWas })
-	others := 0
-	for _, t := range kept {
-		if t.Scope != scopeMark {
-			others++
-		}
-	}
-	if others+marks < nsxlimits.Tags.Max {
+	if len(kept)-len(marksOf(o))+marks < nsxlimits.Tags.Max {
 		kept = append(kept, tag{Scope: scopeWas, Tag: mark})
 	}
 	o.Tags = kept

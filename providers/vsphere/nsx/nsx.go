@@ -3,6 +3,7 @@ package nsx
 
 import (
 	"context"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
@@ -56,7 +57,7 @@ func (p *Parts) Lead(b cloudbase.Begun) {
 		p.client.auth.setClient(b.Kube)
 	}
 	if p.loadBalancers != nil {
-		p.loadBalancers.Events = b.Events
+		p.loadBalancers.Events, p.loadBalancers.erased.since = b.Events, time.Now()
 		p.loadBalancers.cluster.SetClient(b.Kube)
 	}
 	if p.routes != nil {

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -46,8 +45,6 @@ type routes struct {
 	nodes      Nodes
 	// events is set before the first call.
 	events record.EventRecorder
-	// unrealized are the IDs of routes that this process wrote and NSX has not put in force yet.
-	unrealized sync.Map
 }
 
 var _ cloudprovider.Routes = (*routes)(nil)
@@ -126,14 +123,29 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 			if err != nil { // the route stays until they are known; those of other nodes do not wait
 				klog.ErrorS(err, "It is not known whether a route leads to its node", "node", name, "route", s.ID)
 			}
-			if _, written := r.unrealized.Load(s.ID); (written || !leadsTo(s, name, addresses)) && slices.Contains(node.Spec.PodCIDRs, s.Network) {
-				continue
+			if slices.Contains(node.Spec.PodCIDRs, s.Network) {
+				if isReal, err := r.isRealized(ctx, node, s); err != nil {
+					return nil, err
+				} else if !isReal || !leadsTo(s, name, addresses) {
+					continue
+				}
 			}
 			shown.TargetNodeAddresses = node.Status.Addresses
 		}
 		list = append(list, shown)
 	}
 	return list, nil
+}
+
+// isRealized reports whether a route is in force. The framework records that on the Node; until then, or when it failed, NSX is asked.
+func (r *routes) isRealized(ctx context.Context, node *v1.Node, s *staticRoute) (bool, error) {
+	if slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
+		return c.Type == v1.NodeNetworkUnavailable && c.Status == v1.ConditionFalse
+	}) {
+		return true, nil
+	}
+	state, _, err := r.client.realizedState(ctx, pathIn(r.collection, s))
+	return state == stateRealized, err
 }
 
 // leadsTo reports whether a route leads to the address of a node. A node without addresses counts as yes.
@@ -197,8 +209,6 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, wanted *
 		if s, err = r.writeRoute(ctx, cluster, hint, node, wanted.DestinationCIDR, hop, s); err != nil {
 			return err
 		}
-	} else if _, written := r.unrealized.Load(s.ID); !written {
-		return nil
 	}
 	return r.waitUntilRealized(ctx, known, s)
 }
@@ -222,7 +232,6 @@ func (r *routes) writeRoute(ctx context.Context, cluster, hint, node, destinatio
 		s.Tags = marking{marks: []string{mark}}.addMarks(s.Tags)
 	}
 	klog.InfoS("Changing route", "gateway", r.collection, "route", s.ID, "destination", destination, "nextHop", hop)
-	r.unrealized.Store(s.ID, nil)
 	if err := r.client.patch(ctx, kindRoute, pathIn(r.collection, s), s); err != nil {
 		r.view.Invalidate(s.ID)
 		return nil, cloudapi.NotAbsence(err)
@@ -276,7 +285,6 @@ func (r *routes) waitUntilRealized(ctx context.Context, node *v1.Node, s *static
 				}
 				return err
 			case stateRealized:
-				r.unrealized.Delete(s.ID)
 				return nil
 			}
 		}
@@ -301,7 +309,6 @@ func (r *routes) DeleteRoute(ctx context.Context, cluster string, unwanted *clou
 			return err
 		}
 		r.view.Forget(s.ID)
-		r.unrealized.Delete(s.ID)
 	}
 	return nil
 }

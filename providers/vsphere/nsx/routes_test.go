@@ -74,7 +74,9 @@ func TestTakeoverOfRoutesWritesNothing(t *testing.T) {
 	t.Parallel()
 	inWorld(t, nsxsim.Options{}, nil, func(w *testWorld) {
 		for i := range 2 {
-			originalRoute(w, w.routed(i+1), w.cluster)
+			n := w.routed(i + 1)
+			n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionFalse}}
+			originalRoute(w, n, w.cluster)
 		}
 		w.server.ResetCalls()
 		for range 2 {
@@ -85,7 +87,7 @@ func TestTakeoverOfRoutesWritesNothing(t *testing.T) {
 			}
 		}
 		assert.Empty(w.T, w.writes())
-		assert.Equal(w.T, 2, w.server.Calls().Total, "one listing after each start")
+		assert.Equal(w.T, 6, w.server.Calls().Total, "one listing after each start, and the state of each route that is made again")
 		w.requireNoKubeWrites()
 	})
 }

@@ -353,6 +353,13 @@ func (v *views) checkReferences(ctx context.Context, err error, objects []object
 	return nil
 }
 
+// isUsed reports whether an object may be used by one that NSX shows.
+func (v *views) isUsed(ctx context.Context, path string) bool {
+	servers, err := v.servers.All(ctx, inventory.Query{})
+	pools, failed := v.pools.All(ctx, inventory.Query{})
+	return err != nil || failed != nil || slices.Contains(referencedPaths(observed{servers: servers, pools: pools}.objects()), path)
+}
+
 // anyView is a view of objects of any kind.
 type anyView interface {
 	Invalidate(id string)
