@@ -2,7 +2,6 @@ package aws
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
@@ -136,33 +134,38 @@ func (c *cloud) closeNodes(ctx context.Context, id *identity, name string, group
 
 // orphanNodeRules finds rules of nodes for load balancers that are gone, as their Services are. A security group that other clusters
 // have as well may hold theirs.
-func (c *cloud) orphanNodeRules(ctx context.Context, id *identity, living livingServices) ([]contract.Orphan, error) {
+func (c *cloud) orphanNodeRules(ctx context.Context, s orphanSearch) (orphans []leftover, err error) {
 	if c.config.NoNodeGroupRules {
 		return nil, nil
 	}
-	all, err := c.loadBalancers.groups.inventory.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
+	groupID, only, _ := strings.Cut(s.only, "/")
+	all, err := readFor(ctx, c.loadBalancers.groups.inventory, groupID, s.maxAge)
 	if err != nil {
 		return nil, err
 	}
-	there, err := c.loadBalancerNames(ctx)
+	there, err := c.loadBalancerNames(ctx, only, s.maxAge)
 	if err != nil {
 		return nil, err
 	}
-	var orphans []contract.Orphan
 	for _, g := range all {
-		if !id.isOnlyOwner(g.tags) {
+		if !s.id.isOnlyOwner(g.tags) {
 			continue
 		}
 		for _, name := range loadBalancersIn(g) {
-			if there[name] || living.loadBalancers[name] {
+			if there[name] || s.living.loadBalancers[name] || (only != "" && name != only) {
 				continue
 			}
-			d, err := c.closingOf(ctx, id, name, nil, living, ownership.OrphanMaxAge)
+			d, err := c.closingOf(ctx, s.id, name, nil, s.living, s.maxAge)
 			if err != nil {
 				return nil, err
 			}
 			if !d.closingChange(g).isEmpty() {
-				orphans = append(orphans, contract.Orphan{Kind: orphanRules, ID: g.id + "/" + name, Name: name})
+				orphans = append(orphans, leftover{
+					contract.Orphan{Kind: orphanRules, ID: g.id + "/" + name, Name: name},
+					func(ctx context.Context) error {
+						return c.loadBalancers.groups.change(ctx, g.id, wholeChange, d.closingChange)
+					},
+				})
 			}
 		}
 	}
@@ -184,48 +187,19 @@ func loadBalancersIn(g securityGroup) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// loadBalancerNames are the names of all load balancers.
-func (c *cloud) loadBalancerNames(ctx context.Context) (map[string]bool, error) {
-	names := map[string]bool{}
-	classics, err := c.classicCandidates(ctx, ownership.OrphanMaxAge)
-	if err != nil {
+// loadBalancerNames are the names of the load balancers of both kinds, of all or of those with the only name.
+func (c *cloud) loadBalancerNames(ctx context.Context, only string, maxAge time.Duration) (map[string]bool, error) {
+	records, names := c.loadBalancers.records, map[string]bool{}
+	classics, err := readFor(ctx, records.classics, only, maxAge)
+	if cloudapi.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	networks, err := c.networkCandidates(ctx, ownership.OrphanMaxAge)
-	for _, lb := range slices.Concat(classics, networks) {
-		names[lb.name] = true
+	for _, lb := range classics {
+		names[aws.ToString(lb.LoadBalancerName)] = true
 	}
-	return names, err
-}
-
-// deleteOrphanRules closes one security group to a load balancer, once AWS says of both kinds that there is none of the name.
-func (c *cloud) deleteOrphanRules(ctx context.Context, id *identity, o contract.Orphan) error {
-	groupID, name, _ := strings.Cut(o.ID, "/")
-	l := c.loadBalancers
-	_, classic := l.records.classics.Get(ctx, name, inventory.Query{})
-	_, network := l.records.networks.Get(ctx, name, inventory.Query{})
-	for _, err := range []error{classic, network} {
-		if err == nil {
-			return fmt.Errorf("%s %s: the load balancer %w", o.Kind, o.ID, errNotOrphan)
-		}
-		if !errors.Is(err, cloudapi.ErrNotFound) {
-			return err
-		}
+	networks, err := readFor(ctx, records.networks, only, maxAge)
+	for _, lb := range networks {
+		names[aws.ToString(lb.LoadBalancerName)] = true
 	}
-	g, err := l.groups.inventory.Get(ctx, groupID, inventory.Query{})
-	if err != nil {
-		return err
-	}
-	if !id.isOnlyOwner(g.tags) || c.config.NoNodeGroupRules {
-		return fmt.Errorf("%s %s: the group %w", o.Kind, o.ID, errNotOrphan)
-	}
-	living, err := c.currentServices(ctx)
-	if err != nil {
-		return err
-	}
-	d, err := c.closingOf(ctx, id, name, nil, living, 0)
-	if err != nil {
-		return err
-	}
-	return l.groups.change(ctx, groupID, wholeChange, d.closingChange)
+	return names, cloudapi.IgnoreNotFound(err)
 }

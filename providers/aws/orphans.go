@@ -1,7 +1,6 @@
 package aws
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,8 +28,36 @@ const (
 	orphanGroup       = "security group"
 )
 
-// orphanFinder finds the orphans of one kind.
-type orphanFinder func(context.Context, *identity, livingServices) ([]contract.Orphan, error)
+// leftover is an orphan, and how it is removed.
+type leftover struct {
+	contract.Orphan
+
+	remove func(context.Context) error
+}
+
+// orphanSearch says what is looked for: all orphans of a kind, in listings of some age, or the one with an ID, by what there is now.
+type orphanSearch struct {
+	id     *identity
+	living livingServices
+	maxAge time.Duration
+	only   string
+}
+
+// orphanFinder finds the orphans of one kind. Where the only one that it looks for is gone, the error is cloudapi.ErrNotFound.
+type orphanFinder struct {
+	kind string
+	find func(context.Context, orphanSearch) ([]leftover, error)
+}
+
+func (c *cloud) orphanFinders() []orphanFinder {
+	return []orphanFinder{
+		{orphanClassic, orphanLoadBalancers(c.classicCandidates)},
+		{orphanNetwork, orphanLoadBalancers(c.networkCandidates)},
+		{orphanTargetGroup, c.orphanTargetGroups},
+		{orphanGroup, c.orphanGroups},
+		{orphanRules, c.orphanNodeRules},
+	}
+}
 
 // Orphans implements contract.OrphanFinder: objects with this cluster's tags and without a Service. Target groups and security groups count
 // if no load balancer uses them, rules of nodes if their load balancer is gone. A load balancer with running targets that are not Nodes
@@ -40,20 +67,48 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract
 	if err != nil {
 		return nil, err
 	}
-	living := c.livingOf(services)
+	search := orphanSearch{id: id, living: c.livingOf(services), maxAge: ownership.OrphanMaxAge}
 	orphans := []contract.Orphan{}
-	for _, find := range []orphanFinder{
-		orphanLoadBalancers(c.classicCandidates), orphanLoadBalancers(c.networkCandidates),
-		c.orphanTargetGroups, c.orphanGroups, c.orphanNodeRules,
-	} {
-		found, err := find(ctx, id, living)
+	for _, finder := range c.orphanFinders() {
+		found, err := finder.find(ctx, search)
 		if err != nil {
 			return nil, err
 		}
-		orphans = append(orphans, found...)
+		for _, o := range found {
+			orphans = append(orphans, o.Orphan)
+		}
 	}
 	slices.SortFunc(orphans, func(a, b contract.Orphan) int { return strings.Compare(a.Kind+a.ID, b.Kind+b.ID) })
 	return orphans, nil
+}
+
+// errNotOrphan is the answer where what was an orphan has an owner by now.
+var errNotOrphan = errors.New("is not the cluster's any more, or in use; it is left alone")
+
+// DeleteOrphan implements contract.OrphanFinder. What was found is looked for again first: people may have taken it over.
+func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
+	_, id, err := c.api.connect(ctx)
+	if err != nil {
+		return err
+	}
+	finders := c.orphanFinders()
+	kind := slices.IndexFunc(finders, func(f orphanFinder) bool { return f.kind == o.Kind })
+	if kind < 0 {
+		return fmt.Errorf("%s %s is of no kind that is known here", o.Kind, o.ID)
+	}
+	living, err := c.currentServices(ctx)
+	if err != nil {
+		return err
+	}
+	found, err := finders[kind].find(ctx, orphanSearch{id: id, living: living, only: o.ID})
+	if err == nil {
+		n := slices.IndexFunc(found, func(f leftover) bool { return f.ID == o.ID && f.Name == o.Name })
+		if n < 0 {
+			return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
+		}
+		err = found[n].remove(ctx)
+	}
+	return cloudapi.IgnoreNotFound(err)
 }
 
 // livingServices holds names derived from Services: of load balancers, of Services in tags, and the prefixes of target groups and security
@@ -84,22 +139,11 @@ func (c *cloud) livingOf(services []*v1.Service) livingServices {
 	return l
 }
 
-// isServed reports whether a living Service has an orphan by now.
-func (l livingServices) isServed(o contract.Orphan) bool {
-	switch o.Kind {
-	case orphanClassic:
-		return l.loadBalancers[o.ID]
-	case orphanNetwork:
-		return l.loadBalancers[loadBalancerOfARN(o.ID)]
-	case orphanTargetGroup:
-		return l.services[o.Name]
-	case orphanRules:
-		_, name, _ := strings.Cut(o.ID, "/")
-		return l.loadBalancers[name]
-	}
-	name, classic := strings.CutPrefix(o.Name, classicGroupPrefix)
-	return (classic && l.loadBalancers[name]) || l.groups[o.Name] ||
-		slices.ContainsFunc(l.prefixes, func(p string) bool { return strings.HasPrefix(o.Name, p) })
+// hasGroup reports whether a security group has the name of a living Service's.
+func (l livingServices) hasGroup(name string) bool {
+	lb, classic := strings.CutPrefix(name, classicGroupPrefix)
+	return (classic && l.loadBalancers[lb]) || l.groups[name] ||
+		slices.ContainsFunc(l.prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
 // isUsedByOthers reports whether any of these instances runs and is no Node of this cluster.
@@ -153,12 +197,13 @@ func (c *cloud) isNetworkUsedByOthers(ctx context.Context, arn string, maxAge ti
 	return c.isUsedByOthers(ctx, ids)
 }
 
-// serviceOf returns the Service that tags name, if they say that the cluster owns the thing; else "".
-func serviceOf(id *identity, tags map[string]string) string {
-	if !id.isOwned(tags) {
-		return ""
+// serviceOf returns the Service that the tags of something name, if they say that the cluster owns it; else "".
+func (s orphanSearch) serviceOf(ctx context.Context, tags *tagInventory, key string) (string, error) {
+	found, err := tagsIfThere(tags.Get(ctx, key, inventory.Query{MaxAge: s.maxAge}))
+	if err != nil || !s.id.isOwned(found) {
+		return "", err
 	}
-	return tags[serviceTag]
+	return found[serviceTag], nil
 }
 
 // candidate is a load balancer of either kind that may be an orphan.
@@ -169,50 +214,82 @@ type candidate struct {
 	tags                *tagInventory
 	// isUsedByOthers reports whether it has a running target that is no Node of this cluster.
 	isUsedByOthers func() (bool, error)
+	remove         func(context.Context, *identity) error
 }
 
-func (c *cloud) classicCandidates(ctx context.Context, maxAge time.Duration) (list []candidate, err error) {
+// readFor returns all objects, or the only one with a key.
+func readFor[V any](ctx context.Context, from *inventory.Inventory[string, V], only string, maxAge time.Duration) ([]V, error) {
+	if only == "" {
+		return from.All(ctx, inventory.Query{MaxAge: maxAge})
+	}
+	one, err := from.Get(ctx, only, inventory.Query{MaxAge: maxAge})
+	if err != nil {
+		return nil, err
+	}
+	return []V{one}, nil
+}
+
+func (c *cloud) classicCandidates(ctx context.Context, only string, maxAge time.Duration) (list []candidate, err error) {
 	records := c.loadBalancers.records
-	all, err := records.classics.All(ctx, inventory.Query{MaxAge: maxAge})
+	all, err := readFor(ctx, records.classics, only, maxAge)
 	for _, lb := range all {
 		name := aws.ToString(lb.LoadBalancerName)
 		list = append(list, candidate{
 			orphanClassic, name, name, aws.ToString(lb.VPCId), lb.SecurityGroups, lb.CreatedTime, records.classicTags,
 			func() (bool, error) { return c.isUsedByOthers(ctx, classicTargets(lb)) },
+			func(ctx context.Context, id *identity) error {
+				// The nodes are closed first: a load balancer that could not be deleted is listed again.
+				if err := c.closeNodes(ctx, id, name, lb.SecurityGroups); err != nil {
+					return err
+				}
+				return records.deleteClassic(ctx, name)
+			},
 		})
 	}
 	return list, err
 }
 
-func (c *cloud) networkCandidates(ctx context.Context, maxAge time.Duration) (list []candidate, err error) {
+func (c *cloud) networkCandidates(ctx context.Context, only string, maxAge time.Duration) (list []candidate, err error) {
 	records := c.loadBalancers.records
-	all, err := records.networks.All(ctx, inventory.Query{MaxAge: maxAge})
+	all, err := readFor(ctx, records.networks, loadBalancerOfARN(only), maxAge)
 	for _, lb := range all {
 		arn, name := aws.ToString(lb.LoadBalancerArn), aws.ToString(lb.LoadBalancerName)
 		list = append(list, candidate{
 			orphanNetwork, arn, name, aws.ToString(lb.VpcId), lb.SecurityGroups, lb.CreatedTime, records.networkTags,
 			func() (bool, error) { return c.isNetworkUsedByOthers(ctx, arn, maxAge) },
+			func(ctx context.Context, id *identity) error {
+				if err := records.checkProtection(ctx, lb); err != nil {
+					return fmt.Errorf("%s %s: %w", orphanNetwork, arn, err)
+				}
+				// The nodes are closed first: a load balancer that could not be deleted is listed again.
+				if err := c.closeNodes(ctx, id, name, nil); err != nil {
+					return err
+				}
+				defer records.networks.Forget(name)
+				return records.deleteNetwork(ctx, arn)
+			},
 		})
 	}
 	return list, err
 }
 
 // orphanLoadBalancers returns a function that finds the load balancers of one kind without a Service.
-func orphanLoadBalancers(list func(context.Context, time.Duration) ([]candidate, error)) orphanFinder {
-	return func(ctx context.Context, id *identity, living livingServices) (orphans []contract.Orphan, err error) {
-		all, err := list(ctx, ownership.OrphanMaxAge)
+func orphanLoadBalancers(
+	list func(context.Context, string, time.Duration) ([]candidate, error),
+) func(context.Context, orphanSearch) ([]leftover, error) {
+	return func(ctx context.Context, s orphanSearch) (orphans []leftover, err error) {
+		all, err := list(ctx, s.only, s.maxAge)
 		if err != nil {
 			return nil, err
 		}
 		for _, lb := range all {
-			if !controllerName.MatchString(lb.name) || living.loadBalancers[lb.name] || lb.vpc != id.vpc {
+			if !controllerName.MatchString(lb.name) || s.living.loadBalancers[lb.name] || lb.vpc != s.id.vpc {
 				continue
 			}
-			tags, err := tagsIfThere(lb.tags.Get(ctx, lb.id, inventory.Query{MaxAge: tagsMaxAge}))
+			service, err := s.serviceOf(ctx, lb.tags, lb.id)
 			if err != nil {
 				return nil, err
 			}
-			service := serviceOf(id, tags)
 			if service == "" {
 				continue
 			}
@@ -221,7 +298,10 @@ func orphanLoadBalancers(list func(context.Context, time.Duration) ([]candidate,
 				return nil, err
 			}
 			if !others {
-				orphans = append(orphans, contract.Orphan{Kind: lb.kind, ID: lb.id, Name: service, Created: createdAt(lb.created)})
+				orphans = append(orphans, leftover{
+					contract.Orphan{Kind: lb.kind, ID: lb.id, Name: service, Created: createdAt(lb.created)},
+					func(ctx context.Context) error { return lb.remove(ctx, s.id) },
+				})
 			}
 		}
 		return orphans, nil
@@ -244,28 +324,38 @@ func createdAt(at *time.Time) string {
 }
 
 // orphanTargetGroups finds target groups that no load balancer uses.
-func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, living livingServices) ([]contract.Orphan, error) {
+func (c *cloud) orphanTargetGroups(ctx context.Context, s orphanSearch) (orphans []leftover, err error) {
 	records := c.loadBalancers.records
-	all, err := records.targetGroups.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
+	all, err := records.targetGroups.All(ctx, inventory.Query{MaxAge: s.maxAge})
 	if err != nil {
 		return nil, err
 	}
-	var orphans []contract.Orphan
+	if s.only != "" {
+		all = slices.DeleteFunc(all, func(t *elbv2types.TargetGroup) bool { return aws.ToString(t.TargetGroupArn) != s.only })
+		if len(all) == 0 {
+			return nil, cloudapi.ErrNotFound
+		}
+	}
 	for _, t := range all {
-		used, err := c.isTargetGroupUsed(ctx, t, ownership.OrphanMaxAge)
+		used, err := c.isTargetGroupUsed(ctx, t, s.maxAge)
 		if err != nil {
 			return nil, err
 		}
-		if used || aws.ToString(t.VpcId) != id.vpc {
+		if used || aws.ToString(t.VpcId) != s.id.vpc {
 			continue
 		}
 		arn := aws.ToString(t.TargetGroupArn)
-		tags, err := tagsIfThere(records.networkTags.Get(ctx, arn, inventory.Query{MaxAge: tagsMaxAge}))
+		service, err := s.serviceOf(ctx, records.networkTags, arn)
 		if err != nil {
 			return nil, err
 		}
-		if service := serviceOf(id, tags); service != "" && !living.services[service] {
-			orphans = append(orphans, contract.Orphan{Kind: orphanTargetGroup, ID: arn, Name: service})
+		if service != "" && !s.living.services[service] {
+			orphans = append(orphans, leftover{
+				contract.Orphan{Kind: orphanTargetGroup, ID: arn, Name: service},
+				func(ctx context.Context) error {
+					return records.run(ctx, deleteTargetGroupStep(arn, t.TargetGroupArn), nil)
+				},
+			})
 		}
 	}
 	return orphans, nil
@@ -295,24 +385,32 @@ func (c *cloud) isTargetGroupUsed(ctx context.Context, t *elbv2types.TargetGroup
 var managedGroupForm = regexp.MustCompile(`^k8s-[a-zA-Z0-9]{0,8}-[a-zA-Z0-9]{0,8}-[0-9a-f]{10}$`)
 
 // orphanGroups finds the security groups of load balancers of no Service.
-func (c *cloud) orphanGroups(ctx context.Context, id *identity, living livingServices) ([]contract.Orphan, error) {
-	all, err := c.loadBalancers.groups.inventory.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
+func (c *cloud) orphanGroups(ctx context.Context, s orphanSearch) (orphans []leftover, err error) {
+	groups := c.loadBalancers.groups
+	all, err := readFor(ctx, groups.inventory, s.only, s.maxAge)
 	if err != nil {
 		return nil, err
 	}
-	var orphans []contract.Orphan
 	for _, g := range all {
-		o := contract.Orphan{Kind: orphanGroup, ID: g.id, Name: g.name}
-		if !madeForLoadBalancer(id, g) || living.isServed(o) {
+		if !madeForLoadBalancer(s.id, g) || s.living.hasGroup(g.name) {
 			continue
 		}
-		used, err := c.groupInUse(ctx, g.id, living, ownership.OrphanMaxAge)
+		used, err := c.groupInUse(ctx, g.id, s)
 		if err != nil {
 			return nil, err
 		}
-		if !used {
-			orphans = append(orphans, o)
+		if used {
+			continue
 		}
+		orphans = append(orphans, leftover{
+			contract.Orphan{Kind: orphanGroup, ID: g.id, Name: g.name},
+			func(ctx context.Context) error {
+				if err := groups.closeGroupTo(ctx, g.id); err != nil {
+					return err
+				}
+				return groups.remove(ctx, g)
+			},
+		})
 	}
 	return orphans, nil
 }
@@ -335,72 +433,36 @@ func madeForLoadBalancer(id *identity, g securityGroup) bool {
 }
 
 // groupInUse reports whether a load balancer that is no orphan has a security group.
-func (c *cloud) groupInUse(ctx context.Context, groupID string, living livingServices, maxAge time.Duration) (bool, error) {
-	for _, list := range []func(context.Context, time.Duration) ([]candidate, error){c.classicCandidates, c.networkCandidates} {
-		all, err := list(ctx, maxAge)
-		if err != nil {
-			return false, err
+func (c *cloud) groupInUse(ctx context.Context, groupID string, s orphanSearch) (bool, error) {
+	all, err := c.allCandidates(ctx, s.maxAge)
+	for _, lb := range all {
+		if !slices.Contains(lb.groups, groupID) {
+			continue
 		}
-		for _, lb := range all {
-			if !slices.Contains(lb.groups, groupID) {
-				continue
-			}
-			if living.loadBalancers[lb.name] {
-				return true, nil
-			}
-			if others, err := lb.isUsedByOthers(); err != nil || others {
-				return others, err
-			}
+		if s.living.loadBalancers[lb.name] {
+			return true, nil
+		}
+		if others, err := lb.isUsedByOthers(); err != nil || others {
+			return others, err
 		}
 	}
-	return false, nil
+	return false, err
 }
 
-// errNotOrphan is the answer where what was an orphan has an owner by now.
-var errNotOrphan = errors.New("is not the cluster's any more, or in use; it is left alone")
-
-func notOrphanError(o contract.Orphan) error {
-	return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
-}
-
-// DeleteOrphan implements contract.OrphanFinder. What was found is looked at again first: people may have taken it over.
-func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
-	_, id, err := c.api.connect(ctx)
+// allCandidates are the load balancers of both kinds.
+func (c *cloud) allCandidates(ctx context.Context, maxAge time.Duration) ([]candidate, error) {
+	classics, err := c.classicCandidates(ctx, "", maxAge)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	l := c.loadBalancers
-	living, err := c.currentServices(ctx)
-	if err == nil && living.isServed(o) {
-		err = notOrphanError(o)
-	}
+	networks, err := c.networkCandidates(ctx, "", maxAge)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	switch o.Kind {
-	case orphanClassic:
-		if err = checkStillOrphan(ctx, id, o, l.records.classicTags); err == nil {
-			err = c.deleteOrphanClassic(ctx, id, o)
-		}
-	case orphanNetwork:
-		if err = checkStillOrphan(ctx, id, o, l.records.networkTags); err == nil {
-			err = c.deleteOrphanNetwork(ctx, id, o)
-		}
-	case orphanTargetGroup:
-		err = c.deleteOrphanTargetGroup(ctx, id, o)
-	case orphanGroup:
-		err = c.deleteOrphanGroup(ctx, id, o)
-	case orphanRules:
-		err = c.deleteOrphanRules(ctx, id, o)
-	default:
-		return fmt.Errorf("%s %s is of no kind that is known here", o.Kind, o.ID)
-	}
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil
-	}
-	return err
+	return slices.Concat(classics, networks), nil
 }
 
+// currentServices are those that the API server has now.
 func (c *cloud) currentServices(ctx context.Context) (livingServices, error) {
 	if c.kube == nil {
 		return livingServices{}, nil
@@ -414,106 +476,4 @@ func (c *cloud) currentServices(ctx context.Context) (livingServices, error) {
 		services[i] = c.translate(&list.Items[i])
 	}
 	return c.livingOf(services), nil
-}
-
-func (c *cloud) deleteOrphanClassic(ctx context.Context, id *identity, o contract.Orphan) error {
-	records := c.loadBalancers.records
-	lb, err := records.classics.Get(ctx, o.ID, inventory.Query{})
-	if err != nil {
-		return err
-	}
-	if aws.ToString(lb.VPCId) != id.vpc {
-		return notOrphanError(o)
-	}
-	if others, err := c.isUsedByOthers(ctx, classicTargets(lb)); err != nil || others {
-		return cmp.Or(err, notOrphanError(o))
-	}
-	// The nodes are closed first: a load balancer that could not be deleted is listed again.
-	if err := c.closeNodes(ctx, id, o.ID, lb.SecurityGroups); err != nil {
-		return err
-	}
-	return records.deleteClassic(ctx, o.ID)
-}
-
-func (c *cloud) deleteOrphanNetwork(ctx context.Context, id *identity, o contract.Orphan) error {
-	records := c.loadBalancers.records
-	lb, err := records.networks.Get(ctx, loadBalancerOfARN(o.ID), inventory.Query{})
-	if err != nil {
-		return err
-	}
-	if aws.ToString(lb.LoadBalancerArn) != o.ID || aws.ToString(lb.VpcId) != id.vpc {
-		return notOrphanError(o)
-	}
-	if others, err := c.isNetworkUsedByOthers(ctx, o.ID, 0); err != nil || others {
-		return cmp.Or(err, notOrphanError(o))
-	}
-	if err := records.checkProtection(ctx, lb); err != nil {
-		return fmt.Errorf("%s %s: %w", o.Kind, o.ID, err)
-	}
-	// The nodes are closed first: a load balancer that could not be deleted is listed again.
-	if err := c.closeNodes(ctx, id, loadBalancerOfARN(o.ID), nil); err != nil {
-		return err
-	}
-	defer records.networks.Forget(loadBalancerOfARN(o.ID))
-	return records.deleteNetwork(ctx, o.ID)
-}
-
-// checkStillOrphan reads the tags of something that is about to be deleted.
-func checkStillOrphan(
-	ctx context.Context, id *identity, o contract.Orphan, tags *tagInventory,
-) error {
-	found, err := tags.Get(ctx, o.ID, inventory.Query{})
-	if err != nil {
-		return err
-	}
-	if service := serviceOf(id, found.value); service == "" || service != o.Name {
-		return notOrphanError(o)
-	}
-	return nil
-}
-
-func (c *cloud) deleteOrphanTargetGroup(ctx context.Context, id *identity, o contract.Orphan) error {
-	records := c.loadBalancers.records
-	all, err := records.targetGroups.All(ctx, inventory.Query{})
-	if err != nil {
-		return err
-	}
-	n := slices.IndexFunc(all, func(t *elbv2types.TargetGroup) bool { return aws.ToString(t.TargetGroupArn) == o.ID })
-	if n < 0 {
-		return nil
-	}
-	if err := checkStillOrphan(ctx, id, o, records.networkTags); err != nil {
-		return err
-	}
-	used, err := c.isTargetGroupUsed(ctx, all[n], 0)
-	if err != nil {
-		return err
-	}
-	if used {
-		return notOrphanError(o)
-	}
-	return records.run(ctx, deleteTargetGroupStep(o.ID, aws.String(o.ID)), nil)
-}
-
-func (c *cloud) deleteOrphanGroup(ctx context.Context, id *identity, o contract.Orphan) error {
-	groups := c.loadBalancers.groups
-	g, err := groups.inventory.Get(ctx, o.ID, inventory.Query{})
-	if err != nil {
-		return err
-	}
-	living, err := c.currentServices(ctx)
-	if err != nil {
-		return err
-	}
-	used, err := c.groupInUse(ctx, o.ID, living, 0)
-	if err != nil {
-		return err
-	}
-	if used || !madeForLoadBalancer(id, g) || g.name != o.Name {
-		return notOrphanError(o)
-	}
-	if err := groups.closeGroupTo(ctx, o.ID); err != nil {
-		return err
-	}
-	return groups.remove(ctx, g)
 }
