@@ -85,49 +85,32 @@ func (c *shared) narrowOwnGroup(id *identity, r services.Request, o observed, gr
 
 // narrowFrontRules decides about the rules for clients of one group, each port and family by itself.
 func narrowFrontRules(g securityGroup, mine func(rule) bool, asked kitsources.Set, whole bool) ruleChange {
-	c, have := ruleChange{group: g, partly: true}, keysOf(g.rules)
-	from := map[rule][]netip.Prefix{}
-	var kinds []rule
+	front := func(r rule) bool { _, err := netip.ParsePrefix(r.source.cidr); return err == nil && mine(r) }
+	have := map[rule][]netip.Prefix{} // by what else their rules say
 	for _, r := range g.rules {
-		p, err := netip.ParsePrefix(r.source.cidr)
-		if err != nil || !mine(r) {
-			continue
+		if front(r) {
+			have[r.forFamily()] = append(have[r.forFamily()], netip.MustParsePrefix(r.source.cidr))
 		}
-		kind := r
-		kind.source = ruleSource{cidr: familyName(r.v6())} // all networks of the family
-		if from[kind] == nil {
-			kinds = append(kinds, kind)
-		}
-		from[kind] = append(from[kind], p)
 	}
-	slices.SortFunc(kinds, func(a, b rule) int { // EC2 lists them in any order
+	kinds := slices.SortedFunc(maps.Keys(have), func(a, b rule) int { // EC2 lists them in any order
 		return cmp.Or(
 			strings.Compare(b.protocol, a.protocol), int(a.from-b.from),
 			strings.Compare(a.source.cidr, b.source.cidr), strings.Compare(a.description, b.description),
 		)
 	})
+	var want []rule
 	for _, kind := range kinds {
-		v6 := kind.source.cidr == familyName(true)
-		after, narrower := asked.Families(!v6, v6).Narrow(from[kind], whole)
+		after, narrower := asked.Families(!kind.v6(), kind.v6()).Narrow(have[kind], whole)
 		if !narrower {
+			delete(have, kind)
 			continue
 		}
-		of := func(p netip.Prefix) rule {
-			r := kind
-			r.source = ruleSource{cidr: p.String()}
-			return r
-		}
-		for _, p := range from[kind] {
-			if !slices.Contains(after, p) {
-				c.remove = append(c.remove, of(p))
-			}
-		}
 		for _, p := range after {
-			if have.addIfNew(of(p)) {
-				c.add = append(c.add, of(p))
-			}
+			want = append(want, kind.forNetwork(p.String()))
 		}
 	}
+	c := exactChange(g, want, func(r rule) bool { return front(r) && have[r.forFamily()] != nil })
+	c.partly = true
 	return c
 }
 
@@ -243,4 +226,18 @@ func (r rule) contains(o rule) bool {
 	outer, err := netip.ParsePrefix(r.source.cidr)
 	inner, other := netip.ParsePrefix(o.source.cidr)
 	return cmp.Or(err, other) == nil && outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+}
+
+// forNetwork is a rule alike for another network.
+func (r rule) forNetwork(cidr string) rule {
+	r.source.cidr = cidr
+	return r
+}
+
+// forFamily is a rule alike for the whole family of its network.
+func (r rule) forFamily() rule {
+	if r.v6() {
+		return r.forNetwork("::/0")
+	}
+	return r.forNetwork("0.0.0.0/0")
 }

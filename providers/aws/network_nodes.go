@@ -32,7 +32,7 @@ func (n networkRules) rulesFor(
 		}
 	}
 	name := loadBalancerName(service)
-	rules, optional = networkNodeRules(name, listeners, ranges, subnets, entranceOf(service, s, n.config, lb).isHidden(s))
+	rules, optional = networkNodeRules(name, listeners, ranges, subnets, entranceOf(service, s, n.config, lb).admitsHidden(s))
 	if _, told := s.targetAttributes[attributePreserveClient]; told {
 		return rules, optional
 	}

@@ -37,32 +37,40 @@ func coverage(ranges []netip.Prefix, v6 bool) (some, all bool) {
 	return some, all
 }
 
-// isHidden reports whether nodes see the load balancer's address instead of the client's: by choice, or because client and target differ in
-// family. Rules of nodes cannot distinguish such clients.
-func (e entrance) isHidden(s settings) bool {
-	some, _ := coverage(s.ranges, e.v6)
-	other, _ := coverage(s.ranges, !e.v6)
-	anybody := len(s.ranges) == 0
-	return (e.dualStack && (anybody || other)) || (s.targetAttributes[attributePreserveClient] == textFalse && (anybody || some))
+// clientFamilies are the families by which clients come; true is IPv6.
+func (e entrance) clientFamilies() []bool {
+	if e.dualStack {
+		return []bool{false, true}
+	}
+	return []bool{e.v6}
+}
+
+// hides reports whether nodes see the load balancer's address instead of that of a client: by choice, or because its family is not that of
+// the targets. Rules of nodes cannot distinguish such clients.
+func (e entrance) hides(s settings, v6 bool) bool {
+	return v6 != e.v6 || s.targetAttributes[attributePreserveClient] == textFalse
+}
+
+// admitsHidden reports whether hidden clients are admitted: nodes then open the ports of clients for the load balancer.
+func (e entrance) admitsHidden(s settings) bool {
+	return slices.ContainsFunc(e.clientFamilies(), func(v6 bool) bool {
+		some, _ := coverage(s.ranges, v6)
+		return e.hides(s, v6) && (some || len(s.ranges) == 0)
+	})
 }
 
 // open returns the families that are open to everybody despite the source ranges. checked: health checks use the ports of clients, which
 // the nodes open for the load balancer.
-func (e entrance) open(s settings, checked bool) []string {
+func (e entrance) open(s settings, checked bool) (families []string) {
 	if len(s.ranges) == 0 || e.ownGroup {
 		return nil
 	}
-	var families []string
-	for _, v6 := range []bool{false, true} {
-		if v6 != e.v6 && !e.dualStack {
-			continue
+	opensHidden := checked || e.admitsHidden(s)
+	for _, v6 := range e.clientFamilies() {
+		filtered := e.nodeGroups && !(e.hides(s, v6) && opensHidden)
+		if _, all := coverage(s.ranges, v6); !all && !filtered {
+			families = append(families, familyName(v6))
 		}
-		_, all := coverage(s.ranges, v6)
-		hidden := v6 != e.v6 || s.targetAttributes[attributePreserveClient] == textFalse
-		if all || (e.nodeGroups && (!hidden || (!checked && !e.isHidden(s)))) {
-			continue
-		}
-		families = append(families, familyName(v6))
 	}
 	return families
 }

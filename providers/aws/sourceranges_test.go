@@ -54,7 +54,7 @@ func TestOpenFamilies(t *testing.T) {
 			s.targetAttributes = map[string]string{attributePreserveClient: textFalse}
 		}
 		assert.Equal(t, c.open, strings.Join(c.entrance.open(s, c.checked), " "), "%+v", c)
-		assert.Equal(t, c.hides, c.isHidden(s), "%+v", c)
+		assert.Equal(t, c.hides, c.admitsHidden(s), "%+v", c)
 	}
 }
 
