@@ -67,7 +67,7 @@ func (e entrance) open(s settings, checked bool) (families []string) {
 	}
 	opensHidden := checked || e.admitsHidden(s)
 	for _, v6 := range e.clientFamilies() {
-		filtered := e.nodeGroups && !(e.hides(s, v6) && opensHidden)
+		filtered := e.nodeGroups && (!opensHidden || !e.hides(s, v6))
 		if _, all := coverage(s.ranges, v6); !all && !filtered {
 			families = append(families, familyName(v6))
 		}
