@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
@@ -179,7 +178,7 @@ func TestNothingIsSaidOfLoadBalancersThatAreNotThere(t *testing.T) {
 			}
 			stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 			require.NoError(t, stored.Add(now))
-			g.loadBalancers.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+			showServices(g.loadBalancers, stored, true)
 			err := lb.UpdateLoadBalancer(t.Context(), "c", given, nodesNamed("a"))
 			require.ErrorIs(t, err, c.want)
 		})

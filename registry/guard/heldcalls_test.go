@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	cloudproviderapi "k8s.io/cloud-provider/api"
@@ -125,7 +124,7 @@ func TestQueueOfAServiceThatGoes(t *testing.T) {
 	t.Parallel()
 	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, events *record.FakeRecorder) {
 		stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-		l.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+		showServices(l, stored, true)
 		now := serviceNamed("web")
 		now.Spec.Type = v1.ServiceTypeLoadBalancer
 		require.NoError(t, stored.Add(now))
@@ -158,9 +157,9 @@ func TestDeletionAsksForTheServiceOfNow(t *testing.T) {
 			t.Parallel()
 			updating(t, func(t *testing.T, _ *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
 				deleting := &heldDeletion{}
-				l.inner = deleting
+				setProvider(l, deleting)
 				stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-				l.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+				showServices(l, stored, true)
 				now := serviceNamed("web")
 				require.NoError(t, stored.Add(now))
 				deleting.then = func() {

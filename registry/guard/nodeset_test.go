@@ -39,7 +39,7 @@ func newSetBench(t *testing.T) *setBench {
 	b.store = factory.Core().V1().Nodes().Informer().GetStore()
 	b.guarded.ownership.setLister(factory.Core().V1().Nodes().Lister())
 	b.view = b.guarded.ServiceNodes(factory)
-	b.handler = b.guarded.loadBalancers.set.Load().handler(cache.ResourceEventHandlerFuncs{
+	b.handler = setHandler(b.guarded.loadBalancers, cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { b.Error("a Node that comes is told as a change of the stand-in") },
 		UpdateFunc: func(before, now any) {
 			assert.NotEqual(b, before.(*v1.Node).Spec.ProviderID, now.(*v1.Node).Spec.ProviderID, "the controller looks at no other change")
@@ -128,7 +128,7 @@ func TestStandIn(t *testing.T) {
 
 		assert.True(t, b.change(c, nil))
 		assert.Equal(t, "a,d", b.update())
-		assert.Len(t, b.guarded.loadBalancers.set.Load().nodes, 2)
+		assert.Len(t, setNodes(b.guarded.loadBalancers), 2)
 	})
 }
 
@@ -188,10 +188,10 @@ func TestLabelsBehindTheStandIn(t *testing.T) {
 		_, err := b.lb.EnsureLoadBalancer(t.Context(), "c", s, b.shown())
 		require.NoError(t, err)
 		assert.Equal(t, "a", b.inner.nodes)
-		assert.Empty(t, b.guarded.loadBalancers.states.callsWithSelector()[0].nodes)
+		assert.Empty(t, followedCalls(b.guarded.loadBalancers)[0].nodes)
 		now := labelled("c", edge)
 		assert.False(t, b.change(c, now), "the framework looks at no labels")
-		b.guarded.loadBalancers.labelHandler().OnUpdate(c, now)
+		tellLabels(b.guarded.loadBalancers, c, now)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		assert.Equal(t, "a,c", b.inner.nodes)
@@ -207,7 +207,7 @@ func TestNodesThatJoinDuringAReconciliation(t *testing.T) {
 		g := Wrap(inner, Facts{Provider: "alpha", ProviderIDPrefixes: []string{"alpha://"}, Policy: DefaultPolicy()})
 		factory := informers.NewSharedInformerFactory(kubefake.NewClientset(), time.Hour)
 		store, view := factory.Core().V1().Nodes().Informer().GetStore(), g.ServiceNodes(factory)
-		heard := g.loadBalancers.set.Load().handler(cache.ResourceEventHandlerFuncs{})
+		heard := setHandler(g.loadBalancers, cache.ResourceEventHandlerFuncs{})
 		join := func(name string) {
 			n := nodesNamed(name)[0]
 			assert.NoError(t, store.Add(n))

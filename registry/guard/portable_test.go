@@ -178,7 +178,7 @@ func TestDisownedServicesAreNotNarrowed(t *testing.T) {
 				now.Spec.Type = v1.ServiceTypeLoadBalancer
 				stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 				require.NoError(t, stored.Add(now))
-				g.loadBalancers.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+				showServices(g.loadBalancers, stored, true)
 			}
 			_, err := g.loadBalancers.EnsureLoadBalancer(t.Context(), "c", s, nil)
 			require.ErrorContains(t, err, "annotation")
@@ -386,7 +386,7 @@ func TestLabelsChangeDuringAReconciliation(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			now := labelled("b", edge)
 			assert.NoError(t, store.Update(now))
-			g.loadBalancers.labelHandler().OnUpdate(b, now)
+			tellLabels(g.loadBalancers, b, now)
 		}()
 		_, err := lb.EnsureLoadBalancer(t.Context(), "c", s, []*v1.Node{a, b})
 		require.NoError(t, err)
@@ -414,7 +414,7 @@ func TestLabelsAreFollowed(t *testing.T) {
 		relabel := func(before *v1.Node, pairs map[string]string) *v1.Node {
 			now := labelled(before.Name, pairs)
 			require.NoError(t, store.Update(now))
-			g.loadBalancers.labelHandler().OnUpdate(before, now)
+			tellLabels(g.loadBalancers, before, now)
 			time.Sleep(time.Second)
 			synctest.Wait()
 			return now
@@ -455,14 +455,14 @@ func TestFailedLabelChange(t *testing.T) {
 		inner.failures["web"] = []error{errors.New("no")}
 		now := labelled("b", edge)
 		require.NoError(t, store.Update(now))
-		g.loadBalancers.labelHandler().OnUpdate(b, now)
+		tellLabels(g.loadBalancers, b, now)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		assert.Equal(t, "a,b", inner.nodesOf("web"))
 		told := drained(events)
 		require.Len(t, told, 1)
 		assert.Contains(t, told[0], "Warning UpdateLoadBalancerFailed")
-		assert.Zero(t, g.loadBalancers.states.countUnderWay())
+		assert.Zero(t, g.UpdatesUnderWay())
 	})
 }
 
@@ -491,8 +491,8 @@ func newFollowing(t *testing.T) *following {
 // relabel lets the second Node have the label, and returns how many calls the provider got for that.
 func (f *following) relabel() int {
 	before := len(f.seen)
-	f.guard.loadBalancers.labelHandler().OnUpdate(
-		labelled("b", map[string]string{"pool": "batch"}), labelled("b", map[string]string{"pool": "edge"}),
+	tellLabels(
+		f.guard.loadBalancers, labelled("b", map[string]string{"pool": "batch"}), labelled("b", map[string]string{"pool": "edge"}),
 	)
 	time.Sleep(time.Minute)
 	synctest.Wait()
@@ -506,7 +506,7 @@ func TestDisownedFollowsNoLabels(t *testing.T) {
 		f := newFollowing(t)
 		disown(t, f.guard.loadBalancers, f.s)
 		assert.Zero(t, f.relabel())
-		assert.Empty(t, f.guard.loadBalancers.states.callsWithSelector(), "what is remembered of it")
+		assert.Empty(t, followedCalls(f.guard.loadBalancers), "what is remembered of it")
 	})
 }
 
@@ -516,14 +516,12 @@ func TestDeadServiceFollowsNoLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFollowing(t)
 		l := f.guard.loadBalancers
-		l.states.setServices(func() (listers.ServiceLister, bool) {
-			return listers.NewServiceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})), true
-		})
-		l.inner = &without{f.seeing}
+		showServices(l, cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), true)
+		setProvider(l, &without{f.seeing})
 		_, exists, err := l.GetLoadBalancer(t.Context(), "c", f.s)
 		require.NoError(t, err)
 		require.False(t, exists, "the framework calls nothing else then")
-		assert.Empty(t, l.states.callsWithSelector(), "what is remembered of it")
+		assert.Empty(t, followedCalls(l), "what is remembered of it")
 		assert.Zero(t, f.relabel(), "calls for a Service that is no more")
 	})
 }

@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
@@ -48,7 +47,7 @@ func TestUnservedServicesAreCounted(t *testing.T) {
 	show := showMetrics(t, g)
 	assert.Empty(t, unservedShown(show()), "a replica that does not lead knows nothing")
 	stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	g.loadBalancers.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), false })
+	showServices(g.loadBalancers, stored, false)
 	assert.Equal(t, []string{"0", "0", "0"}, values(unservedShown(show())["anyccm_guard_unserved_services"]))
 
 	add := func(name string, made int64, change func(*v1.Service)) *v1.Service {
@@ -91,7 +90,7 @@ func TestUnservedServicesAreCounted(t *testing.T) {
 		s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
 	}
 	assert.Equal(t, []string{"0", "1", "0"}, values(unservedShown(show())["anyccm_guard_unserved_services"]), "the untried one is left")
-	assert.Empty(t, g.loadBalancers.states.failures)
+	assert.Zero(t, countUnservedRemembered(g.loadBalancers))
 }
 
 // TestWaitsBeginWithTheChange: a Service that was long there before it asked for a load balancer, or lost the one that it had, waits since
@@ -136,7 +135,7 @@ func TestWaitsBeginWithTheChange(t *testing.T) {
 		require.NoError(t, kube.CoreV1().Services("default").Delete(ctx, "web", metav1.DeleteOptions{}))
 		time.Sleep(time.Second)
 		synctest.Wait()
-		assert.Empty(t, g.loadBalancers.states.waitingSince)
+		assert.Zero(t, countUnservedRemembered(g.loadBalancers))
 		stop()
 		factory.Shutdown()
 		synctest.Wait()

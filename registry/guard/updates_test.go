@@ -15,7 +15,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
@@ -129,13 +128,12 @@ func updating(t *testing.T, test func(t *testing.T, c *slowCloud, l *loadBalance
 		recorder := record.NewFakeRecorder(100)
 		g.reports.setRecorder(recorder)
 		stop := make(chan struct{})
-		g.loadBalancers.states.endWith(stop)
+		endWith(g.loadBalancers, stop)
 		test(t, c, g.loadBalancers, recorder)
 		close(stop)
 		synctest.Wait()
 		assert.Zero(t, g.UpdatesUnderWay(), "what goes on by itself ends with the process")
-		assert.Empty(t, g.loadBalancers.states.byID, "nothing is remembered of what is over")
-		assert.Zero(t, g.loadBalancers.locks.Held())
+		assert.Zero(t, countServicesUnderWay(g.loadBalancers), "nothing is remembered of what is over")
 	})
 }
 
@@ -316,7 +314,7 @@ func TestOlderCopyOfAService(t *testing.T) {
 		before.ResourceVersion, after.ResourceVersion = "99", "100"
 		after.Labels = map[string]string{"port": "31111"}
 		seen := &sawServices{slowCloud: c}
-		l.inner = seen
+		setProvider(l, seen)
 		var group sync.WaitGroup
 		group.Go(func() {
 			time.Sleep(10 * time.Second)
@@ -365,7 +363,7 @@ func TestUpdateByAnOldCopy(t *testing.T) {
 	t.Parallel()
 	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
 		stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-		l.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+		showServices(l, stored, true)
 		now := serviceNamed("web")
 		now.Spec.Type = v1.ServiceTypeLoadBalancer
 		now.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
@@ -396,7 +394,7 @@ func TestUpdateAfterDeletion(t *testing.T) {
 				t.Parallel()
 				updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, events *record.FakeRecorder) {
 					stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-					l.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+					showServices(l, stored, true)
 					now := serviceNamed("web")
 					now.Spec.Type = v1.ServiceTypeLoadBalancer
 					require.NoError(t, stored.Add(now))
@@ -423,7 +421,7 @@ func TestUpdateAfterDeletion(t *testing.T) {
 					c.mu.Lock()
 					defer c.mu.Unlock()
 					assert.Len(t, c.calls, calls)
-					assert.Zero(t, l.states.countUnderWay())
+					assert.Zero(t, countServicesUnderWay(l))
 					assert.Empty(t, events.Events)
 				})
 			})
@@ -431,7 +429,7 @@ func TestUpdateAfterDeletion(t *testing.T) {
 	}
 	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
 		stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-		l.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+		showServices(l, stored, true)
 		now := serviceNamed("web")
 		now.Spec.Type = v1.ServiceTypeLoadBalancer
 		require.NoError(t, stored.Add(now))
@@ -454,7 +452,7 @@ func disown(t *testing.T, l *loadBalancers, s *v1.Service) {
 	s.Annotations[contract.AnnotationDisown] = "true"
 	stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	require.NoError(t, stored.Add(s))
-	l.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+	showServices(l, stored, true)
 	_, err := l.EnsureLoadBalancer(t.Context(), "c", s, nodesNamed("a"))
 	require.NoError(t, err)
 }
@@ -480,8 +478,7 @@ func TestDisownedWhileItWaits(t *testing.T) {
 	t.Parallel()
 	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
 		s := serviceNamed("web")
-		_, leave, err := l.enter(t.Context(), s)
-		require.NoError(t, err)
+		leave := occupy(t, l, s)
 		done := make(chan error)
 		go func() {
 			_, err := l.EnsureLoadBalancer(t.Context(), "c", s, nodesNamed("a"))
@@ -492,8 +489,8 @@ func TestDisownedWhileItWaits(t *testing.T) {
 		now := s.DeepCopy()
 		now.Spec.Type, now.Annotations = v1.ServiceTypeLoadBalancer, map[string]string{contract.AnnotationDisown: "true"}
 		require.NoError(t, stored.Add(now))
-		l.states.setServices(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
-		leave(&err)
+		showServices(l, stored, true)
+		leave()
 		require.NoError(t, <-done)
 		assert.Empty(t, c.calls)
 	})
