@@ -49,7 +49,7 @@ func (l *loadBalancers) retryHeldBack(ctx context.Context, over func() bool, do 
 			return err
 		}
 		done := progress.Note(ctx, err.Error())
-		l.pause(ctx, wait, nil)
+		l.pause(ctx, wait)
 		done()
 		if ctx.Err() != nil {
 			return err

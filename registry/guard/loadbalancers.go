@@ -84,7 +84,7 @@ func (l *loadBalancers) tellOfLongWaits(ctx context.Context, service *v1.Service
 	ctx, cancel := context.WithCancel(ctx)
 	rescue.Go("telling of long waits", func() {
 		for d := longWait; ; d = longWaitAgain {
-			if l.pause(ctx, d, nil); ctx.Err() != nil {
+			if l.pause(ctx, d); ctx.Err() != nil {
 				return
 			}
 			if what := board.What(); what != "" {
@@ -114,7 +114,7 @@ func (l *loadBalancers) GetLoadBalancer(
 	t := l.facts.translate(service)
 	status, exists, err = l.inner.GetLoadBalancer(ctx, cluster, t.Service)
 	if err == nil && !exists && !l.mayWrite(service) {
-		l.states.markDeleted(service)() // the framework deletes nothing then
+		l.states.markDeleted(service) // the framework deletes nothing then
 	}
 	if settings, wrong := l.parseSettings(t.Service); wrong == nil {
 		status = setIPMode(withHostname(status, t.Hostname), settings.IPMode, service)
@@ -135,7 +135,7 @@ func (l *loadBalancers) EnsureLoadBalancer(
 	t := l.facts.translate(service)
 	settings, err := l.parseSettings(t.Service)
 	if err != nil || settings.Disown {
-		l.states.markDeleted(service)()
+		l.states.markDeleted(service)
 	}
 	if settings.Disown && err == nil {
 		return service.Status.LoadBalancer.DeepCopy(), nil
@@ -272,7 +272,7 @@ func (l *loadBalancers) settingsForDeletion(service *v1.Service) (contract.Servi
 
 // EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer.
 func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) (err error) {
-	defer l.states.markDeleted(service)()
+	l.states.markDeleted(service)
 	ctx, leave, err := l.enter(ctx, service)
 	if err != nil {
 		return err

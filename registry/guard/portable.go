@@ -1,8 +1,6 @@
 package guard
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,7 +13,6 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
-	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -203,13 +200,26 @@ func (l *loadBalancers) followLabels(before, now *v1.Node) {
 		if err != nil || selector == nil || !listed || selector.Matches(labelSet(before.Labels)) == selector.Matches(labelSet(now.Labels)) {
 			continue
 		}
-		rescue.Go("following labels", func() {
-			err := l.updateForLabels(l.states.background(), w.service)
-			if err != nil && !errors.Is(err, context.Canceled) {
-				klog.ErrorS(err, "A change of labels could not be followed", "service", klog.KObj(w.service), "node", klog.KObj(now))
-			}
-		})
+		l.updateForLabels(w.service)
 	}
+}
+
+// updateForLabels applies the latest call for a Service with a selector again, because labels of Nodes have changed. The loop retries
+// failures, because nobody else does.
+func (l *loadBalancers) updateForLabels(service *v1.Service) {
+	t := &l.states
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	want, ok := t.callsByService[service.UID]
+	if !ok {
+		return
+	}
+	if want.all {
+		want.nodes, _ = l.set.Load().current()
+	}
+	s, _ := t.noteLocked(want, true)
+	s.newest.labelChanges++
+	l.proceedLocked(service, s)
 }
 
 // labelHandler watches changes of labels.

@@ -62,7 +62,7 @@ func comingBack(t *testing.T, often int, test func(t *testing.T, c *waitingCloud
 	t.Helper()
 	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, events *record.FakeRecorder) {
 		w := &waitingCloud{slowCloud: c, back: contract.Reapply{After: 30 * time.Second}, left: often}
-		l.inner = w
+		setProvider(l, w)
 		test(t, w, l, events)
 	})
 }
@@ -104,17 +104,58 @@ func TestComeBackToNewerNodes(t *testing.T) {
 	})
 }
 
-// TestComeBackFails: what fails then is tried again.
+// TestComeBackFails: what fails then is tried again. It is told if it takes so long that a call would not have waited for it.
 func TestComeBackFails(t *testing.T) {
+	t.Parallel()
+	for takes, told := range map[time.Duration]int{0: 0, updatePatience - time.Second: 0, updatePatience + time.Second: 2} {
+		t.Run(takes.String(), func(t *testing.T) {
+			t.Parallel()
+			comingBack(t, 1, func(t *testing.T, c *waitingCloud, l *loadBalancers, events *record.FakeRecorder) {
+				_, err := l.EnsureLoadBalancer(t.Context(), "c", serviceNamed("web"), nodesNamed("n1"))
+				require.NoError(t, err)
+				c.mu.Lock()
+				c.updates["web"] = takes
+				c.failures["web"] = []error{errors.New("down"), errors.New("down")}
+				c.mu.Unlock()
+				assert.Len(t, c.callsAfter(time.Hour), 4)
+				assert.Empty(t, c.failures["web"])
+				assert.Len(t, events.Events, told)
+			})
+		})
+	}
+}
+
+// TestComeBackFailsSlowly: pauses begin anew with the first failure that is told.
+func TestComeBackFailsSlowly(t *testing.T) {
 	t.Parallel()
 	comingBack(t, 1, func(t *testing.T, c *waitingCloud, l *loadBalancers, _ *record.FakeRecorder) {
 		_, err := l.EnsureLoadBalancer(t.Context(), "c", serviceNamed("web"), nodesNamed("n1"))
 		require.NoError(t, err)
 		c.mu.Lock()
-		c.failures["web"] = []error{errors.New("down"), errors.New("down")}
+		c.failures["web"] = slices.Repeat([]error{errors.New("down")}, 4)
 		c.mu.Unlock()
-		assert.Len(t, c.callsAfter(time.Hour), 4)
-		assert.Empty(t, c.failures["web"])
+		require.Len(t, c.callsAfter(50*time.Second), 4)
+		c.mu.Lock()
+		c.updates["web"] = updatePatience + time.Second
+		c.mu.Unlock()
+		assert.Len(t, c.callsAfter(30*time.Second), 6)
+	})
+}
+
+// TestNewerNodesWhileComingBack: nodes that come while others are applied again are not lost where that fails.
+func TestNewerNodesWhileComingBack(t *testing.T) {
+	t.Parallel()
+	comingBack(t, 1, func(t *testing.T, c *waitingCloud, l *loadBalancers, _ *record.FakeRecorder) {
+		_, err := l.EnsureLoadBalancer(t.Context(), "c", serviceNamed("web"), nodesNamed("n1"))
+		require.NoError(t, err)
+		c.mu.Lock()
+		c.updates["web"] = 2 * time.Second
+		c.failures["web"] = []error{errors.New("down")}
+		c.mu.Unlock()
+		time.Sleep(31 * time.Second)
+		assert.Zero(t, updateNow(t, l, "web", "n1", "n2"), "it is under way")
+		time.Sleep(time.Minute)
+		assert.Equal(t, "n1,n2", c.nodesOf("web"))
 	})
 }
 

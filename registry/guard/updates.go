@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 
@@ -22,11 +23,13 @@ import (
 // balancer must not hold up the next change for the others, so UpdateLoadBalancer waits for a moment, and what takes longer
 // goes on by itself. The framework takes it for done then, so that nothing of it may be lost:
 //
-//   - The newest wanted nodes of a Service are noted before anything else. An operation that is under way on the Service applies
-//     them before it ends; else a goroutine begins that does.
+//   - The newest wanted nodes of a Service are noted before anything else. A reconciliation that is under way on the Service applies
+//     them before it ends; else the Service's loop does, which begins when something is due and ends when nothing is.
 //   - It tries again after failures, until it succeeds, a reconciliation has applied newer nodes, or the Service has gone or is
 //     disowned: a pass of the framework may bring a Service along that was deleted meanwhile. What a reconciliation does not get done,
 //     the framework tries again with the nodes of then.
+//   - A load balancer may work although some of its nodes have to wait, such as those of an unreachable zone. That must be a success:
+//     after a failure the framework does not write the status. The loop applies the nodes again when the cloud asked for it.
 //   - It ends with the process. The next leader reconciles every Service at its start.
 
 const (
@@ -49,32 +52,34 @@ type nodeUpdate struct {
 	number uint64
 	// labelChanges counts changes of labels in the Service's selector.
 	labelChanges uint64
-	// reapply says when to apply them again, if the cloud asked for that.
-	reapply contract.Reapply
 }
 
-// serviceState is the state of one Service's updates; it exists only during an update.
+// serviceState is the state of one Service's updates. It exists only during a reconciliation and while a loop runs.
 type serviceState struct {
 	newest nodeUpdate
-	// applied is the number of the latest applied nodes.
-	applied uint64
-	// ensuring counts reconciliations under way, which apply the newest nodes before they end; operations counts all operations.
-	ensuring, operations int
+	// pending is set until the newest nodes are applied, and while they are applied again, for which again is set as well.
+	pending, again bool
+	// ensuring counts reconciliations under way, which apply the newest nodes before they end.
+	ensuring int
 	// deleted is set if the load balancer needs no nodes any more.
 	deleted bool
-	// run is set while a goroutine applies changes of nodes.
-	run *updateRun
-	// changed is closed when a pause can end early.
-	changed chan struct{}
+	// looping is set while a loop runs, which applies the newest nodes when they are due; the zero time is never.
+	looping bool
+	due     time.Time
+	// when is closed if they are due earlier; nil means that they are not.
+	when <-chan struct{}
+	// resting is set while the loop tries nothing, because the cloud asked for time.
+	resting bool
+	// pause is the next one after a failure.
+	pause time.Duration
+	tries heldBackTries
+	// wake makes the loop check its state.
+	wake chan struct{}
+	// waiting receives the result for the call that waits for the loop. Without it, failures are reported to nobody.
+	waiting chan<- error
 }
 
-// updateRun is such a goroutine, and the call that waits for it. It is detached if its failures are reported to nobody.
-type updateRun struct {
-	result   chan error
-	detached bool
-}
-
-// serviceStates holds the state of every Service with an operation under way.
+// serviceStates holds the state of every Service with something under way or due.
 type serviceStates struct {
 	mu     sync.Mutex
 	byID   map[types.UID]*serviceState
@@ -91,38 +96,48 @@ type serviceStates struct {
 	waitingSince map[string]time.Time
 }
 
-// enterLocked returns the serviceState of a Service; leaveLocked gives it back.
-func (t *serviceStates) enterLocked(service *v1.Service) *serviceState {
+// noteLocked records the desired nodes of a Service, and reports whether something under way applies them. A pass over all Services copies
+// them at its start, so that its copy may be older than the last reconciliation's: the newer copy stays, with the latest nodes.
+func (t *serviceStates) noteLocked(want nodeUpdate, selects bool) (s *serviceState, busy bool) {
 	if t.byID == nil {
 		t.byID = map[types.UID]*serviceState{}
 	}
-	s := t.byID[service.UID]
+	s = t.byID[want.service.UID]
 	if s == nil {
-		s = &serviceState{changed: make(chan struct{})}
-		t.byID[service.UID] = s
+		s = &serviceState{wake: make(chan struct{}, 1)}
+		t.byID[want.service.UID] = s
 	}
-	s.operations++
-	return s
-}
-
-func (t *serviceStates) leaveLocked(service *v1.Service, s *serviceState) {
-	close(s.changed)
-	s.changed = make(chan struct{})
-	if s.operations--; s.operations == 0 {
-		delete(t.byID, service.UID)
+	if busy = s.ensuring > 0 || (s.looping && (s.pending || s.resting)); !busy {
+		s.pause, s.tries = updatePauseMin, heldBackTries{}
 	}
-}
-
-// noteLocked records the desired nodes of a Service. A pass over all Services copies them at its start, so that its copy may be older than
-// the last reconciliation's: the newer copy stays, with the latest nodes.
-func (t *serviceStates) noteLocked(s *serviceState, want nodeUpdate, selects bool) {
 	t.number++
 	if known := s.newest.service; known != nil && isOlder(want.service, known) {
 		want.service = known
 	}
 	want.number, want.labelChanges = t.number, s.newest.labelChanges
-	s.newest, s.deleted = want, false
+	s.newest, s.pending, s.again, s.deleted, s.when = want, true, false, false, nil
+	if s.ensuring == 0 {
+		s.due = time.Now()
+	}
 	t.rememberCallLocked(want, selects)
+	return s, busy
+}
+
+// settleLocked records that the newest nodes are applied, and when to apply them again if the cloud asked for that.
+func (s *serviceState) settleLocked(back contract.Reapply) {
+	s.pending, s.due, s.when, s.pause = false, time.Time{}, nil, updatePauseMin
+	if back.After > 0 {
+		s.due, s.when = time.Now().Add(back.After), back.When
+	}
+	s.answerLocked(nil)
+}
+
+// answerLocked ends the call that waits for the loop, if there is one.
+func (s *serviceState) answerLocked(err error) {
+	if s.waiting != nil {
+		s.waiting <- err
+		s.waiting = nil
+	}
 }
 
 // newUpdate records the arguments of a call for a Service.
@@ -182,41 +197,22 @@ func (l *loadBalancers) isDisowned(service *v1.Service) bool {
 
 // endWith ends background work when stop is closed.
 func (t *serviceStates) endWith(stop <-chan struct{}) {
-	ctx, cancel := context.WithCancel(context.Background())
-	rescue.Go("ending updates", func() {
-		<-stop
-		cancel()
-	})
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.base = ctx
+	t.base = wait.ContextForChannel(stop)
 }
 
-// background returns the context of background work.
-func (t *serviceStates) background() context.Context {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.base == nil {
-		return context.Background()
-	}
-	return t.base
-}
-
-// UpdatesUnderWay counts the Services whose nodes are being applied in the background.
+// UpdatesUnderWay counts the Services whose nodes are being applied or waiting for a retry.
 func (c *Cloud) UpdatesUnderWay() int {
 	if c.loadBalancers == nil {
 		return 0
 	}
-	return c.loadBalancers.states.countUnderWay()
-}
-
-// countUnderWay counts the Services whose nodes are being applied or waiting for a retry.
-func (t *serviceStates) countUnderWay() int {
+	t := &c.loadBalancers.states
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := 0
 	for _, s := range t.byID {
-		if s.run != nil {
+		if s.looping && s.pending {
 			n++
 		}
 	}
@@ -233,146 +229,167 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	if settings, err := l.parseSettings(translated.Service); err != nil || settings.Disown {
 		return err
 	}
-	want, selects := l.newUpdate(cluster, service, nodes), portable.Selects(translated.Service.Annotations)
-	return l.startUpdate(ctx, service, &updateRun{}, func(s *serviceState) bool {
-		l.states.noteLocked(s, want, selects)
-		return true
-	})
-}
-
-// updateForLabels applies the latest call for a Service with a selector again, because labels of Nodes have changed. It retries failures,
-// because nobody else does.
-func (l *loadBalancers) updateForLabels(ctx context.Context, service *v1.Service) error {
-	return l.startUpdate(ctx, service, &updateRun{detached: true}, func(s *serviceState) bool {
-		want, ok := l.states.callsByService[service.UID]
-		if ok {
-			if want.all {
-				want.nodes, _ = l.set.Load().current()
-			}
-			l.states.noteLocked(s, want, true)
-			s.newest.labelChanges++
-		}
-		return ok
-	})
-}
-
-// startUpdate brings a load balancer to what note notes under the lock, and waits for that for a moment.
-//
-//nolint:contextcheck // what goes on in the background must not end with the caller
-func (l *loadBalancers) startUpdate(ctx context.Context, service *v1.Service, u *updateRun, note func(*serviceState) bool) error {
-	t := &l.states
-	base := t.background()
+	t, want, result := &l.states, l.newUpdate(cluster, service, nodes), make(chan error, 1)
 	t.mu.Lock()
-	s := t.enterLocked(service)
-	if !note(s) {
-		t.leaveLocked(service, s)
-		t.mu.Unlock()
-		return nil
+	s, busy := t.noteLocked(want, portable.Selects(translated.Service.Annotations))
+	if !busy {
+		s.waiting = result
 	}
-	if s.ensuring > 0 || s.run != nil {
-		t.leaveLocked(service, s) // the operation under way applies it
-		t.mu.Unlock()
-		return nil
-	}
-	u.result = make(chan error, 2) // one result when the work goes to the background, one at its end
-	s.run = u
+	l.proceedLocked(service, s) //nolint:contextcheck // the loop outlives the operation
 	t.mu.Unlock()
-	rescue.Go("updating a load balancer", func() { l.applyNewest(base, s, u) })
-
-	timer := time.NewTimer(updatePatience)
-	defer timer.Stop()
+	if busy {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, updatePatience)
+	defer cancel()
 	select {
-	case err := <-u.result:
+	case err := <-result:
 		return err
-	case <-timer.C:
 	case <-ctx.Done():
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	select {
-	case err := <-u.result:
+	case err := <-result:
 		return err
 	default:
-		u.detached = true
+		s.waiting = nil
 		return nil
 	}
 }
 
-// isSettled reports whether nothing is left to be applied here. The lock is held.
-func (s *serviceState) isSettled() bool {
-	return s.deleted || s.ensuring > 0 || s.newest.number <= s.applied
-}
-
-// applyNewest applies the newest nodes of a Service, however often they change meanwhile.
-func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *updateRun) {
+// proceedLocked has a Service's loop do what is due, and forgets the Service if nothing is.
+func (l *loadBalancers) proceedLocked(service *v1.Service, s *serviceState) {
 	t := &l.states
-	var tries heldBackTries
-	pause := updatePauseMin
-	for {
-		want, err := l.applyOnce(ctx, s)
-		mustStop := l.mustStop(want.service, err)
-		t.mu.Lock()
-		if err == nil && want.number > 0 {
-			s.applied, pause = max(s.applied, want.number), updatePauseMin
-			l.reapplyLocked(want, want.reapply) //nolint:contextcheck // it outlives the operation
+	switch {
+	case s.looping:
+		s.wakeLoop()
+	case s.ensuring > 0: // its end comes here again
+	case s.due.IsZero():
+		delete(t.byID, service.UID)
+	default:
+		ctx := t.base
+		if ctx == nil {
+			ctx = context.Background()
 		}
-		wait, later := tries.retryAfter(err)
-		over := s.isSettled() || ctx.Err() != nil || mustStop
-		if over || (err != nil && !later && !u.detached) {
-			if over {
-				err = ctx.Err() // a reconciliation, or nobody, is to retry
-			}
-			s.run = nil
-			u.result <- err
-			t.leaveLocked(want.service, s)
-			t.mu.Unlock()
-			return
-		}
-		if later && !u.detached {
-			u.detached = true
-			u.result <- nil // work that goes on is no failure
-		}
-		detached, changed := u.detached, s.changed
-		t.mu.Unlock()
-		switch {
-		case err == nil:
-			continue
-		case later:
-			l.pause(ctx, wait, nil)
-			continue
-		case detached:
-			klog.ErrorS(err, "Nodes of a load balancer could not be changed; this is retried", "service", klog.KObj(want.service), "in", pause)
-			l.reports.writeEvent(want.service, v1.EventTypeWarning, reasonUpdateFailed, "Error updating load balancer with new hosts, which is tried again: "+err.Error())
-		}
-		l.pause(ctx, pause, changed)
-		pause = min(pause*2, updatePauseMax)
+		s.looping = true
+		rescue.Go("updating a load balancer", func() { l.keepApplying(ctx, service, s) })
 	}
 }
 
-// mustStop reports whether an update failed because the Service was deleted, or its load balancer must not be written any more.
-func (l *loadBalancers) mustStop(service *v1.Service, err error) bool {
-	return err != nil && !l.mayWrite(service)
+// wakeLoop makes a loop check its state, if there is one.
+func (s *serviceState) wakeLoop() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // it is about to check its state anyway
+	}
 }
 
-// applyOnce calls the provider with the newest nodes, unless a reconciliation applies them.
-func (l *loadBalancers) applyOnce(ctx context.Context, s *serviceState) (want nodeUpdate, err error) {
-	l.states.mu.Lock()
-	want = s.newest
-	l.states.mu.Unlock()
-	ctx, leave, err := l.enter(ctx, want.service)
+// keepApplying is the loop of a Service: it applies the newest nodes whenever they are due.
+func (l *loadBalancers) keepApplying(ctx context.Context, service *v1.Service, s *serviceState) {
+	t := &l.states
+	for l.awaitDue(ctx, service, s) {
+		began := time.Now()
+		want, back, err := l.applyOnce(ctx, service, s)
+		over := err != nil && (ctx.Err() != nil || !l.mayWrite(want.service))
+		var told time.Duration // in how long it is tried again, if that is told
+		t.mu.Lock()
+		held, later := s.tries.retryAfter(err)
+		switch {
+		case over || s.isTakenLocked():
+			s.due, later = time.Time{}, false // a reconciliation, or nobody, is to retry
+		case err == nil:
+			if s.pause = updatePauseMin; want.number == s.newest.number {
+				s.settleLocked(back)
+			}
+		case later:
+			s.resting = true
+			s.answerLocked(nil) // work that goes on is no failure
+		case s.waiting != nil:
+			s.answerLocked(err)
+			s.due = time.Time{}
+		default:
+			if s.again && time.Since(began) >= updatePatience {
+				s.again, s.pause = false, updatePauseMin // from here on it is like a change of nodes
+			}
+			if s.pending = !s.again; s.pending { // nodes that had to wait may go on waiting
+				told = s.pause
+			}
+			s.due, s.pause = time.Now().Add(s.pause), min(s.pause*2, updatePauseMax)
+		}
+		t.mu.Unlock()
+		if later {
+			l.pause(ctx, held)
+		}
+		if told > 0 {
+			klog.ErrorS(err, "Nodes of a load balancer could not be changed; this is retried", "service", klog.KObj(service), "in", told)
+			l.reports.writeEvent(want.service, v1.EventTypeWarning, reasonUpdateFailed, "Error updating load balancer with new hosts, which is tried again: "+err.Error())
+		}
+	}
+}
+
+// isTakenLocked reports whether the loop has nothing to apply: a reconciliation does, or the load balancer needs no nodes.
+func (s *serviceState) isTakenLocked() bool { return s.deleted || s.ensuring > 0 }
+
+// awaitDue waits until the newest nodes are to be applied. It returns false if the loop ends, because nothing is left to be applied here.
+func (l *loadBalancers) awaitDue(ctx context.Context, service *v1.Service, s *serviceState) bool {
+	t := &l.states
+	for {
+		t.mu.Lock()
+		s.resting = false
+		left, when := time.Until(s.due), s.when
+		if s.ensuring > 0 {
+			left, when = loadBalancerDeadline, nil // the end of the reconciliation wakes the loop
+		}
+		over := s.deleted || s.due.IsZero() || ctx.Err() != nil
+		switch {
+		case over:
+			s.looping, s.due = false, time.Time{}
+			s.answerLocked(ctx.Err())
+			if s.ensuring == 0 {
+				delete(t.byID, service.UID)
+			}
+		case left <= 0:
+			s.again, s.pending, s.when = !s.pending, true, nil
+		}
+		t.mu.Unlock()
+		if over || left <= 0 {
+			return !over
+		}
+		select {
+		case <-time.After(left):
+		case <-when:
+			t.mu.Lock()
+			if s.when == when {
+				s.due = time.Now()
+			}
+			t.mu.Unlock()
+		case <-s.wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// applyOnce calls the provider with the newest nodes, unless they are applied already, or by a reconciliation.
+func (l *loadBalancers) applyOnce(
+	ctx context.Context, service *v1.Service, s *serviceState,
+) (want nodeUpdate, back contract.Reapply, err error) {
+	want.service = service
+	ctx, leave, err := l.enter(ctx, service)
 	if err != nil {
-		return want, err
+		return want, back, err
 	}
 	defer leave(&err)
 	l.states.mu.Lock()
-	want = s.newest
-	over := s.deleted || s.ensuring > 0 || want.number <= s.applied
-	l.states.mu.Unlock()
-	if over {
-		return nodeUpdate{service: want.service}, nil
+	over := s.isTakenLocked() || !s.pending
+	if !over {
+		want = s.newest
 	}
-	err = l.update(contract.WithReapply(ctx, &want.reapply), want)
-	return want, err
+	l.states.mu.Unlock()
+	if !over {
+		err = l.update(contract.WithReapply(ctx, &back), want)
+	}
+	return want, back, err
 }
 
 // update calls the provider, unless the load balancer must not be written any more.
@@ -391,13 +408,10 @@ func (l *loadBalancers) update(ctx context.Context, want nodeUpdate) (err error)
 	return t.Explain(l.inner.UpdateLoadBalancer(ctx, want.cluster, t.Service, backends))
 }
 
-// pause waits for d, or until changed is closed.
-func (*loadBalancers) pause(ctx context.Context, d time.Duration, changed <-chan struct{}) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+// pause waits for d.
+func (*loadBalancers) pause(ctx context.Context, d time.Duration) {
 	select {
-	case <-timer.C:
-	case <-changed:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }
@@ -406,51 +420,49 @@ func (*loadBalancers) pause(ctx context.Context, d time.Duration, changed <-chan
 func (l *loadBalancers) reconcile(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node, ensure func(context.Context, []*v1.Node) error,
 ) (err error) {
-	t, selects, wants := &l.states, l.hasSelector(service), l.newUpdate(cluster, service, nodes)
+	t, selects, want := &l.states, l.hasSelector(service), l.newUpdate(cluster, service, nodes)
 	t.mu.Lock()
-	s := t.enterLocked(service)
+	s, busy := t.noteLocked(want, selects)
+	if !busy {
+		s.due = time.Time{} // nothing is applied again that is older
+	}
 	s.ensuring++
-	t.noteLocked(s, wants, selects)
 	t.mu.Unlock()
-	ended := false
-	end := func() { s.ensuring--; ended = true; t.leaveLocked(service, s) }
-	defer func() {
-		if !ended {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			end()
+	var back contract.Reapply
+	// ended ends the reconciliation, unless newer nodes are to be applied.
+	ended := func(err error) bool { //nolint:contextcheck // the loop outlives the operation
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if err == nil {
+			if !sameNodes(want.nodes, s.newest.nodes) || want.labelChanges != s.newest.labelChanges {
+				return false
+			}
+			s.settleLocked(back)
 		}
-	}()
+		s.ensuring--
+		l.proceedLocked(service, s)
+		return true
+	}
 	ctx, leave, err := l.enter(ctx, service)
 	if err != nil {
+		ended(err)
 		return err
 	}
 	defer leave(&err)
-	var back contract.Reapply
-	var want nodeUpdate
 	ctx = contract.WithReapply(ctx, &back)
-	newest := func(apply func(context.Context, nodeUpdate) error) error {
-		return l.retryHeldBack(ctx, func() bool { return !l.mayWrite(service) }, func() error {
+	apply := func(ctx context.Context, w nodeUpdate) error { return ensure(l.withNodes(ctx, w), w.nodes) }
+	for {
+		err = l.retryHeldBack(ctx, func() bool { return !l.mayWrite(service) }, func() error {
 			t.mu.Lock()
 			want, back = s.newest, contract.Reapply{}
 			t.mu.Unlock()
 			return apply(ctx, want)
 		})
-	}
-	err = newest(func(ctx context.Context, w nodeUpdate) error { return ensure(l.withNodes(ctx, w), w.nodes) })
-	for ; err == nil; err = newest(l.update) {
-		t.mu.Lock()
-		if sameNodes(want.nodes, s.newest.nodes) && want.labelChanges == s.newest.labelChanges {
-			s.applied = max(s.applied, s.newest.number)
-			l.reapplyLocked(s.newest, back) //nolint:contextcheck // it outlives the operation
-			end()
-			t.mu.Unlock()
-			return nil
+		if ended(err) {
+			return err
 		}
-		s.applied = max(s.applied, want.number)
-		t.mu.Unlock()
+		apply = l.update
 	}
-	return err
 }
 
 // sameNodes reports whether two lists hold the same Nodes with the same instances, in any order.
@@ -469,17 +481,14 @@ func sameNodes(a, b []*v1.Node) bool {
 	return slices.Equal(identities(a), identities(b))
 }
 
-// markDeleted records that a Service's load balancer is being deleted, and needs no nodes any more.
-func (t *serviceStates) markDeleted(service *v1.Service) (done func()) {
+// markDeleted records that a Service's load balancer needs no nodes any more.
+func (t *serviceStates) markDeleted(service *v1.Service) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.enterLocked(service)
-	s.deleted = true
+	if s := t.byID[service.UID]; s != nil {
+		s.deleted = true
+		s.wakeLoop()
+	}
 	delete(t.callsByService, service.UID)
 	delete(t.failures, service.UID)
-	return func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.leaveLocked(service, s)
-	}
 }

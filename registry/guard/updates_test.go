@@ -243,6 +243,41 @@ func TestUpdateComesBack(t *testing.T) {
 	})
 }
 
+// TestUpdateWhileTheCloudWantsTime: a change of nodes does not wait for a cloud that asked for time, not even after a reconciliation.
+func TestUpdateWhileTheCloudWantsTime(t *testing.T) {
+	t.Parallel()
+	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
+		c.failures["web"] = []error{cloudproviderapi.NewRetryError("busy", 20*time.Second)}
+		assert.Zero(t, updateNow(t, l, "web", "a"))
+		_, err := l.EnsureLoadBalancer(t.Context(), "c", serviceNamed("web"), nodesNamed("a"))
+		require.NoError(t, err)
+		assert.Zero(t, updateNow(t, l, "web", "b"))
+		time.Sleep(21 * time.Second)
+		assert.Equal(t, "b", c.nodesOf("web"))
+	})
+}
+
+// TestUpdateLeftToAReconciliation: a change of nodes that waits for its turn is left to a reconciliation that waits as well, and to the
+// framework if that fails.
+func TestUpdateLeftToAReconciliation(t *testing.T) {
+	t.Parallel()
+	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
+		leave := occupy(t, l, serviceNamed("web"))
+		c.failures["web"] = []error{errors.New("no")}
+		updateNow(t, l, "web", "a")
+		done := make(chan error)
+		go func() {
+			_, err := l.EnsureLoadBalancer(t.Context(), "c", serviceNamed("web"), nodesNamed("a", "b"))
+			done <- err
+		}()
+		synctest.Wait()
+		leave()
+		require.EqualError(t, <-done, "no")
+		time.Sleep(time.Hour)
+		assert.Equal(t, []string{"ensure web a,b"}, c.calls)
+	})
+}
+
 // TestUpdateOvertaken: a reconciliation makes the next try needless; one that fails is the framework's to try again.
 func TestUpdateOvertaken(t *testing.T) {
 	t.Parallel()
