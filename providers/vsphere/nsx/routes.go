@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -45,6 +46,8 @@ type routes struct {
 	nodes      Nodes
 	// events is set before the first call.
 	events record.EventRecorder
+	// inForce holds, by the ID of a route, true once NSX showed it in force, and false after a write until then.
+	inForce sync.Map
 }
 
 var _ cloudprovider.Routes = (*routes)(nil)
@@ -123,29 +126,34 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 			if err != nil { // the route stays until they are known; those of other nodes do not wait
 				klog.ErrorS(err, "It is not known whether a route leads to its node", "node", name, "route", s.ID)
 			}
-			if slices.Contains(node.Spec.PodCIDRs, s.Network) {
-				if isReal, err := r.isRealized(ctx, node, s); err != nil {
-					return nil, err
-				} else if !isReal || !leadsTo(s, name, addresses) {
-					continue
-				}
+			if slices.Contains(node.Spec.PodCIDRs, s.Network) && (!leadsTo(s, name, addresses) || !r.isRealized(ctx, node, s)) {
+				continue
 			}
 			shown.TargetNodeAddresses = node.Status.Addresses
 		}
 		list = append(list, shown)
 	}
-	return list, nil
+	return list, ctx.Err()
 }
 
-// isRealized reports whether a route is in force. The framework records that on the Node; until then, or when it failed, NSX is asked.
-func (r *routes) isRealized(ctx context.Context, node *v1.Node, s *staticRoute) (bool, error) {
-	if slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
-		return c.Type == v1.NodeNetworkUnavailable && c.Status == v1.ConditionFalse
-	}) {
-		return true, nil
+// isRealized reports whether a route is known to be in force. A former process's is if the framework recorded that on the Node, whose
+// condition a network plugin may set as well. NSX is asked about others, until they are; those of other nodes do not wait for a failure.
+func (r *routes) isRealized(ctx context.Context, node *v1.Node, s *staticRoute) bool {
+	is, known := r.inForce.Load(s.ID)
+	if is == true || (!known && slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
+		return c.Type == v1.NodeNetworkUnavailable && c.Status == v1.ConditionFalse && c.Reason == "RouteCreated"
+	})) {
+		return true
 	}
 	state, _, err := r.client.realizedState(ctx, pathIn(r.collection, s))
-	return state == stateRealized, err
+	if err != nil {
+		klog.ErrorS(err, "It is not known whether a route is in force", "node", node.Name, "route", s.ID)
+	}
+	if state != stateRealized {
+		return false
+	}
+	r.inForce.Store(s.ID, true)
+	return true
 }
 
 // leadsTo reports whether a route leads to the address of a node. A node without addresses counts as yes.
@@ -232,6 +240,7 @@ func (r *routes) writeRoute(ctx context.Context, cluster, hint, node, destinatio
 		s.Tags = marking{marks: []string{mark}}.addMarks(s.Tags)
 	}
 	klog.InfoS("Changing route", "gateway", r.collection, "route", s.ID, "destination", destination, "nextHop", hop)
+	r.inForce.Store(s.ID, false)
 	if err := r.client.patch(ctx, kindRoute, pathIn(r.collection, s), s); err != nil {
 		r.view.Invalidate(s.ID)
 		return nil, cloudapi.NotAbsence(err)
@@ -285,6 +294,7 @@ func (r *routes) waitUntilRealized(ctx context.Context, node *v1.Node, s *static
 				}
 				return err
 			case stateRealized:
+				r.inForce.Store(s.ID, true)
 				return nil
 			}
 		}
@@ -309,6 +319,7 @@ func (r *routes) DeleteRoute(ctx context.Context, cluster string, unwanted *clou
 			return err
 		}
 		r.view.Forget(s.ID)
+		r.inForce.Delete(s.ID)
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func TestTakeoverOfRoutesWritesNothing(t *testing.T) {
 	inWorld(t, nsxsim.Options{}, nil, func(w *testWorld) {
 		for i := range 2 {
 			n := w.routed(i + 1)
-			n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionFalse}}
+			n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionFalse, Reason: "RouteCreated"}}
 			originalRoute(w, n, w.cluster)
 		}
 		w.server.ResetCalls()
