@@ -143,19 +143,27 @@ func TestDeletionWaitsForWhatIsBeingDeleted(t *testing.T) {
 	})
 }
 
-// What somebody else's object uses is not waited for.
+// What somebody else's object uses is not waited for, whichever field names it.
 func TestDeletionDoesNotWaitForOthers(t *testing.T) {
 	t.Parallel()
-	inWorld(t, nsxsim.Options{}, nil, func(w *testWorld) {
-		s := serving(w, webService())
-		w.sim.Add(pathServers+"/by-hand", fields{
-			"ip_address": "203.0.113.200", "ports": []any{"80"}, "application_profile_path": nsxsim.TCPProfile, "pool_path": w.sim.Objects(pathPools)[0].Path,
+	for _, field := range []string{"pool_path", "sorry_pool_path"} {
+		t.Run(field, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, nsxsim.Options{}, nil, func(w *testWorld) {
+				s := serving(w, webService())
+				w.sim.Add(pathServers+"/by-hand", fields{
+					"ip_address": "203.0.113.200", "ports": []any{"80"}, "application_profile_path": nsxsim.TCPProfile, field: w.sim.Objects(pathPools)[0].Path,
+				})
+				time.Sleep(time.Millisecond) // otherwise the last listing is from this very moment
+				begun := time.Now()
+				require.ErrorContains(w.T, w.remove(s), "cannot be deleted while other objects use it")
+				assert.Less(w.T, time.Since(begun), realizePause)
+				w.sim.Remove(pathServers + "/by-hand")
+				require.NoError(w.T, w.remove(s))
+				assert.Empty(w.T, w.sim.Paths())
+			})
 		})
-		require.ErrorContains(w.T, w.remove(s), "cannot be deleted while other objects use it")
-		w.sim.Remove(pathServers + "/by-hand")
-		require.NoError(w.T, w.remove(s))
-		assert.Empty(w.T, w.sim.Paths())
-	})
+	}
 }
 
 // A creation broke off when it had an address, and the class is gone since: the address is all that there is of the Service.

@@ -1,6 +1,7 @@
 package nsx
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -353,11 +355,14 @@ func (v *views) checkReferences(ctx context.Context, err error, objects []object
 	return nil
 }
 
-// isUsed reports whether an object may be used by one that NSX shows.
+// isUsed reports whether an object may be used by one that NSX shows, even by a field that this program does not know, such as a rule.
 func (v *views) isUsed(ctx context.Context, path string) bool {
 	servers, err := v.servers.All(ctx, inventory.Query{})
 	pools, failed := v.pools.All(ctx, inventory.Query{})
-	return err != nil || failed != nil || slices.Contains(referencedPaths(observed{servers: servers, pools: pools}.objects()), path)
+	return err != nil || failed != nil || slices.ContainsFunc(observed{servers: servers, pools: pools}.objects(), func(x object) bool {
+		data, err := encodeObject(x)
+		return pathOf(x) != path && (err != nil || bytes.Contains(data, []byte(strconv.Quote(path))))
+	})
 }
 
 // anyView is a view of objects of any kind.

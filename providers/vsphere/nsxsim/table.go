@@ -22,9 +22,11 @@ var kinds = []*kind{
 			"ip_address": isAddress, "ports": areOf(isPort), "application_profile_path": isText, "pool_path": isText, "lb_service_path": isText,
 			"default_pool_member_ports": areOf(isPort), "enabled": isBool, "lb_persistence_profile_path": isText, "access_list_control": isAny,
 			"max_concurrent_connections": isNumber, "access_log_enabled": isBool, "log_significant_event_only": isBool,
+			"sorry_pool_path": isText,
 		},
 		references: map[string]string{
 			"application_profile_path": "/infra/lb-app-profiles", "pool_path": "/infra/lb-pools", "lb_service_path": "/infra/lb-services",
+			"sorry_pool_path": "/infra/lb-pools",
 		},
 	},
 	{
