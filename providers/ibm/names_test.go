@@ -1,6 +1,7 @@
 package ibm
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmsim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
@@ -419,6 +421,41 @@ func TestAdoptedLoadBalancerIsNotDeleted(t *testing.T) {
 		require.NoError(w.t, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", s))
 		require.Len(w.t, w.sim.LoadBalancers(), 1)
 	})
+}
+
+// TestAdoptedBeforeTheStart: the record of an adoption went while the program did not run, as by replacing the Service. A load balancer
+// that is older than its Service stays nevertheless, and one that may have been made for it goes, as after a takeover.
+func TestAdoptedBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	made, err := time.Parse(time.RFC3339, ibmsim.Created)
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		service time.Time
+		stays   int
+	}{"older than its Service": {made.Add(time.Hour), 1}, "younger": {made.Add(-time.Hour), 0}} {
+		for _, reconciled := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, reconciled: %t", name, reconciled), func(t *testing.T) {
+				t.Parallel()
+				inWorld(t, 1, 0, nil, func(w *world) {
+					w.in.Adopt = registry.AdoptAny
+					w.restart()
+					w.sim.AddLoadBalancer("theirs", ibmsim.VPC)
+					s := web(annotationName, "theirs")
+					s.CreationTimestamp = metav1.NewTime(c.service)
+					w.mustEnsure(s)
+					w.in.Adopt = registry.AdoptEvidence
+					delete(s.Annotations, annotationRecord)
+					w.restart()
+					if reconciled {
+						w.mustEnsure(s)
+						assert.Equal(w.t, c.stays > 0, strings.Contains(s.Annotations[annotationRecord], recordAdopted))
+					}
+					require.NoError(w.t, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", s))
+					assert.Len(w.t, w.sim.LoadBalancers(), c.stays)
+				})
+			})
+		}
+	}
 }
 
 // TestNameOfAnothersService: nobody takes the name that a controller is about to give to somebody else's load balancer, in this cluster

@@ -49,7 +49,7 @@ func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o obs
 		r.adopted.Store(o.lb.ID, struct{}{})
 	}
 	_, kept := r.adopted.Load(o.lb.ID)
-	o.deletable = decision.Deletable && !kept
+	o.deletable = decision.Deletable && !kept && !r.records.isOlder(o.lb, req.Service)
 	refused := decision.Verdict == ownership.Refused
 	wants := req.Purpose == services.Ensure || req.Purpose == services.Plan
 	switch {

@@ -50,6 +50,7 @@ type loadBalancer struct {
 	PublicIPs    []address   `json:"public_ips"`
 	PrivateIPs   []address   `json:"private_ips"`
 	Groups       []reference `json:"security_groups"`
+	Created      time.Time   `json:"created_at"`
 	// GroupsSupported is false for network load balancers from before October 2023.
 	GroupsSupported *bool `json:"security_groups_supported"`
 	// DNS is the private zone that registers it; nil if there is none.

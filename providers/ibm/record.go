@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -117,6 +118,16 @@ func (r *records) proves(service *v1.Service, lb *loadBalancer) bool {
 		return m.cluster == r.clusterInRecord() && m.name == lb.Name && hmac.Equal([]byte(m.proof), []byte(proof))
 	})
 }
+
+// isOlder reports whether a load balancer with a chosen name is older than the Service, and no record proves that it was created for it: it
+// was adopted, and the record is gone.
+func (r *records) isOlder(lb *loadBalancer, service *v1.Service) bool {
+	return r.chosenName(service) == lb.Name && !r.proves(service, lb) && !lb.Created.IsZero() &&
+		lb.Created.Add(clocksDiffer).Before(service.CreationTimestamp.Time)
+}
+
+// clocksDiffer is by how much the clocks of the cloud and of the cluster may differ.
+const clocksDiffer = 10 * time.Minute
 
 // adoptionEntry returns the record's entry for an observed load balancer that was not created for the Service.
 func (o observed) adoptionEntry() []string {

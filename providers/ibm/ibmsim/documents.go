@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// created is when everything was made: nothing depends on it.
-const created = "2026-01-28T12:00:00Z"
+// Created is when everything was made: nothing depends on it.
+const Created = "2026-01-28T12:00:00Z"
 
 // reference is how documents name another one.
 func reference(r *http.Request, path, id, name string) object {
@@ -68,7 +68,7 @@ func (s *Sim) showInstance(r *http.Request, i *Instance) object {
 			"device": object{"id": "x"},
 			"volume": object{"crn": "crn:x", "href": address(r, "/volumes/x"), "id": "r006-x", "name": "boot", "resource_type": "volume"},
 		},
-		"cluster_network_attachments": []object{}, "confidential_compute_mode": "disabled", "created_at": created, "disks": []object{}, "enable_secure_boot": false,
+		"cluster_network_attachments": []object{}, "confidential_compute_mode": "disabled", "created_at": Created, "disks": []object{}, "enable_secure_boot": false,
 		"health_reasons": []object{}, "health_state": "ok", "lifecycle_reasons": []object{}, "lifecycle_state": "stable", "memory": 16,
 		"metadata_service":     object{"enabled": true, "protocol": "http", "response_hop_limit": 1},
 		"reservation_affinity": object{"policy": "disabled", "pool": []object{}}, "resource_group": groupReference(r), "resource_type": "instance",
@@ -81,7 +81,7 @@ func (s *Sim) showInstance(r *http.Request, i *Instance) object {
 // showSubnet is the document of a subnet.
 func (s *Sim) showSubnet(r *http.Request, n Subnet) object {
 	return merge(reference(r, "/subnets", n.ID, n.Name), object{
-		"available_ipv4_address_count": 200, "total_ipv4_address_count": 256, "created_at": created, "ip_version": "ipv4", "ipv4_cidr_block": n.CIDR,
+		"available_ipv4_address_count": 200, "total_ipv4_address_count": 256, "created_at": Created, "ip_version": "ipv4", "ipv4_cidr_block": n.CIDR,
 		"network_acl":    reference(r, "/network_acls", "r006-acl", "acl"),
 		"resource_group": groupReference(r), "resource_type": "subnet", "status": "available", "vpc": vpcReference(r, n.VPC), "zone": zone(r, n.Zone),
 		"routing_table": merge(reference(r, "/vpcs/x/routing_tables", "r006-rt", "table"), object{"resource_type": "routing_table"}),
@@ -97,7 +97,7 @@ func (s *Sim) showVPC(r *http.Request, name string) object {
 		}
 	}
 	return merge(vpcReference(r, name), object{
-		"classic_access": false, "created_at": created, "cse_source_ips": []object{}, "default_security_group": standard,
+		"classic_access": false, "created_at": Created, "cse_source_ips": []object{}, "default_security_group": standard,
 		"default_network_acl":   reference(r, "/network_acls", "r006-acl", "acl"),
 		"default_routing_table": merge(reference(r, "/vpcs/x/routing_tables", "r006-rt", "table"), object{"resource_type": "routing_table"}),
 		"dns": object{
@@ -147,7 +147,7 @@ func (s *Sim) showLoadBalancer(r *http.Request, lb *LoadBalancer) object {
 	}
 	document := merge(reference(r, "/load_balancers", lb.ID, lb.Name), object{
 		"access_mode": map[bool]string{true: "public", false: "private"}[lb.Public], "advanced_health_checks_supported": false, "asymmetric_routing_supported": false,
-		"attached_load_balancer_pool_members": []object{}, "availability": map[bool]string{true: "subnet", false: "region"}[lb.Network], "created_at": created,
+		"attached_load_balancer_pool_members": []object{}, "availability": map[bool]string{true: "subnet", false: "region"}[lb.Network], "created_at": Created,
 		"failsafe_policy_actions": []string{"fail"}, "fqdn_pool_members_supported": false, "hostname": lb.Hostname, "instance_groups_supported": !lb.Network,
 		"is_private_path": false, "is_public": lb.Public, "listeners": listeners,
 		"logging": object{"datapath": object{"active": false}}, "mtls_supported": false,
@@ -171,7 +171,7 @@ func (s *Sim) showListener(r *http.Request, lb *LoadBalancer, l Listener) object
 	from, to := l.span()
 	path := "/load_balancers/" + lb.ID
 	o := object{
-		"id": l.ID, "href": address(r, path+"/listeners/"+l.ID), "accept_proxy_protocol": false, "created_at": created, "port": from, "port_min": from, "port_max": to,
+		"id": l.ID, "href": address(r, path+"/listeners/"+l.ID), "accept_proxy_protocol": false, "created_at": Created, "port": from, "port_min": from, "port_max": to,
 		"protocol": l.Protocol, "provisioning_status": "active",
 	}
 	if l.Pool != nil {
@@ -208,7 +208,7 @@ func (s *Sim) showPool(r *http.Request, lb *LoadBalancer, p Pool) object {
 		m["url_path"] = p.Monitor.Path
 	}
 	return object{
-		"id": p.ID, "href": address(r, path), "name": p.Name, "algorithm": p.Algorithm, "created_at": created,
+		"id": p.ID, "href": address(r, path), "name": p.Name, "algorithm": p.Algorithm, "created_at": Created,
 		"failsafe_policy": object{"action": "fail", "healthy_member_threshold_count": 0},
 		"health_monitor":  m, "members": members, "protocol": p.Protocol, "provisioning_status": "active", "proxy_protocol": p.Proxy,
 	}
@@ -222,7 +222,7 @@ func (s *Sim) showMember(r *http.Request, lb *LoadBalancer, p Pool, m Member) ob
 		delete(target, "resource_type")
 	}
 	return object{
-		"id": m.ID, "href": address(r, "/load_balancers/"+lb.ID+"/pools/"+p.ID+"/members/"+m.ID), "created_at": created, "health": "ok", "port": m.Port,
+		"id": m.ID, "href": address(r, "/load_balancers/"+lb.ID+"/pools/"+p.ID+"/members/"+m.ID), "created_at": Created, "health": "ok", "port": m.Port,
 		"provisioning_status": "active", "target": target, "weight": 50,
 	}
 }

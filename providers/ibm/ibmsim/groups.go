@@ -337,7 +337,7 @@ func (s *Sim) showGroup(r *http.Request, g SecurityGroup) object {
 		rules = append(rules, showRule(r, g, one))
 	}
 	return merge(reference(r, "/security_groups", g.ID, g.Name), object{
-		"created_at": created, "resource_group": groupReference(r), "rules": rules, "targets": s.targets(r, g), "vpc": vpcReference(r, g.VPC),
+		"created_at": Created, "resource_group": groupReference(r), "rules": rules, "targets": s.targets(r, g), "vpc": vpcReference(r, g.VPC),
 	})
 }
 
