@@ -225,6 +225,42 @@ func TestRouteOfAnInstanceThatIsGone(t *testing.T) {
 	})
 }
 
+// TestRouteOfANodeThatLeftBeforeTheStart: the new process does not know whose a route was while its instance is there: it may be another
+// cluster's, and stays. Once the instance is gone it is deleted. If the instance went before the start, too, it is deleted at once.
+func TestRouteOfANodeThatLeftBeforeTheStart(t *testing.T) {
+	for _, stays := range []bool{true, false} {
+		t.Run(fmt.Sprintf("its instance stays: %t", stays), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newTestWorld(t, usual)
+				left, kept := w.podNode("n1", 1), w.podNode("n2", 2)
+				require.Empty(t, w.route(left, kept))
+				w.Unregister(left)
+				leave := func() { require.NoError(t, w.sim.RemoveInstance("n1")) }
+				if !stays {
+					leave()
+				}
+				time.Sleep(11 * time.Minute)
+				w.restart()
+				if stays {
+					before := w.routed()
+					require.Empty(t, w.route(kept))
+					assert.Equal(t, before, w.routed())
+					late := w.podNode("n3", 3)
+					late.Spec.PodCIDRs = left.Spec.PodCIDRs
+					refused := w.route(kept, late)
+					require.Len(t, refused, 1, "the new node has its network")
+					require.ErrorContains(t, refused[0], "which is no node of this cluster; remove that route")
+					w.Unregister(late)
+					leave()
+					time.Sleep(11 * time.Minute)
+				}
+				require.Empty(t, w.route(kept))
+				assert.Equal(t, []string{"prod-" + podUID(2) + " 10.244.2.0/24 " + hopTo("n2")}, w.routed())
+			})
+		})
+	}
+}
+
 // TestWrongRouteIsReplaced: a node's route to another instance or to its former network is replaced.
 func TestWrongRouteIsReplaced(t *testing.T) {
 	bubble(t, func(t *testing.T) {
