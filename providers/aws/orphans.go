@@ -139,6 +139,14 @@ func (c *cloud) livingOf(services []*v1.Service) livingServices {
 	return l
 }
 
+// hasLoadBalancer reports whether a load balancer has the name of a living Service's, or a status shows it: a Service that was restored has
+// another name.
+func (l livingServices) hasLoadBalancer(lb candidate) bool {
+	shown := ownership.Object{Addresses: []string{lb.host}}
+	return l.loadBalancers[lb.name] ||
+		slices.ContainsFunc(l.all, func(s *v1.Service) bool { return ownership.Holds(s, shown, ownership.Rules{}) })
+}
+
 // hasGroup reports whether a security group has the name of a living Service's.
 func (l livingServices) hasGroup(name string) bool {
 	lb, classic := strings.CutPrefix(name, classicGroupPrefix)
@@ -208,10 +216,11 @@ func (s orphanSearch) serviceOf(ctx context.Context, tags *tagInventory, key str
 
 // candidate is a load balancer of either kind that may be an orphan.
 type candidate struct {
-	kind, id, name, vpc string
-	groups              []string
-	created             *time.Time
-	tags                *tagInventory
+	// host is the name that the status of a Service shows.
+	kind, id, name, host, vpc string
+	groups                    []string
+	created                   *time.Time
+	tags                      *tagInventory
 	// isUsedByOthers reports whether it has a running target that is no Node of this cluster.
 	isUsedByOthers func() (bool, error)
 	remove         func(context.Context, *identity) error
@@ -235,7 +244,7 @@ func (c *cloud) classicCandidates(ctx context.Context, only string, maxAge time.
 	for _, lb := range all {
 		name := aws.ToString(lb.LoadBalancerName)
 		list = append(list, candidate{
-			orphanClassic, name, name, aws.ToString(lb.VPCId), lb.SecurityGroups, lb.CreatedTime, records.classicTags,
+			orphanClassic, name, name, aws.ToString(lb.DNSName), aws.ToString(lb.VPCId), lb.SecurityGroups, lb.CreatedTime, records.classicTags,
 			func() (bool, error) { return c.isUsedByOthers(ctx, classicTargets(lb)) },
 			func(ctx context.Context, id *identity) error {
 				// The nodes are closed first: a load balancer that could not be deleted is listed again.
@@ -255,7 +264,7 @@ func (c *cloud) networkCandidates(ctx context.Context, only string, maxAge time.
 	for _, lb := range all {
 		arn, name := aws.ToString(lb.LoadBalancerArn), aws.ToString(lb.LoadBalancerName)
 		list = append(list, candidate{
-			orphanNetwork, arn, name, aws.ToString(lb.VpcId), lb.SecurityGroups, lb.CreatedTime, records.networkTags,
+			orphanNetwork, arn, name, aws.ToString(lb.DNSName), aws.ToString(lb.VpcId), lb.SecurityGroups, lb.CreatedTime, records.networkTags,
 			func() (bool, error) { return c.isNetworkUsedByOthers(ctx, arn, maxAge) },
 			func(ctx context.Context, id *identity) error {
 				if err := records.checkProtection(ctx, lb); err != nil {
@@ -283,7 +292,7 @@ func orphanLoadBalancers(
 			return nil, err
 		}
 		for _, lb := range all {
-			if !controllerName.MatchString(lb.name) || s.living.loadBalancers[lb.name] || lb.vpc != s.id.vpc {
+			if !controllerName.MatchString(lb.name) || s.living.hasLoadBalancer(lb) || lb.vpc != s.id.vpc {
 				continue
 			}
 			service, err := s.serviceOf(ctx, lb.tags, lb.id)
@@ -439,7 +448,7 @@ func (c *cloud) groupInUse(ctx context.Context, groupID string, s orphanSearch) 
 		if !slices.Contains(lb.groups, groupID) {
 			continue
 		}
-		if s.living.loadBalancers[lb.name] {
+		if s.living.hasLoadBalancer(lb) {
 			return true, nil
 		}
 		if others, err := lb.isUsedByOthers(); err != nil || others {

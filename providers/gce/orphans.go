@@ -48,12 +48,14 @@ func (r *reconciler) listOrphans(ctx context.Context, living []*v1.Service, q in
 		}
 	}
 	for _, rule := range rules {
-		switch owner := rule.Labels[labelCluster]; owner {
-		case "":
-		case uid:
-			s.note(rule.Name, rule.Description, rule.CreationTimestamp)
-		default:
+		shown := ownership.Object{Addresses: []string{rule.IPAddress}}
+		owner := rule.Labels[labelCluster]
+		switch {
+		case owner != "" && owner != uid,
+			slices.ContainsFunc(living, func(s *v1.Service) bool { return ownership.Holds(s, shown, ownership.Rules{}) }):
 			s.taken[rule.Name] = true
+		case owner == uid:
+			s.note(rule.Name, rule.Description, rule.CreationTimestamp)
 		}
 	}
 	if cluster != "" { // an empty ID may belong to several clusters
@@ -66,7 +68,7 @@ func (r *reconciler) listOrphans(ctx context.Context, living []*v1.Service, q in
 	return list, nil
 }
 
-// orphanSearch holds the names of load balancers that belong to living Services or have another cluster's mark, and the results.
+// orphanSearch holds the names of load balancers that living Services have or show, or that have another cluster's mark, and the results.
 type orphanSearch struct {
 	taken map[string]bool
 	found map[string]contract.Orphan

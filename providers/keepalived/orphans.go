@@ -3,15 +3,18 @@ package keepalived
 import (
 	"context"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 var _ contract.OrphanFinder = (*cloud)(nil)
 
-// Orphans implements contract.OrphanFinder: entries of deleted Services, whose addresses are not assigned again.
+// Orphans implements contract.OrphanFinder: entries of deleted Services, whose addresses are not assigned again. An entry whose
+// address another Service shows is none.
 func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
 	orphans := []contract.Orphan{}
 	r := c.reconciler
@@ -23,8 +26,12 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 		return nil, err
 	}
 	for _, e := range rec.entries {
-		if !slices.ContainsFunc(list, func(s *v1.Service) bool { return string(s.UID) == e.UID }) {
-			orphans = append(orphans, contract.Orphan{Kind: "address", ID: e.UID, Name: texts(e.addresses())})
+		addresses := texts(e.addresses())
+		shown := ownership.Object{Addresses: strings.Split(addresses, ",")}
+		if !slices.ContainsFunc(list, func(s *v1.Service) bool {
+			return string(s.UID) == e.UID || ownership.Holds(s, shown, ownership.Rules{})
+		}) {
+			orphans = append(orphans, contract.Orphan{Kind: "address", ID: e.UID, Name: addresses})
 		}
 	}
 	return orphans, nil

@@ -25,32 +25,33 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 	if err != nil {
 		return nil, err
 	}
-	orphans, err := k.lb.orphans(ctx, list, mark)
+	orphans, used, err := k.lb.orphans(ctx, list, mark)
 	if err != nil {
 		return nil, err
 	}
-	more, err := k.nlb.orphans(ctx, list, mark)
+	more, usedToo, err := k.nlb.orphans(ctx, list, mark)
 	if err := k.ignoreForbiddenKind(ctx, k.nlb, err); err != nil {
 		return nil, err
 	}
-	return k.groups.addOrphans(ctx, list, mark, append(orphans, more...))
+	return k.groups.addOrphans(ctx, list, mark, append(orphans, more...), append(used, usedToo...))
 }
 
-// orphans returns those of one kind.
-func (r *reconciler) orphans(ctx context.Context, list []*v1.Service, mark string) ([]contract.Orphan, error) {
+// orphans returns those of one kind, and the security groups of load balancers that Services have.
+func (r *reconciler) orphans(ctx context.Context, list []*v1.Service, mark string) (orphans []contract.Orphan, used []string, err error) {
 	all, err := r.known.All(ctx, inventory.Query{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	orphans := []contract.Orphan{}
+	orphans = []contract.Orphan{}
 	for _, lb := range all {
-		if lb.Tags[tagCluster] == mark && r.kind.made.MatchString(lb.Name) && lb.State != stateDeleting &&
-			!slices.ContainsFunc(list, func(s *v1.Service) bool { return ownership.Holds(s, r.objectOf(lb), r.rules()) }) {
+		if slices.ContainsFunc(list, func(s *v1.Service) bool { return ownership.Holds(s, r.objectOf(lb), r.rules()) }) {
+			used = append(used, lb.Groups...)
+		} else if lb.Tags[tagCluster] == mark && r.kind.made.MatchString(lb.Name) && lb.State != stateDeleting {
 			orphans = append(orphans, contract.Orphan{Kind: r.kind.title, ID: lb.ID, Name: lb.Name})
 		}
 	}
 	slices.SortFunc(orphans, func(a, b contract.Orphan) int { return slices.Compare([]string{a.Name, a.ID}, []string{b.Name, b.ID}) })
-	return orphans, nil
+	return orphans, used, nil
 }
 
 const (
@@ -59,9 +60,9 @@ const (
 	uidLength = 36
 )
 
-// addOrphans adds network security groups of Services that are gone.
+// addOrphans adds network security groups of Services that are gone, unless they are used.
 func (g *securityGroups) addOrphans(
-	ctx context.Context, list []*v1.Service, mark string, orphans []contract.Orphan,
+	ctx context.Context, list []*v1.Service, mark string, orphans []contract.Orphan, used []string,
 ) ([]contract.Orphan, error) {
 	groups, err := g.known.All(ctx, inventory.Query{})
 	if isUnreachable(err) {
@@ -71,7 +72,7 @@ func (g *securityGroups) addOrphans(
 		return nil, err
 	}
 	for _, g := range groups {
-		if g.Tags[tagCluster] == mark && g.Tags[tagCreatedBy] == createdBy &&
+		if g.Tags[tagCluster] == mark && g.Tags[tagCreatedBy] == createdBy && !slices.Contains(used, g.ID) &&
 			!slices.ContainsFunc(list, func(s *v1.Service) bool { return string(s.UID) == g.Tags[tagService] && ownership.MayHave(s) }) {
 			orphans = append(orphans, contract.Orphan{Kind: kindGroup, ID: g.ID, Name: g.Name})
 		}

@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,11 +20,26 @@ func runOrphans(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	for _, name := range readFixture(t, newFixture, serviceNames) {
 		virtual(t, name+" leaves its load balancer behind", func(t *testing.T) { runOrphan(t, newFixture(t), name) })
 	}
+	for _, name := range readFixture(t, newFixture, serviceNames) {
+		virtual(t, name+" is left alone where another Service shows it", func(t *testing.T) {
+			runKept(t, newFixture(t), name, func(w *world, lost *v1.Service) {
+				s := claimer(Case{Service: lost})
+				s.Spec.LoadBalancerIP, s.ResourceVersion = "", ""
+				host := s.Status.LoadBalancer.Ingress[0].Hostname
+				chosen := host != "" && slices.Contains(slices.Collect(maps.Values(s.Annotations)), host)
+				if !chosen { // a chosen name tells nothing, and needs the record among the annotations
+					s.Annotations = nil
+				}
+				w.createService(w.t.Context(), s)
+			})
+		})
+	}
 	if !readFixture(t, newFixture, (*Fixture).outside) {
 		return
 	}
+	first := readFixture(t, newFixture, serviceNames)[0]
 	virtual(t, "another cluster's are left alone", func(t *testing.T) {
-		runKept(t, newFixture(t), func(w *world, _ *v1.Service) {
+		runKept(t, newFixture(t), first, func(w *world, _ *v1.Service) {
 			w.kube = newKube("cluster-2")
 			if w.OtherCluster != nil {
 				w.OtherCluster()
@@ -32,7 +49,7 @@ func runOrphans(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	})
 	if readFixture(t, newFixture, func(f *Fixture) bool { return f.Claims != nil && f.Claims.NotGivenBack == "" }) {
 		virtual(t, "one that another Service records is left alone", func(t *testing.T) {
-			runKept(t, newFixture(t), func(w *world, lost *v1.Service) {
+			runKept(t, newFixture(t), first, func(w *world, lost *v1.Service) {
 				s := claimer(Case{Service: lost})
 				s.Annotations, s.Status, s.ResourceVersion = map[string]string{}, v1.ServiceStatus{}, ""
 				w.Claims.Claim(s, w.Claims.Of(lost))
@@ -43,10 +60,10 @@ func runOrphans(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 }
 
 // runKept: what was an orphan when it was listed is none by now. It is not listed any more, and not deleted.
-func runKept(t *testing.T, f *Fixture, keep func(*world, *v1.Service)) {
+func runKept(t *testing.T, f *Fixture, name string, keep func(*world, *v1.Service)) {
 	t.Helper()
 	ctx, w := t.Context(), newWorld(t, f)
-	c := w.Services[sortedKeys(w.Services)[0]]
+	c := w.Services[name]
 	_, err := w.kube.CoreV1().Nodes().Create(ctx, w.addNode(ctx, "worker-1", nil), metav1.CreateOptions{})
 	require.NoError(t, err)
 	w.createService(ctx, c.Service)

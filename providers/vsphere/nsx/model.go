@@ -270,6 +270,17 @@ func (o observed) withAddress() observed {
 	return o
 }
 
+// addresses are those of all virtual servers and allocations.
+func (o observed) addresses() (list []string) {
+	for _, s := range o.servers {
+		list = append(list, s.IPAddress)
+	}
+	for _, a := range o.allocations {
+		list = append(list, a.address())
+	}
+	return list
+}
+
 // findServer returns the virtual server of a port, by its tag and port.
 func (o observed) findServer(p servicePort) *virtualServer {
 	return firstOf(o.servers, func(s *virtualServer) bool {

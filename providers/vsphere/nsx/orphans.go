@@ -41,8 +41,8 @@ func (r *reconciler) readGroups(ctx context.Context, age time.Duration) (list []
 	return list, nil
 }
 
-// findOrphans returns the objects with the mark of this cluster and tags of no existing Service. An unmarked object is never an orphan: the
-// cluster name in a tag may be another cluster's as well.
+// findOrphans returns the objects with the mark of this cluster and tags of no existing Service, at no address that one shows. An unmarked
+// object is never an orphan: the cluster name in a tag may be another cluster's as well.
 func (r *reconciler) findOrphans(ctx context.Context, living []*v1.Service, age time.Duration) (found []group, err error) {
 	mark, err := r.cluster.KnownMark(ctx)
 	if err != nil {
@@ -60,7 +60,9 @@ func (r *reconciler) findOrphans(ctx context.Context, living []*v1.Service, age 
 	}
 	for _, g := range all {
 		marked := func(x object) bool { return slices.Contains(marksOf(x), mark) }
-		if o := g.objects; !taken[g.service] && slices.ContainsFunc(o.objects(), marked) {
+		shown := ownership.Object{Addresses: g.objects.addresses()}
+		held := taken[g.service] || slices.ContainsFunc(living, func(s *v1.Service) bool { return ownership.Holds(s, shown, ownership.Rules{}) })
+		if o := g.objects; !held && slices.ContainsFunc(o.objects(), marked) {
 			found = append(found, group{g.holder, o.filter(func(x object) bool { return !o.isForeign(x, mark) })})
 		}
 	}
