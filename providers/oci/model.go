@@ -48,9 +48,9 @@ type desired struct {
 	shape   string
 	details *shapeDetails
 	groups  []string
-	// certificates are the requests for the certificates in use, by name. secrets are the Secrets that the Service names, or has named.
+	// certificates are the requests for the certificates in use, by name; obsolete are the names of those to delete.
 	certificates map[string]document
-	secrets      []string
+	obsolete     []string
 	// ruleSets is nil if existing ones stay as they are.
 	ruleSets map[string]document
 	// lists are the changes of security lists. former are the node ports that the load balancer still uses, and will leave.

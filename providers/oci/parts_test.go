@@ -2,6 +2,8 @@ package oci
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -27,6 +29,16 @@ func (w *testWorld) keep(namespace, name string) *v1.Secret {
 		_, err = w.kube.CoreV1().Secrets(namespace).Update(w.Context(), s, metav1.UpdateOptions{})
 		require.NoError(w, err)
 	}
+	return s
+}
+
+// lose deletes the Secret web-tls of the namespace default, and returns it.
+func (w *testWorld) lose() *v1.Secret {
+	w.Helper()
+	kept := w.kube.CoreV1().Secrets("default")
+	s, err := kept.Get(w.Context(), "web-tls", metav1.GetOptions{})
+	require.NoError(w, err)
+	require.NoError(w, kept.Delete(w.Context(), "web-tls", metav1.DeleteOptions{}))
 	return s
 }
 
@@ -461,19 +473,72 @@ func TestForeignCertificate(t *testing.T) {
 	})
 }
 
-// TestCertificateOfAFormerProcess: a process that starts does not know which Secrets a Service named before. Their certificates stay, as
-// those do that somebody uploaded.
+// TestCertificateOfAFormerProcess: nobody knows which Secrets a Service named before the start. A certificate of one goes if that Secret
+// still holds it, or if its name has the digest of its content. Others stay: somebody may have uploaded them, and have their keys nowhere
+// else.
 func TestCertificateOfAFormerProcess(t *testing.T) {
+	for name, c := range map[string]struct {
+		renewed bool
+		after   func(w *testWorld)
+		stays   bool
+	}{
+		"its Secret is there":             {},
+		"it was renewed":                  {renewed: true},
+		"it was renewed, its Secret went": {renewed: true, after: func(w *testWorld) { w.lose() }},
+		"its Secret went":                 {after: func(w *testWorld) { w.lose() }, stays: true},
+		"its Secret holds something else": {after: func(w *testWorld) { w.keep("default", "web-tls") }, stays: true},
+		"its Secret is in another namespace": {after: func(w *testWorld) {
+			s := w.lose()
+			s.Namespace, s.ResourceVersion = "other", ""
+			_, err := w.kube.CoreV1().Secrets("other").Create(w.Context(), s, metav1.CreateOptions{})
+			require.NoError(w, err)
+		}, stays: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+				w.keep("default", "web-tls")
+				s := secure()
+				w.requireServed(s, nodes)
+				if c.renewed {
+					w.keep("default", "web-tls")
+					time.Sleep(time.Minute)
+					w.requireServed(s, nodes)
+				}
+				former, _ := certificateOf(w.part("listeners", "TCP-443")).(string)
+				require.Equal(w, c.renewed, former != "web-tls")
+				require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) {
+					lb.Doc["certificates"].(document)["mine-20240131"] = document{"certificateName": "mine-20240131", "publicCertificate": "x"}
+				}))
+				w.start()
+				if c.after != nil {
+					c.after(w)
+				}
+				w.keep("default", "other")
+				s.Annotations[annotationTLSSecret] = "other"
+				w.requireServed(s, nodes)
+				assert.Equal(w, "other", certificateOf(w.part("listeners", "TCP-443")))
+				want := []string{"mine-20240131", "other"}
+				if c.stays {
+					want = append(want, former)
+				}
+				assert.ElementsMatch(w, want, slices.Collect(maps.Keys(w.balancer().Doc["certificates"].(document))))
+			})
+		})
+	}
+}
+
+// TestSecretDeletedWithItsName: a Service names another Secret, and the former one is deleted before the Service is reconciled. Its
+// certificate goes nevertheless: the process knows that the Service named it.
+func TestSecretDeletedWithItsName(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		w.keep("default", "web-tls")
 		s := secure()
 		w.requireServed(s, nodes)
-		w.start()
 		w.keep("default", "other")
 		s.Annotations[annotationTLSSecret] = "other"
+		w.lose()
 		w.requireServed(s, nodes)
-		assert.Equal(w, "other", certificateOf(w.part("listeners", "TCP-443")))
-		assert.Len(w, w.balancer().Doc["certificates"], 2)
+		assert.Equal(w, []string{"other"}, slices.Collect(maps.Keys(w.balancer().Doc["certificates"].(document))))
 	})
 }
 

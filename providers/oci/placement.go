@@ -229,7 +229,7 @@ func (r *reconciler) desireBalancer(ctx context.Context, service *v1.Service, s 
 		return err
 	}
 	d.addTLS(service, s, lb, front, back)
-	d.secrets = r.noteSecrets(service.UID, d.secrets)
+	d.obsolete = r.obsoleteCertificates(ctx, service, lb, d.certificates, r.noteSecrets(service.UID, front, back))
 	return nil
 }
 

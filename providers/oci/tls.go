@@ -22,9 +22,9 @@ import (
 
 // certificate is the content of a Secret.
 type certificate struct {
-	secret                           string // its name
-	public, ca                       string
-	private, passphrase, fingerprint schema.Secret
+	secret              string // its name
+	public, ca          string
+	private, passphrase schema.Secret
 }
 
 const (
@@ -74,11 +74,9 @@ func (r *common) readSecret(ctx context.Context, read secrets.Read, namespace, n
 		return nil, fmt.Errorf("the Secret for TLS of the %s: %s is no name that a certificate can have in the cloud: letters, digits, dashes and underscores are", what, name)
 	}
 	text := func(key string) string { return string(secret.Data[key]) }
-	public, ca, private := text(v1.TLSCertKey), text(keyAuthority), text(v1.TLSPrivateKeyKey)
-	sum := sha256.Sum256([]byte(public + "\x00" + ca + "\x00" + private))
 	return &certificate{
-		secret: name, public: public, ca: ca, private: schema.NewSecret(private), passphrase: schema.NewSecret(text(keyPassphrase)),
-		fingerprint: schema.NewSecret(hex.EncodeToString(sum[:])),
+		secret: name, public: text(v1.TLSCertKey), ca: text(keyAuthority), private: schema.NewSecret(text(v1.TLSPrivateKeyKey)),
+		passphrase: schema.NewSecret(text(keyPassphrase)),
 	}, nil
 }
 
@@ -98,8 +96,14 @@ func (r *common) certificates(ctx context.Context, service *v1.Service, s settin
 }
 
 // samePEM compares certificates without white space, which the cloud may change.
-func samePEM(a, b string) bool {
-	return strings.Join(strings.Fields(a), "") == strings.Join(strings.Fields(b), "")
+func samePEM(a, b string) bool { return withoutSpace(a) == withoutSpace(b) }
+
+func withoutSpace(text string) string { return strings.Join(strings.Fields(text), "") }
+
+// digestOf identifies a certificate by what the cloud shows of it.
+func digestOf(public, ca string) string {
+	sum := sha256.Sum256([]byte(withoutSpace(public) + " " + withoutSpace(ca)))
+	return hex.EncodeToString(sum[:])[:suffixLength]
 }
 
 // isOfSecret reports whether a name is one of those that a Secret's certificates get.
@@ -125,7 +129,7 @@ func (c *certificate) nameFor(lb *loadBalancer) string {
 	if _, taken := lb.Certificates[c.secret]; !taken {
 		return c.secret
 	}
-	return c.secret + "-" + c.fingerprint.Reveal()[:suffixLength]
+	return c.secret + "-" + digestOf(c.public, c.ca)
 }
 
 // document returns the request for a certificate.
@@ -195,27 +199,42 @@ func (r *loadBalancers) certificateChanges(lb *loadBalancer, d desired) (first, 
 			first = append(first, r.planPart(partCertificate, name, "", nil, d.certificates[name], nil))
 		}
 	}
-	for _, name := range sortedKeys(lb.Certificates) {
-		if _, wanted := d.certificates[name]; !wanted && d.isObsolete(name) {
-			last = append(last, r.planPart(partCertificate, name, "", lb.Certificates[name], nil, nil))
-		}
+	for _, name := range d.obsolete {
+		last = append(last, r.planPart(partCertificate, name, "", lb.Certificates[name], nil, nil))
 	}
 	return first, last
 }
 
-// isObsolete reports whether an unwanted certificate is of a Secret that the Service names, or has named during this process. Others may
-// have been uploaded by people who have their keys nowhere else.
-func (d desired) isObsolete(name string) bool {
-	return slices.ContainsFunc(d.secrets, func(secret string) bool { return isOfSecret(name, secret) })
+// obsoleteCertificates returns the unwanted certificates of a load balancer that are of a Secret which the Service names, or has named.
+// secrets are those of this process. For an earlier one's, the digest in the name has to be that of the content, or the Secret still to
+// hold it: others may have been uploaded by people who have their keys nowhere else.
+func (r *common) obsoleteCertificates(
+	ctx context.Context, service *v1.Service, lb *loadBalancer, wanted map[string]document, secrets []string,
+) (names []string) {
+	if lb == nil {
+		return nil
+	}
+	for _, name := range sortedKeys(lb.Certificates) {
+		has := lb.Certificates[name]
+		public, ca := fieldOf[string](has, "publicCertificate"), fieldOf[string](has, "caCertificate")
+		switch _, uses := wanted[name]; {
+		case uses:
+		case slices.ContainsFunc(secrets, func(secret string) bool { return isOfSecret(name, secret) }),
+			strings.HasSuffix(name, "-"+digestOf(public, ca)), r.isInSecret(ctx, service, name, public, ca):
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
-// noteSecrets stores the Secrets that a Service names, and returns all that it has named during this process.
-func (r *common) noteSecrets(uid types.UID, secrets []string) []string {
+// noteSecrets stores the Secrets that a Service names, and returns all that it has named during this process. A Secret may be deleted at
+// the moment when the Service names another.
+func (r *common) noteSecrets(uid types.UID, named ...*certificate) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, name := range secrets {
-		if !slices.Contains(r.secrets[uid], name) {
-			r.secrets[uid] = append(r.secrets[uid], name)
+	for _, c := range named {
+		if c != nil && !slices.Contains(r.secrets[uid], c.secret) {
+			r.secrets[uid] = append(r.secrets[uid], c.secret)
 		}
 	}
 	return slices.Clone(r.secrets[uid])
@@ -227,17 +246,29 @@ func (r *common) forgetSecrets(uid types.UID) {
 	delete(r.secrets, uid)
 }
 
+// isInSecret reports whether a Secret that the Service may name holds a certificate.
+func (r *common) isInSecret(ctx context.Context, service *v1.Service, name, public, ca string) bool {
+	if r.kube == nil {
+		return false
+	}
+	return slices.ContainsFunc(append([]string{service.Namespace}, r.api.config.SecretNamespaces...), func(namespace string) bool {
+		secret, err := r.follower.Get(ctx, namespace, name)
+		return err == nil && len(secret.Data[v1.TLSPrivateKeyKey]) > 0 &&
+			samePEM(public, string(secret.Data[v1.TLSCertKey])) && samePEM(ca, string(secret.Data[keyAuthority]))
+	})
+}
+
 // addTLS adds the certificates to listeners and backend sets.
 func (d *desired) addTLS(service *v1.Service, s settings, lb *loadBalancer, front, back *certificate) {
 	d.certificates = map[string]document{}
 	var frontName, backName string
 	if front != nil {
 		frontName = front.nameFor(lb)
-		d.certificates[frontName], d.secrets = front.document(frontName), append(d.secrets, front.secret)
+		d.certificates[frontName] = front.document(frontName)
 	}
 	if back != nil {
 		backName = back.nameFor(lb)
-		d.certificates[backName], d.secrets = back.document(backName), append(d.secrets, back.secret)
+		d.certificates[backName] = back.document(backName)
 	}
 	for _, p := range service.Spec.Ports {
 		if s.endsTLS(p) && frontName != "" {

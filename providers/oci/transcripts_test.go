@@ -77,7 +77,6 @@ func scenarios(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) []conforma
 var unplanned = map[string]string{
 	"annotation-oci-backend-network-security-group/it is " + ocisim.GroupID(3): "plan ends at the group that is made, with which the rest is computed again",
 	"annotation-security-rule-management-mode/it is None":                      "which rules of security lists a Service has is in the memory of the program alone, and plan begins without",
-	"tls/TLS ends at the nodes":                                                "which Secrets a Service named before is in the memory of the program alone, and plan begins without",
 }
 
 // notToAll are steps that end with ports which do not lead to all nodes.
