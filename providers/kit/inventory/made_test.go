@@ -71,6 +71,23 @@ func TestJustMade(t *testing.T) {
 	})
 }
 
+// TestMadeAgain: what was deleted and made again a moment later, and is known in part, is what a listing shows.
+func TestMadeAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(1)
+		i := slowInventory(c, c.get)
+		i.Forget(1)
+		i.PutPartial(object{id: 1, name: "n1"})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		found, err := i.Find(ctx, "name", "n1", Query{})
+		require.NoError(t, err)
+		assert.Equal(t, []object{{id: 1, name: "n1"}}, found)
+		assert.Equal(t, 1, c.lists)
+	})
+}
+
 // TestJustMadeIsListed: where only listings show objects, what was just made is among them.
 func TestJustMadeIsListed(t *testing.T) {
 	t.Parallel()

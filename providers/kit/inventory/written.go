@@ -69,6 +69,7 @@ func (i *view[ID]) PutPartial(value any) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	id := i.source.ID(value)
+	delete(i.forgotten, id) // or listings that show it again would be ignored, and it would never be new enough
 	noteIfMade(&i.made, i.objects, id)
 	i.putLocked(value, i.objects[id].read, lastWriteTime())
 	i.setOwnLocked(id)
