@@ -37,14 +37,18 @@ type decider struct {
 	mu sync.Mutex
 	// nodes holds the records by UID. Suspects that were deleted stay for the window, so that a slow loss of a cluster is noticed too.
 	nodes map[string]*nodeRecord
-	roll  rollCalls
+	// doubted holds the records with an absence or a suspicion, and for a while those that had one: decisions look at these alone, because
+	// most Nodes of a large cluster have neither.
+	doubted map[string]*nodeRecord
+	roll    rollCalls
 	// lastSeen is when an instance of the cluster was last observed, however old that answer was.
 	lastSeen time.Time
 	// lastReturned is when the instance of a suspect was last observed after a single read had called it gone.
 	lastReturned time.Time
 	// lastReleased is when a Node was last deleted after a hold by share, lastConsidered when one was last asked about for that.
 	lastReleased, lastConsidered time.Time
-	sweptNodes, sweptSuspicions  time.Time
+	// sweptNodes and sweptSuspicions are when records were last searched for what is to be forgotten.
+	sweptNodes, sweptSuspicions time.Time
 }
 
 // suspicion is the state kept for a suspect between runs.
@@ -73,7 +77,7 @@ func (d *decider) ask(ctx context.Context, node *v1.Node, demand evidence.Demand
 // inconsistent API servers, so that its other answers are doubtful as well.
 func (d *decider) restartSuspicionsLocked(now time.Time) {
 	d.lastReturned = now
-	for _, known := range d.nodes {
+	for _, known := range d.doubted {
 		if m := known.suspicion; m != nil && !m.isReleased {
 			m.first, m.answers, m.single, m.needsOwnRead, m.askAgain = now, 0, false, false, time.Time{}
 		}
@@ -143,11 +147,11 @@ func (d *decider) decideGone(ctx context.Context, node *v1.Node, single bool) (h
 	if m == nil {
 		return holdUnconfirmed, "the instance was seen while the decision was made"
 	}
-	now := d.situationLocked(node, m, time.Now())
-	now.putOff, now.accountErr = putOff, account
-	now.contradiction = d.findContradictionLocked(node, s.first)
-	m.why, m.message = decide(p, now)
-	d.scheduleNextLocked(m, now)
+	current := d.situationLocked(node, m, time.Now())
+	current.putOff, current.accountErr = putOff, account
+	current.contradiction = d.findContradictionLocked(node, s.first)
+	m.why, m.message = decide(p, current)
+	d.scheduleNextLocked(m, current)
 	return m.why, m.message
 }
 
@@ -159,6 +163,7 @@ func (d *decider) addAnswer(node *v1.Node, single bool) (s suspect, unseen time.
 	known := d.recordNodeLocked(node)
 	if known.suspicion == nil {
 		known.suspicion = &suspicion{suspect: suspect{first: now}}
+		d.doubted[nodeKey(node)] = known
 	}
 	m := known.suspicion
 	m.lastAsked = now
@@ -178,13 +183,13 @@ func (d *decider) situationLocked(node *v1.Node, m *suspicion, now time.Time) si
 		witness: d.roll.lastRead, witnessedSince: d.roll.witnessedSince, whyUnseen: d.roll.whyUnseen,
 		lastReturned: d.lastReturned, lastReleased: d.lastReleased,
 	}
-	known := s.total > 0 // otherwise the Nodes are not known yet, and Floor alone counts
-	for _, other := range d.nodes {
+	haveListed := s.total > 0 // otherwise the Nodes are not known yet, and Floor alone counts
+	for _, other := range d.doubted {
 		if other.suspicion == nil || other.suspicion.announced {
 			continue
 		}
 		s.vanished++
-		if other.suspicion.isReleased && known {
+		if other.suspicion.isReleased && haveListed {
 			s.total++
 		}
 	}

@@ -82,7 +82,10 @@ var (
 func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
 	c := &Cloud{inner: inner, facts: facts, meters: newMeters(), reports: &reports{}}
 	c.ownership = &ownership{facts: facts, meters: c.meters, reports: c.reports}
-	c.decider = &decider{policy: facts.Policy, ownership: c.ownership, checkAccount: c.CheckAPI, nodes: map[string]*nodeRecord{}}
+	c.decider = &decider{
+		policy: facts.Policy, ownership: c.ownership, checkAccount: c.CheckAPI,
+		nodes: map[string]*nodeRecord{}, doubted: map[string]*nodeRecord{},
+	}
 	c.verification = newVerification(inner, facts.Policy, c.reports)
 	if in, ok := inner.InstancesV2(); ok && in != nil {
 		c.decider.inner = in

@@ -193,5 +193,13 @@ func TestManySuspectsCostLittle(t *testing.T) {
 			require.NoError(t, err)
 			assert.True(t, exists)
 		}
+		c.each(2, 400, func(n *v1.Node) { n.Status.Conditions[0].Status = v1.ConditionUnknown })
+		gone := c.list()[2:]
+		c.cloud.hide(gone...)
+		c.cloud.listed = time.Time{} // what was listed before shows them
+		for _, n := range gone {
+			_, err := in.InstanceExists(t.Context(), n)
+			assert.ErrorContains(t, err, "the Node is kept")
+		}
 	})
 }

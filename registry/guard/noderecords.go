@@ -157,7 +157,9 @@ func (d *decider) recordAbsenceLocked(node *v1.Node) {
 	if d.policy.isAnnounced(node) {
 		return // it is expected
 	}
-	now, m := time.Now(), &d.recordLocked(node).absence
+	now, known := time.Now(), d.recordLocked(node)
+	d.doubted[nodeKey(node)] = known
+	m := &known.absence
 	if m.first.IsZero() {
 		m.first = now
 	}
@@ -168,7 +170,7 @@ func (d *decider) recordAbsenceLocked(node *v1.Node) {
 			m.readyFirst = now
 		}
 	}
-	for _, other := range d.nodes {
+	for _, other := range d.doubted {
 		if now.Sub(other.absence.last) > absenceMaxAge && !other.absence.isLasting() {
 			other.absence = absence{}
 		}
@@ -200,10 +202,13 @@ func (d *decider) findContradictionLocked(suspected *v1.Node, suspicion time.Tim
 	if m := d.recordLocked(suspected).absence; m.isLasting() {
 		return contradiction{node: suspected.Name, since: m.readyFirst}
 	}
+	if !d.hasAbsencesLocked() {
+		return contradiction{}
+	}
 	for _, n := range d.ownership.ourNodes() {
-		known := d.recordLocked(n)
-		if time.Since(known.absence.last) > absenceMaxAge || nodeKey(n) == nodeKey(suspected) || !known.lastRead.Before(suspicion) ||
-			!isReady(n) || d.policy.isAnnounced(n) || known.isKnownByKubeletAlone(n) {
+		known, isDoubted := d.doubted[nodeKey(n)]
+		if !isDoubted || time.Since(known.absence.last) > absenceMaxAge || nodeKey(n) == nodeKey(suspected) ||
+			!known.lastRead.Before(suspicion) || !isReady(n) || d.policy.isAnnounced(n) || known.isKnownByKubeletAlone(n) {
 			continue
 		}
 		c := contradiction{node: n.Name, since: known.absence.first, wasSeen: known.seen}
@@ -214,7 +219,18 @@ func (d *decider) findContradictionLocked(suspected *v1.Node, suspicion time.Tim
 	return most
 }
 
-// sweepNodesLocked forgets all but existing Nodes, and what it counts of deleted ones.
+// hasAbsencesLocked reports whether the cloud called the instance of any Node gone without other evidence.
+func (d *decider) hasAbsencesLocked() bool {
+	for _, known := range d.doubted {
+		if !known.absence.last.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// sweepNodesLocked forgets Nodes that no longer exist. Their suspicions stay: those of deleted Nodes count as vanished, and end by
+// sweepSuspicionsLocked.
 func (d *decider) sweepNodesLocked(now time.Time) {
 	if now.Sub(d.sweptNodes) < sweepPause {
 		return
@@ -235,6 +251,7 @@ func (d *decider) sweepNodesLocked(now time.Time) {
 		}
 		if *known == (nodeRecord{}) {
 			delete(d.nodes, k)
+			delete(d.doubted, k)
 		}
 	}
 }
@@ -246,9 +263,12 @@ func (d *decider) sweepSuspicionsLocked(now time.Time) {
 	}
 	d.sweptSuspicions = now
 	var exist map[string]struct{}
-	for k, known := range d.nodes {
+	for k, known := range d.doubted {
 		m := known.suspicion
 		if m == nil {
+			if known.absence.last.IsZero() {
+				delete(d.doubted, k)
+			}
 			continue
 		}
 		unheard := now.Sub(m.lastAsked)

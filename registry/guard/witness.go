@@ -55,7 +55,7 @@ func (r *rollCalls) pause(fresh bool) time.Duration {
 
 // callRollIfDue makes sure that there was a recent roll call after the suspicion of a Node began; it uses answers no older than since. In
 // case of doubt, ready Nodes that were missed are read again. Callers wait for one roll call at most: putOff is set if another one is due
-// and only has to wait for the pause.
+// and only has to wait for the pause. The lock is released while it waits and while the cloud is asked.
 func (d *decider) callRollIfDue(ctx context.Context, node *v1.Node, suspicion, since time.Time) (putOff bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
