@@ -62,7 +62,7 @@ const creationShows = 45 * time.Second
 func newLoadBalancers(c Config, a *api, i *instances, n *vpcNetwork) *loadBalancers {
 	parts := newShared(c, a, i, n)
 	name := func(_ string, service *v1.Service) string { return loadBalancerName(service) }
-	creations := services.Creations{Shows: creationShows, Repeat: true}
+	creations := &services.Creations{Shows: creationShows, Repeat: true}
 	return &loadBalancers{
 		shared: parts,
 		classic: &services.LoadBalancer[observed, desiredClassic]{
@@ -89,12 +89,6 @@ func (l *loadBalancers) kinds(service *v1.Service) []kindReconciler {
 	return kinds
 }
 
-// begin notes that work has begun: what a process before this one may have had made is looked for by both kinds from now on.
-func (l *loadBalancers) begin() {
-	l.classic.Begin()
-	l.network.Begin()
-}
-
 // GetLoadBalancerName implements cloudprovider.LoadBalancer.
 func (*loadBalancers) GetLoadBalancerName(_ context.Context, _ string, service *v1.Service) string {
 	return loadBalancerName(service)
@@ -105,7 +99,6 @@ func (*loadBalancers) GetLoadBalancerName(_ context.Context, _ string, service *
 func (l *loadBalancers) GetLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service,
 ) (status *v1.LoadBalancerStatus, exists bool, err error) {
-	l.begin()
 	for _, kind := range l.kinds(service) {
 		err = services.Patiently(ctx, patience, func() (err error) {
 			status, exists, err = kind.GetLoadBalancer(ctx, cluster, service)
@@ -127,7 +120,6 @@ func (l *loadBalancers) EnsureLoadBalancer(
 		l.reportPrevious(service)
 		return nil, cloudprovider.ImplementedElsewhere
 	}
-	l.begin()
 	kinds := l.kinds(service)
 	status, err := kinds[0].EnsureLoadBalancer(ctx, cluster, service, nodes)
 	if err != nil {

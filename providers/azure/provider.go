@@ -87,7 +87,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	}}
 	c.OrphanFinder = orphans{c.reconciler}
 	c.loadBalancers = &services.LoadBalancer[*observed, *desired]{
-		Reconciler: c.reconciler, Creations: services.Creations{Shows: creationShows, Repeat: true}, Identify: c.instances.machines.Identify,
+		Reconciler: c.reconciler, Creations: &services.Creations{Shows: creationShows, Repeat: true}, Identify: c.instances.machines.Identify,
 		Name: func(cluster string, s *v1.Service) string {
 			return a.config.loadBalancerNameOf(cluster, strings.EqualFold(s.Annotations[annotationInternal], "true"))
 		},

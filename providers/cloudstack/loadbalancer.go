@@ -117,7 +117,7 @@ var (
 // unique for each port.
 func newLoadBalancers(r *reconciler) *services.LoadBalancer[*observed, desired] {
 	return &services.LoadBalancer[*observed, desired]{
-		Reconciler: r, Name: loadBalancerName, Creations: services.Creations{Shows: creationShows}, Patience: patience,
+		Reconciler: r, Name: loadBalancerName, Creations: &services.Creations{Shows: creationShows}, Patience: patience,
 		Identify: r.instances.Identify,
 	}
 }

@@ -110,7 +110,7 @@ func newReconciler(c Config, adopt registry.Adoption, a *api, i *instances) *rec
 		}),
 	}
 	r.owners = &owners{config: c, adopt: adopt, cluster: &ownership.Cluster{}, instances: i, balancers: r.balancers}
-	r.room, r.Creations = waiting.New(r.balancers.Look, waiting.Pace{}), services.Creations{Shows: creationShows}
+	r.room, r.Creations = waiting.New(r.balancers.Look, waiting.Pace{}), &services.Creations{Shows: creationShows}
 	r.Identify = i.Identify
 	r.Reconciler, r.Name = r, func(_ string, service *v1.Service) string {
 		return loadBalancerName(service, settings{Name: service.Annotations[annotationName]})

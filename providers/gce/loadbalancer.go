@@ -112,7 +112,7 @@ func newLoadBalancers(c Config, a *api, i *instances, adopt registry.Adoption) *
 	r.poolChecks = &healthChecks{writer: w, store: a.stores.httpChecks, firewalls: r.firewalls}
 	r.backendChecks = &healthChecks{writer: w, store: a.stores.checks, firewalls: r.firewalls, internal: true}
 	l.reconciler, l.Reconciler, l.Name = r, r, loadBalancerName
-	l.Creations, l.Identify = services.Creations{Shows: creationShows, Repeat: true}, i.Identify
+	l.Creations, l.Identify = &services.Creations{Shows: creationShows, Repeat: true}, i.Identify
 	return l
 }
 

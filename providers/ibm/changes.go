@@ -443,7 +443,6 @@ func (r *reconciler) Deletions(ctx context.Context, req services.Request, o obse
 	for _, lb := range o.former {
 		findings = append(findings, services.Warning(eventLeft, "load balancer %s (%s), which the Service had under another name, stays; delete it if nobody needs it", lb.Name, lb.ID))
 	}
-	findings = append(findings, r.Missing(o)...)
 	if o.unproved != nil {
 		findings = append(findings, services.Notice(eventLeft, "load balancer %s (%s) stays, for nothing shows that it was made for this Service; delete it if nobody needs it",
 			o.unproved.Name, o.unproved.ID))
@@ -459,15 +458,6 @@ func (r *reconciler) Deletions(ctx context.Context, req services.Request, o obse
 			return observed{settings: o.settings, group: o.group}, r.remove(ctx, o.lb)
 		})
 	return append([]change{deletion}, groups...), findings, nil
-}
-
-// Missing implements services.Misser.
-func (*reconciler) Missing(o observed) (findings []services.Finding) {
-	for _, name := range o.missingHostnames {
-		findings = append(findings, services.Warning(eventLeft, "no load balancer with the host name %s of this Service is found; where nobody deleted it by hand, "+
-			"the credential may not see it any more, and it stays", name))
-	}
-	return findings
 }
 
 // remove deletes a load balancer, and waits until it is gone: an accepted request can still fail.

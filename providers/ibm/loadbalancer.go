@@ -52,8 +52,8 @@ type observed struct {
 	unproved *loadBalancer
 	// foreign is set if the load balancer of that name is somebody else's.
 	foreign bool
-	// missingHostnames are in the status of a Service that is being deleted, although no load balancer has them.
-	missingHostnames []string
+	// missing reports host names in the status of a Service that is being deleted, which no load balancer has.
+	missing []services.Finding
 }
 
 type change = services.Change[observed]
@@ -84,13 +84,12 @@ func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
 var (
 	_ services.Reconciler[observed, desired] = (*reconciler)(nil)
 	_ services.Asynchronous[observed]        = (*reconciler)(nil)
-	_ services.Misser[observed]              = (*reconciler)(nil)
 )
 
 // newLoadBalancers repeats creations of unknown outcome, because names are unique in a VPC.
 func newLoadBalancers(r *reconciler) *services.LoadBalancer[observed, desired] {
 	return &services.LoadBalancer[observed, desired]{
-		Reconciler: r, Name: r.records.name, Creations: services.Creations{Shows: creationShows, Repeat: true}, Patience: busyPatience,
+		Reconciler: r, Name: r.records.name, Creations: &services.Creations{Shows: creationShows, Repeat: true}, Patience: busyPatience,
 		Identify: r.instances.found.Identify,
 	}
 }

@@ -36,7 +36,7 @@ func (r *reconciler) Observe(ctx context.Context, req services.Request) (observe
 // CheckOwner decides whose the load balancer is.
 func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o observed) (observed, []services.Finding, error) {
 	if o.lb == nil {
-		return o, nil, nil
+		return o, o.missing, nil
 	}
 	rules := r.finder.rules(o.lb)
 	decision, err := r.finder.cluster.Judge(ctx, req.Service, objectOf(o.lb), rules, func(ctx context.Context) (ownership.Targets, error) {
@@ -111,7 +111,7 @@ func (f *finder) observe(ctx context.Context, req services.Request, deletion boo
 	age := observedMaxAge
 	if deletion {
 		age = 0
-		o.missingHostnames = f.missingHostnames(req.Service)
+		o.missing = f.missingFindings(req.Service)
 	}
 	return o, f.instances.seesVPC(ctx, age)
 }
@@ -239,18 +239,19 @@ func statusShows(service *v1.Service, lb *loadBalancer) bool {
 	})
 }
 
-// missingHostnames returns host names in the Service's status that no visible load balancer has: somebody deleted it by hand, or the
+// missingFindings reports host names in the Service's status that no visible load balancer has: somebody deleted it by hand, or the
 // credential may no longer see it.
-func (f *finder) missingHostnames(service *v1.Service) (names []string) {
+func (f *finder) missingFindings(service *v1.Service) (findings []services.Finding) {
 	all := f.loadBalancers.PeekAll()
 	for _, in := range service.Status.LoadBalancer.Ingress {
 		name := strings.ToLower(in.Hostname)
 		_, deleted := f.deletedHostnames.Load(name)
 		if name != "" && !deleted && !slices.ContainsFunc(all, func(lb *loadBalancer) bool { return strings.EqualFold(lb.Hostname, name) }) {
-			names = append(names, name)
+			findings = append(findings, services.Warning(eventLeft, "no load balancer with the host name %s of this Service is found; where nobody deleted it by hand, "+
+				"the credential may not see it any more, and it stays", name))
 		}
 	}
-	return names
+	return findings
 }
 
 // formerLoadBalancers returns load balancers that a Service had under other names, by its status, its record or, with own, the name that

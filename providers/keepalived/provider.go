@@ -75,7 +75,7 @@ func buildCloud(config Config, _ noAPI, in registry.Inputs) (*cloud, error) {
 	c := &cloud{reconciler: newReconciler(config, translate)}
 	c.Name, c.Begin, c.Inform, c.Check = Name, c.begin, c.inform, c.check
 	c.loadBalancers = &services.LoadBalancer[*observed, desired]{
-		Reconciler: c.reconciler, Creations: services.Creations{Shows: creationShows, Repeat: true},
+		Reconciler: c.reconciler, Creations: &services.Creations{Shows: creationShows, Repeat: true},
 		Name: func(_ string, s *v1.Service) string { return s.Namespace + "/" + s.Name },
 	}
 	c.ServiceAPI = c.loadBalancers

@@ -101,7 +101,7 @@ func newReconciler(c Config, adopt registry.Adoption, a *api, v *vpcs, i *instan
 		backends:  &backends{vpcs: v, instances: i, shared: nodes.Shared[network, wantedNodes]{MaxAge: updateMaxAge}},
 	}
 	r.owners = &owners{config: c, adopt: adopt, cluster: cluster, instances: i, balancers: r.balancers, details: r.details}
-	r.Creations = services.Creations{Shows: creationShows, Repeat: true}
+	r.Creations = &services.Creations{Shows: creationShows, Repeat: true}
 	r.Identify = i.Identify
 	r.Reconciler, r.Name = r, func(_ string, service *v1.Service) string { return label(c.Prefix, service) }
 	return r

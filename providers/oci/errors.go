@@ -56,3 +56,6 @@ func classesOfCodes() map[string]error {
 		"SignUpRequired": cloudapi.ErrUnauthorized, "TooManyRequests": cloudapi.ErrRateLimited,
 	}
 }
+
+// errOtherKind is part of the error about a Service that has a load balancer of the other kind.
+var errOtherKind = errors.New("the type of a load balancer cannot be changed")

@@ -89,19 +89,19 @@ var (
 	_ contract.Narrower          = (*kinds)(nil)
 )
 
+// newKinds returns both kinds. Names are not unique in the cloud, so creations without an answer are searched for, in both kinds.
 func newKinds(c *common) *kinds {
-	k := &kinds{common: c, lb: newServedKind(c, balancerKind(c.api.config)), nlb: newServedKind(c, nlbKind())}
+	k := &kinds{common: c}
+	creations := &services.Creations{Shows: creationShows}
+	serve := func(of kind) *servedKind {
+		r := &reconciler{newLoadBalancers(c, of), k}
+		return &servedKind{reconciler: r, LoadBalancer: &services.LoadBalancer[observed, desired]{
+			Reconciler: r, Name: func(_ string, s *v1.Service) string { return of.name(s) }, Creations: creations, Identify: r.instances.Identify,
+		}}
+	}
+	k.lb, k.nlb = serve(balancerKind(c.api.config)), serve(nlbKind())
 	c.lists.kinds = k
 	return k
-}
-
-// newServedKind returns a kind. Names are not unique in the cloud, so creations without an answer are searched for.
-func newServedKind(c *common, k kind) *servedKind {
-	r := &reconciler{newLoadBalancers(c, k)}
-	return &servedKind{reconciler: r, LoadBalancer: &services.LoadBalancer[observed, desired]{
-		Reconciler: r, Name: func(_ string, s *v1.Service) string { return k.name(s) },
-		Creations: services.Creations{Shows: creationShows}, Identify: r.instances.Identify,
-	}}
 }
 
 // peek returns the load balancer of a Service, of either kind, if it is known, or else nil. hidden is set if one may be in a compartment
@@ -167,20 +167,11 @@ func (k *kinds) kindsOf(service *v1.Service) (own, other *servedKind) {
 	return k.lb, k.nlb
 }
 
-// findOther returns a Service's load balancer of the other kind, or nil. It searches only if there is none of its own kind. With creates it
-// fails while the result of an unanswered creation may still appear.
-func (k *kinds) findOther(ctx context.Context, service *v1.Service, creates bool) (*loadBalancer, error) {
-	own, other := k.kindsOf(service)
-	found, err := own.find(ctx, service, false)
-	if err != nil || found != nil {
-		return nil, err
-	}
-	found, err = other.find(ctx, service, false)
-	err = k.ignoreForbiddenKind(ctx, other, err)
-	if err == nil && found == nil && creates {
-		err = other.Doubt(service, "the "+other.kind.title+" of the Service")
-	}
-	return found, err
+// findOther returns a Service's load balancer of the other kind than it asks for, or nil.
+func (k *kinds) findOther(ctx context.Context, service *v1.Service) (*loadBalancer, error) {
+	_, other := k.kindsOf(service)
+	found, err := other.find(ctx, service, false)
+	return found, k.ignoreForbiddenKind(ctx, other, err)
 }
 
 // ignoreForbiddenKind drops the error of a read of the kind that a Service does not ask for, if the user's policies do not mention that
@@ -211,21 +202,13 @@ func (s *servedKind) isInvalid(service *v1.Service) bool {
 	return err != nil
 }
 
-// refuseOtherKind returns an error if a Service has a load balancer of the other kind, whose removal would lose the address. Faults of the
-// Service itself are reported first, by its own kind.
-func (k *kinds) refuseOtherKind(ctx context.Context, service *v1.Service) (string, error) {
+// refuseOtherKind refuses a Service that has a load balancer of the other kind, whose removal would lose the address.
+func (k *kinds) refuseOtherKind(service *v1.Service, has *loadBalancer) ([]services.Finding, error) {
 	own, other := k.kindsOf(service)
-	if own.isInvalid(service) {
-		return "", nil
-	}
-	has, err := k.findOther(ctx, service, true)
-	if err != nil || has == nil {
-		return "", err
-	}
-	why := fmt.Sprintf("the Service has %s %s (%s), and annotation %s asks for type %s: the type of a load balancer cannot be changed, and a Service has "+
+	err := fmt.Errorf("the Service has %s %s (%s), and annotation %s asks for type %s: %w, and a Service has "+
 		"one alone. Set the annotation to %q again, or make the Service again for one of the other type, which has another address",
-		other.kind.title, has.Name, has.ID, annotationType, own.kind.word, other.kind.word)
-	return why, errors.New(why)
+		other.kind.title, has.Name, has.ID, annotationType, own.kind.word, errOtherKind, other.kind.word)
+	return []services.Finding{services.Warning(eventOtherKind, "%v", err)}, err
 }
 
 // GetLoadBalancerName implements cloudprovider.LoadBalancer.
@@ -237,7 +220,6 @@ func (k *kinds) GetLoadBalancerName(ctx context.Context, cluster string, service
 // GetLoadBalancer implements cloudprovider.LoadBalancer. A Service's load balancer may be of either kind.
 func (k *kinds) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
 	own, other := k.kindsOf(service)
-	k.begin()
 	status, exists, err := own.GetLoadBalancer(ctx, cluster, service)
 	if err != nil || exists {
 		return status, exists, err
@@ -246,34 +228,14 @@ func (k *kinds) GetLoadBalancer(ctx context.Context, cluster string, service *v1
 	return status, exists, k.ignoreForbiddenKind(ctx, other, err)
 }
 
-// EnsureLoadBalancer implements cloudprovider.LoadBalancer.
+// EnsureLoadBalancer implements cloudprovider.LoadBalancer. If the Service may ask for the wrong kind, clients lose access to the other one
+// as well.
 func (k *kinds) EnsureLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
-) (status *v1.LoadBalancerStatus, err error) {
-	err = services.Patiently(ctx, creationShows, func() error { // one of the other kind may have been made
-		status, err = k.ensure(ctx, cluster, service, nodes)
-		return err
-	})
-	return status, err
-}
-
-func (k *kinds) ensure(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+) (*v1.LoadBalancerStatus, error) {
 	own, other := k.kindsOf(service)
-	k.begin()
-	if why, err := k.refuseOtherKind(ctx, service); err != nil {
-		if why != "" && own.Events != nil {
-			own.Events.Event(service, v1.EventTypeWarning, eventOtherKind, why)
-		}
-		if why != "" {
-			err = errors.Join(err, k.narrow(ctx, cluster, service, other))
-		}
-		return nil, err
-	}
 	status, err := own.EnsureLoadBalancer(ctx, cluster, service, nodes)
-	switch {
-	case err == nil:
-		other.Served(service)
-	case own.isInvalid(service): // what asks for its kind as well, perhaps
+	if errors.Is(err, errOtherKind) || err != nil && own.isInvalid(service) {
 		err = errors.Join(err, k.narrow(ctx, cluster, service, other))
 	}
 	return status, err
@@ -296,21 +258,17 @@ func (k *kinds) narrow(ctx context.Context, cluster string, service *v1.Service,
 	return errors.Join(failed...)
 }
 
-// begin starts the search for what an earlier process may have created, in both kinds.
-func (k *kinds) begin() {
-	k.lb.Begin()
-	k.nlb.Begin()
-}
-
 // UpdateLoadBalancer implements cloudprovider.LoadBalancer, for the kind of load balancer that the Service has.
 func (k *kinds) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
 	own, other := k.kindsOf(service)
-	has, err := k.findOther(ctx, service, false)
-	switch {
-	case err != nil:
+	has, err := own.find(ctx, service, false)
+	if err == nil && has == nil {
+		if has, err = k.findOther(ctx, service); has != nil {
+			own = other
+		}
+	}
+	if err != nil {
 		return err
-	case has != nil:
-		return other.UpdateLoadBalancer(ctx, cluster, service, nodes)
 	}
 	return own.UpdateLoadBalancer(ctx, cluster, service, nodes)
 }
@@ -318,7 +276,6 @@ func (k *kinds) UpdateLoadBalancer(ctx context.Context, cluster string, service 
 // EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer, for both kinds.
 func (k *kinds) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
 	own, other := k.kindsOf(service)
-	k.begin()
 	if err := own.EnsureLoadBalancerDeleted(ctx, cluster, service); err != nil {
 		return err
 	}
@@ -328,12 +285,5 @@ func (k *kinds) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, s
 // PlanLoadBalancer implements contract.Planner.
 func (k *kinds) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (contract.Plan, error) {
 	own, _ := k.kindsOf(service)
-	why, err := k.refuseOtherKind(ctx, service)
-	if why != "" {
-		return contract.Plan{Findings: []contract.Finding{{Reason: eventOtherKind, Message: why, Warning: true}}}, err
-	}
-	if err != nil {
-		return contract.Plan{}, err
-	}
 	return own.PlanLoadBalancer(ctx, cluster, service, nodes)
 }

@@ -44,6 +44,8 @@ type observed struct {
 	group *securityGroup
 	// left are rules in security lists whose load balancer is gone.
 	left []listPlan
+	// ofOtherKind is one that a Service has which asks for this kind, and has none of it.
+	ofOtherKind *loadBalancer
 	// fresh is set if lb, a network load balancer, was read right after our own write.
 	fresh bool
 }
@@ -51,7 +53,10 @@ type observed struct {
 type change = services.Change[observed]
 
 // reconciler implements services.Reconciler, for one kind of load balancers.
-type reconciler struct{ *loadBalancers }
+type reconciler struct {
+	*loadBalancers
+	kinds *kinds
+}
 
 var (
 	_ services.Reconciler[observed, desired] = (*reconciler)(nil)
@@ -72,6 +77,11 @@ func (r *reconciler) Observe(ctx context.Context, req services.Request) (o obser
 	if o.lb, err = r.find(ctx, req.Service, leaving); err != nil {
 		return o, err
 	}
+	if o.lb == nil && wants(req) {
+		if o.ofOtherKind, err = r.kinds.findOther(ctx, req.Service); err != nil || o.ofOtherKind != nil {
+			return o, err
+		}
+	}
 	if o.group, err = r.observeGroup(ctx, req, o); err != nil || o.lb != nil {
 		return o, err
 	}
@@ -88,6 +98,11 @@ func (r *reconciler) Observe(ctx context.Context, req services.Request) (o obser
 // isLeaving reports whether the Service may be deleted.
 func isLeaving(req services.Request) bool {
 	return req.Purpose == services.Delete || req.Purpose == services.Lookup
+}
+
+// wants reports whether the Service asks for the load balancer.
+func wants(req services.Request) bool {
+	return req.Purpose == services.Ensure || req.Purpose == services.Plan
 }
 
 // observeGroup finds the network security group that was created for the Service, if its mode asks for one, its load balancer may have one,
@@ -128,6 +143,10 @@ func (r *reconciler) objectOf(lb *loadBalancer) ownership.Object {
 
 // CheckOwner implements services.Reconciler.
 func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o observed) (observed, []services.Finding, error) {
+	if o.ofOtherKind != nil {
+		findings, err := r.kinds.refuseOtherKind(req.Service, o.ofOtherKind)
+		return o, findings, err
+	}
 	if o.lb == nil {
 		return o, nil, nil
 	}
@@ -139,9 +158,8 @@ func (r *reconciler) CheckOwner(ctx context.Context, req services.Request, o obs
 	}
 	o.deletable = decision.Deletable
 	refused := decision.Verdict == ownership.Refused
-	wants := req.Purpose == services.Ensure || req.Purpose == services.Plan
 	switch {
-	case refused && wants:
+	case refused && wants(req):
 		return observed{}, services.Refused(req.Service, decision), decision.Err()
 	case refused:
 		return observed{settings: o.settings, fault: o.fault}, nil, nil

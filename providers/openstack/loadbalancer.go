@@ -164,7 +164,7 @@ func newReconciler(c Config, a *api, n *networks, i *instances, adopt registry.A
 		},
 	}
 	r.Identify = i.Identify
-	r.Reconciler, r.Name, r.LookAgain, r.Creations = r, loadBalancerName, true, services.Creations{Shows: creationShows}
+	r.Reconciler, r.Name, r.LookAgain, r.Creations = r, loadBalancerName, true, &services.Creations{Shows: creationShows}
 	return r
 }
 

@@ -61,7 +61,7 @@ var _ services.Reconciler[*loadBalancer, spec] = (*reconciler)(nil)
 // newLoadBalancers wraps a reconciler. Leave out Repeat if names are not unique in your cloud.
 func newLoadBalancers(r *reconciler) *services.LoadBalancer[*loadBalancer, spec] {
 	return &services.LoadBalancer[*loadBalancer, spec]{
-		Reconciler: r, Name: loadBalancerName, Creations: services.Creations{Shows: creationShows, Repeat: true},
+		Reconciler: r, Name: loadBalancerName, Creations: &services.Creations{Shows: creationShows, Repeat: true},
 	}
 }
 

@@ -19,7 +19,8 @@ import (
 // lookPause is the time between two searches for an object that a creation may have left.
 const lookPause = 5 * time.Second
 
-// Creations says how to treat creations whose responses were lost, and which may have taken effect.
+// Creations says how to treat creations whose responses were lost, and which may have taken effect, and remembers them. LoadBalancers that
+// serve the same Services share one.
 type Creations struct {
 	// Shows is the maximum time until an object from such a creation is found. The search continues for so long before the object is
 	// created again, or taken for absent at a deletion. A process that has just started does the same if the Service has the framework's
@@ -27,18 +28,7 @@ type Creations struct {
 	Shows time.Duration
 	// Repeat is set if names are unique in the cloud: a second creation makes no second object, and need not wait.
 	Repeat bool
-}
 
-// patience is for how long a reconciliation itself looks for what may have been made: the framework would tell of that as a failure.
-func (c Creations) patience() time.Duration {
-	if c.Repeat {
-		return 0
-	}
-	return c.Shows
-}
-
-// creations remembers creations of unknown outcome.
-type creations struct {
 	mu sync.Mutex
 	// began is when this process began to work on Services.
 	began time.Time
@@ -48,8 +38,16 @@ type creations struct {
 	served map[types.UID]struct{}
 }
 
+// patience is for how long a reconciliation itself looks for what may have been made: the framework would tell of that as a failure.
+func (c *Creations) patience() time.Duration {
+	if c.Repeat {
+		return 0
+	}
+	return c.Shows
+}
+
 // recordBegin records that work has begun.
-func (c *creations) recordBegin() {
+func (c *Creations) recordBegin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.began.IsZero() {
@@ -58,10 +56,10 @@ func (c *creations) recordBegin() {
 }
 
 // recordServed records that all objects of a Service exist. It is remembered for as long as earlier processes are in doubt.
-func (c *creations) recordServed(service *v1.Service, policy Creations) {
+func (c *Creations) recordServed(service *v1.Service) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.began) > policy.Shows {
+	if time.Since(c.began) > c.Shows {
 		c.served = nil
 		return
 	}
@@ -72,14 +70,14 @@ func (c *creations) recordServed(service *v1.Service, policy Creations) {
 }
 
 // recordUnknown records a request's creations of unknown outcome.
-func (c *creations) recordUnknown(r *Request, policy Creations) {
+func (c *Creations) recordUnknown(r *Request) {
 	if !r.unanswered {
 		return
 	}
 	r.unanswered = false
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.unknown, func(_ types.UID, at time.Time) bool { return time.Since(at) > 2*policy.Shows })
+	maps.DeleteFunc(c.unknown, func(_ types.UID, at time.Time) bool { return time.Since(at) > 2*c.Shows })
 	if c.unknown == nil {
 		c.unknown = map[types.UID]time.Time{}
 	}
@@ -87,7 +85,7 @@ func (c *creations) recordUnknown(r *Request, policy Creations) {
 }
 
 // unknownSince returns when it became unknown which objects a Service has, and why; zero if it is known.
-func (c *creations) unknownSince(service *v1.Service, what string) (at time.Time, why string) {
+func (c *Creations) unknownSince(service *v1.Service, what string) (at time.Time, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, why = c.unknown[service.UID], "the answer to the creation of "+what+" was lost"
@@ -102,9 +100,9 @@ func (c *creations) unknownSince(service *v1.Service, what string) (at time.Time
 
 // searchAgain returns an error with the time to search again, if a missing object may exist nevertheless: created by a call whose response
 // was lost, or by an earlier process, which left only the finalizer. what names the object.
-func (c *creations) searchAgain(service *v1.Service, what string, policy Creations) error {
+func (c *Creations) searchAgain(service *v1.Service, what string) error {
 	since, why := c.unknownSince(service, what)
-	left := time.Until(since.Add(policy.Shows))
+	left := time.Until(since.Add(c.Shows))
 	if since.IsZero() || left <= 0 {
 		return nil
 	}
@@ -112,8 +110,8 @@ func (c *creations) searchAgain(service *v1.Service, what string, policy Creatio
 }
 
 // withNewReads demands new reads if there is a doubt or was one a moment ago: older reads prove nothing.
-func (c *creations) withNewReads(ctx context.Context, service *v1.Service, policy Creations) context.Context {
-	if since, _ := c.unknownSince(service, ""); since.IsZero() || time.Since(since) > 2*policy.Shows {
+func (c *Creations) withNewReads(ctx context.Context, service *v1.Service) context.Context {
+	if since, _ := c.unknownSince(service, ""); since.IsZero() || time.Since(since) > 2*c.Shows {
 		return ctx
 	}
 	return inventory.NotBefore(ctx, time.Now())

@@ -47,22 +47,22 @@ func TestDoubt(t *testing.T) {
 		s.CreationTimestamp = metav1.NewTime(time.Now().Add(time.Hour))
 	}
 	for name, c := range map[string]struct {
-		policy  Creations
+		seen    *Creations
 		service func(*v1.Service)
 		asked   error
 		doubts  bool
 	}{
-		"nothing was asked":                 {Creations{Shows: shows}, nil, nil, false},
-		"lost":                              {Creations{Shows: shows}, nil, lost, true},
-		"lost, names are unique":            {Creations{Shows: shows, Repeat: true}, nil, lost, true},
-		"refused":                           {Creations{Shows: shows}, nil, refused, false},
-		"refused for something else's sake": {Creations{Shows: shows}, nil, wrapped, false},
-		"lost, not waited for":              {Creations{}, nil, lost, false},
-		"another process":                   {Creations{Shows: shows}, protected, nil, true},
-		"another process, unique names":     {Creations{Shows: shows, Repeat: true}, protected, nil, true},
-		"another process, it was served":    {Creations{Shows: shows}, shown, nil, false},
-		"it is no load balancer any more":   {Creations{Shows: shows}, retyped, nil, false},
-		"the Service is younger":            {Creations{Shows: shows}, young, nil, false},
+		"nothing was asked":                 {&Creations{Shows: shows}, nil, nil, false},
+		"lost":                              {&Creations{Shows: shows}, nil, lost, true},
+		"lost, names are unique":            {&Creations{Shows: shows, Repeat: true}, nil, lost, true},
+		"refused":                           {&Creations{Shows: shows}, nil, refused, false},
+		"refused for something else's sake": {&Creations{Shows: shows}, nil, wrapped, false},
+		"lost, not waited for":              {&Creations{}, nil, lost, false},
+		"another process":                   {&Creations{Shows: shows}, protected, nil, true},
+		"another process, unique names":     {&Creations{Shows: shows, Repeat: true}, protected, nil, true},
+		"another process, it was served":    {&Creations{Shows: shows}, shown, nil, false},
+		"it is no load balancer any more":   {&Creations{Shows: shows}, retyped, nil, false},
+		"the Service is younger":            {&Creations{Shows: shows}, young, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,20 +71,20 @@ func TestDoubt(t *testing.T) {
 				if c.service != nil {
 					c.service(service)
 				}
-				var seen creations
+				seen := c.seen
 				seen.recordBegin()
 				r := &Request{Service: service}
 				r.Asked(c.asked)
-				seen.recordUnknown(r, c.policy)
-				assert.Equal(t, c.doubts, seen.searchAgain(service, "web", c.policy) != nil)
+				seen.recordUnknown(r)
+				assert.Equal(t, c.doubts, seen.searchAgain(service, "web") != nil)
 				if c.doubts {
 					time.Sleep(shows - time.Second)
 					var later *cloudproviderapi.RetryError
-					require.ErrorAs(t, seen.searchAgain(service, "web", c.policy), &later)
+					require.ErrorAs(t, seen.searchAgain(service, "web"), &later)
 					assert.Equal(t, time.Second, later.RetryAfter())
 				}
 				time.Sleep(time.Second)
-				require.NoError(t, seen.searchAgain(service, "web", c.policy))
+				require.NoError(t, seen.searchAgain(service, "web"))
 			})
 		})
 	}
@@ -95,24 +95,23 @@ func TestDoubt(t *testing.T) {
 func TestDoubtEndsWithService(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		policy := Creations{Shows: 30 * time.Second}
 		service, other := old(), old()
 		other.UID = "2"
 		protected(service)
 		protected(other)
-		var seen creations
+		seen := &Creations{Shows: 30 * time.Second}
 		seen.recordBegin()
-		seen.recordServed(service, policy)
-		require.NoError(t, seen.searchAgain(service, "web", policy))
-		require.Error(t, seen.searchAgain(other, "other", policy))
+		seen.recordServed(service)
+		require.NoError(t, seen.searchAgain(service, "web"))
+		require.Error(t, seen.searchAgain(other, "other"))
 		r := &Request{Service: service}
 		r.Asked(&cloudapi.Error{Class: cloudapi.ErrTransient})
-		seen.recordUnknown(r, policy)
-		require.ErrorContains(t, seen.searchAgain(service, "web", policy), "was lost")
-		time.Sleep(policy.Shows + time.Second)
-		seen.recordServed(other, policy)
+		seen.recordUnknown(r)
+		require.ErrorContains(t, seen.searchAgain(service, "web"), "was lost")
+		time.Sleep(seen.Shows + time.Second)
+		seen.recordServed(other)
 		assert.Empty(t, seen.served, "nobody is in doubt any more")
-		require.NoError(t, seen.searchAgain(other, "other", policy))
+		require.NoError(t, seen.searchAgain(other, "other"))
 	})
 }
 
@@ -122,7 +121,7 @@ func TestCreationInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shelf{want: []string{}, fail: "load balancer"}
 		l, _, service := serve(s)
-		l.Creations = Creations{Shows: 30 * time.Second}
+		l.Creations = &Creations{Shows: 30 * time.Second}
 		_, err := l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
 		require.Error(t, err)
 		s.fail, s.calls = "", nil

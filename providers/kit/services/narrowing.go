@@ -75,7 +75,7 @@ func (l *LoadBalancer[O, D]) begin(ctx context.Context, r *Request, turn *keyTur
 // observeFirst validates a Service, observes its objects, and checks their owner. If one of these is refused, it observes for Narrow and
 // changes the request's purpose, if clients may have access.
 func (l *LoadBalancer[O, D]) observeFirst(ctx context.Context, r *Request, findings *report) (b firstPart[O], refusal error) {
-	l.creations.recordBegin()
+	l.Creations.recordBegin()
 	if r.Purpose != Narrow {
 		found, err := l.Reconciler.Validate(*r)
 		findings.add(found)

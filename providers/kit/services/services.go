@@ -185,7 +185,7 @@ type Reconciler[O, D any] interface {
 	Observe(ctx context.Context, r Request) (O, error)
 	// CheckOwner decides whether the observed objects belong to the Service. For Ensure and Plan, another owner's object is an error; for
 	// the other purposes it is left out of the result. Parts of an object that are worth a read only once its owner is known may be read
-	// here.
+	// here. Findings of Lookup are reported only if nothing exists, so that no deletion follows.
 	CheckOwner(ctx context.Context, r Request, observed O) (O, []Finding, error)
 	// Desire computes the desired state. It may read, and writes nothing.
 	Desire(ctx context.Context, r Request, observed O) (D, []Finding, error)
@@ -203,13 +203,6 @@ type Reconciler[O, D any] interface {
 	Deletions(ctx context.Context, r Request, observed O) ([]Change[O], []Finding, error)
 	// Exists reports whether Deletions would remove anything, and the status if there is a load balancer.
 	Exists(ctx context.Context, r Request, observed O) (*v1.LoadBalancerStatus, bool, error)
-}
-
-// Misser is implemented by a Reconciler of a cloud that hides objects without permission, so that a missing object may exist.
-type Misser[O any] interface {
-	// Missing reports a deleted Service's objects that its status shows and that are not found. The framework then requests no deletion,
-	// and reports nothing.
-	Missing(observed O) []Finding
 }
 
 // Phase is the part of a reconciliation that a change belongs to. First clients whom the Service no longer allows lose access, then
@@ -248,8 +241,8 @@ type LoadBalancer[O, D any] struct {
 	// LookAgain is set if others may change a load balancer at the same time: after our changes, Observe is called again until there is
 	// nothing left to change, so that their changes are not taken for ours. Not after a deletion.
 	LookAgain bool
-	// Creations remembers creations whose responses were lost.
-	Creations Creations
+	// Creations remembers creations whose responses were lost. It is required.
+	Creations *Creations
 	// Patience is how long EnsureLoadBalancer itself repeats while a part returns a RetryError, before the framework does, which shows the
 	// user a failure. 0 leaves that to the framework at once.
 	Patience time.Duration
@@ -258,8 +251,7 @@ type LoadBalancer[O, D any] struct {
 	// Events receives the findings; nil drops them. It is set before the first call.
 	Events record.EventRecorder
 
-	locks     keylock.Locks
-	creations creations
+	locks keylock.Locks
 }
 
 // GetLoadBalancerName implements cloudprovider.LoadBalancer.
@@ -272,18 +264,19 @@ func (l *LoadBalancer[O, D]) GetLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service,
 ) (*v1.LoadBalancerStatus, bool, error) {
 	r := Request{Purpose: Lookup, Cluster: cluster, Service: service}
-	ctx = l.creations.withNewReads(ctx, service, l.Creations)
-	observed, err := l.observe(ctx, r, &report{})
+	ctx = l.Creations.withNewReads(ctx, service)
+	unreported := &report{}
+	observed, err := l.observe(ctx, r, unreported)
 	if err != nil {
 		return nil, false, err
 	}
 	status, exists, err := l.Reconciler.Exists(ctx, r, observed)
-	if err == nil && !exists {
-		err = l.creations.searchAgain(service, l.Name(cluster, service), l.Creations)
+	if err != nil || exists {
+		return status, exists, err
 	}
-	if misser, is := l.Reconciler.(Misser[O]); is && err == nil && !exists {
+	if err = l.Creations.searchAgain(service, l.Name(cluster, service)); err == nil {
 		findings := &report{events: l.Events, service: service, words: portable.Words(ctx)}
-		findings.add(misser.Missing(observed))
+		findings.add(unreported.found)
 	}
 	return status, exists, err
 }
@@ -330,12 +323,12 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 		return nil, joinErrors(begin.failed, err)
 	}
 	observed, err = l.Reconciler.Complete(ctx, r, observed, desired)
-	l.creations.recordUnknown(r, l.Creations)
+	l.Creations.recordUnknown(r)
 	findings.addReported(r)
 	if err != nil {
 		return nil, joinErrors(begin.failed, err)
 	}
-	l.creations.recordServed(r.Service, l.Creations)
+	l.Creations.recordServed(r.Service)
 	findings.scheduleReapply(ctx)
 	return l.Reconciler.Status(*r, observed, desired)
 }
@@ -370,28 +363,14 @@ func (l *LoadBalancer[O, D]) EnsureLoadBalancerDeleted(ctx context.Context, clus
 		return changes, err
 	})
 	if err == nil {
-		err = l.creations.searchAgain(service, l.Name(cluster, service), l.Creations)
+		err = l.Creations.searchAgain(service, l.Name(cluster, service))
 	}
 	return err
 }
 
-// Begin records that work on Services has begun, if another LoadBalancer starts with it.
-func (l *LoadBalancer[O, D]) Begin() { l.creations.recordBegin() }
-
-// Served stops the search for a load balancer of this kind that an earlier process may have created.
-func (l *LoadBalancer[O, D]) Served(service *v1.Service) {
-	l.creations.recordServed(service, l.Creations)
-}
-
-// Doubt returns an error with the time to search again, if a missing object of this kind may have been created for a Service nevertheless.
-// what names the object.
-func (l *LoadBalancer[O, D]) Doubt(service *v1.Service, what string) error {
-	return l.creations.searchAgain(service, what, l.Creations)
-}
-
 // observe reads the objects of a Service and drops, or refuses, another owner's.
 func (l *LoadBalancer[O, D]) observe(ctx context.Context, r Request, findings *report) (observed O, err error) {
-	l.creations.recordBegin()
+	l.Creations.recordBegin()
 	if observed, err = l.Reconciler.Observe(ctx, r); err != nil {
 		return observed, err
 	}
@@ -513,7 +492,7 @@ func (l *LoadBalancer[O, D]) settle(ctx context.Context, r *Request, turn *keyTu
 		return observed, err
 	}
 	observed, err := cloud.Settle(ctx, r, observed)
-	l.creations.recordUnknown(r, l.Creations)
+	l.Creations.recordUnknown(r)
 	findings.addReported(r)
 	return observed, err
 }
@@ -558,7 +537,7 @@ func (l *LoadBalancer[O, D]) makeChange(
 	ctx context.Context, r *Request, findings *report, c Change[O], observed O, more int,
 ) (after O, err error) {
 	if c.Creates && !l.Creations.Repeat {
-		if err := l.creations.searchAgain(r.Service, c.Object, l.Creations); err != nil {
+		if err := l.Creations.searchAgain(r.Service, c.Object); err != nil {
 			return observed, err
 		}
 	}
@@ -570,7 +549,7 @@ func (l *LoadBalancer[O, D]) makeChange(
 	if c.Creates {
 		r.Asked(err)
 	}
-	l.creations.recordUnknown(r, l.Creations)
+	l.Creations.recordUnknown(r)
 	findings.addReported(r)
 	return after, err
 }

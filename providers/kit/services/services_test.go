@@ -34,8 +34,8 @@ type shelf struct {
 	says  string
 	calls []string
 	looks int
-	// nodesFinding is told of the nodes.
-	nodesFinding *Finding
+	// nodesFinding is told of the nodes, ownerFinding of the owner.
+	nodesFinding, ownerFinding *Finding
 }
 
 var errForeign = errors.New("it is somebody else's")
@@ -58,6 +58,8 @@ func (s *shelf) Observe(_ context.Context, r Request) ([]string, error) {
 
 func (s *shelf) CheckOwner(_ context.Context, r Request, observed []string) ([]string, []Finding, error) {
 	switch {
+	case s.ownerFinding != nil:
+		return observed, []Finding{*s.ownerFinding}, nil
 	case !s.foreign || observed == nil:
 		return observed, nil, nil
 	case r.Purpose == Ensure || r.Purpose == Plan:
@@ -155,7 +157,7 @@ func (s *shelf) Exists(_ context.Context, _ Request, observed []string) (*v1.Loa
 func serve(s *shelf) (*LoadBalancer[[]string, []string], *record.FakeRecorder, *v1.Service) {
 	events := record.NewFakeRecorder(20)
 	return &LoadBalancer[[]string, []string]{
-		Reconciler: s, Events: events, Name: func(string, *v1.Service) string { return "shelf" },
+		Reconciler: s, Events: events, Name: func(string, *v1.Service) string { return "shelf" }, Creations: &Creations{},
 	}, events, &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}
 }
 
@@ -437,4 +439,22 @@ func TestFindingsOfNodes(t *testing.T) {
 	l, events, service := serve(s)
 	require.NoError(t, l.UpdateLoadBalancer(t.Context(), "kubernetes", service, nil))
 	assert.Equal(t, []string{"Warning NodeLeftOut it has no address"}, drain(events))
+}
+
+// TestFindingsOfLookup: what is found when nothing exists is told, because no deletion follows that would tell it.
+func TestFindingsOfLookup(t *testing.T) {
+	t.Parallel()
+	s := &shelf{stored: []string{"a"}, ownerFinding: &Finding{Reason: "Missing", Message: "it is not found"}}
+	l, events, service := serve(s)
+	_, exists, err := l.GetLoadBalancer(t.Context(), "kubernetes", service)
+	require.NoError(t, err)
+	assert.True(t, exists)
+	assert.Empty(t, drain(events))
+	s.stored = nil
+	for range 2 {
+		_, exists, err = l.GetLoadBalancer(t.Context(), "kubernetes", service)
+		require.NoError(t, err)
+		assert.False(t, exists)
+	}
+	assert.Equal(t, slices.Repeat([]string{"Warning Missing it is not found"}, 2), drain(events))
 }

@@ -56,7 +56,7 @@ func newReconciler(c loadBalancerConfig, adopt registry.Adoption, n *client, nod
 	r := &reconciler{config: c, client: n, nodes: nodes, views: newViews(n, c.classes()), cluster: &ownership.Cluster{}, adopt: adopt}
 	r.erased.at = map[string]time.Time{}
 	r.Reconciler, r.Name, r.Patience, r.Identify = r, loadBalancerName, realizePatience, nodes.Identify
-	r.Creations = services.Creations{Shows: creationShows, Repeat: true} // a creation has the same ID at each try
+	r.Creations = &services.Creations{Shows: creationShows, Repeat: true} // a creation has the same ID at each try
 	return r
 }
 
