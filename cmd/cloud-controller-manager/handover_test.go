@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,14 +17,15 @@ import (
 func TestHandoverIsDescribed(t *testing.T) {
 	t.Parallel()
 	for _, p := range registry.Linked().Providers() {
-		files, err := filepath.Glob(filepath.Join("..", "..", "providers", p.Name, "*.go"))
-		require.NoError(t, err)
 		can := false
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			require.NoError(t, err)
+		require.NoError(t, filepath.WalkDir(filepath.Join("..", "..", "providers", p.Name), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || filepath.Ext(path) != ".go" {
+				return err
+			}
+			text, err := os.ReadFile(path)
 			can = can || strings.Contains(string(text), ") RemarkLoadBalancer(")
-		}
+			return err
+		}))
 		assert.Equal(t, can, p.Handover, p.Name)
 	}
 }
