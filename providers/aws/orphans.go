@@ -142,9 +142,7 @@ func (c *cloud) livingOf(services []*v1.Service) livingServices {
 // hasLoadBalancer reports whether a load balancer has the name of a living Service's, or a status shows it: a Service that was restored has
 // another name.
 func (l livingServices) hasLoadBalancer(lb candidate) bool {
-	shown := ownership.Object{Addresses: []string{lb.host}}
-	return l.loadBalancers[lb.name] ||
-		slices.ContainsFunc(l.all, func(s *v1.Service) bool { return ownership.Holds(s, shown, ownership.Rules{}) })
+	return l.loadBalancers[lb.name] || ownership.IsShown(l.all, lb.host)
 }
 
 // hasGroup reports whether a security group has the name of a living Service's.

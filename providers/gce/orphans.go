@@ -48,11 +48,9 @@ func (r *reconciler) listOrphans(ctx context.Context, living []*v1.Service, q in
 		}
 	}
 	for _, rule := range rules {
-		shown := ownership.Object{Addresses: []string{rule.IPAddress}}
 		owner := rule.Labels[labelCluster]
 		switch {
-		case owner != "" && owner != uid,
-			slices.ContainsFunc(living, func(s *v1.Service) bool { return ownership.Holds(s, shown, ownership.Rules{}) }):
+		case owner != "" && owner != uid, ownership.IsShown(living, rule.IPAddress):
 			s.taken[rule.Name] = true
 		case owner == uid:
 			s.note(rule.Name, rule.Description, rule.CreationTimestamp)

@@ -27,10 +27,8 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 	}
 	for _, e := range rec.entries {
 		addresses := texts(e.addresses())
-		shown := ownership.Object{Addresses: strings.Split(addresses, ",")}
-		if !slices.ContainsFunc(list, func(s *v1.Service) bool {
-			return string(s.UID) == e.UID || ownership.Holds(s, shown, ownership.Rules{})
-		}) {
+		if !slices.ContainsFunc(list, func(s *v1.Service) bool { return string(s.UID) == e.UID }) &&
+			!ownership.IsShown(list, strings.Split(addresses, ",")...) {
 			orphans = append(orphans, contract.Orphan{Kind: "address", ID: e.UID, Name: addresses})
 		}
 	}

@@ -358,6 +358,13 @@ func (f Facts) targetsOurs() bool {
 	}) == nil
 }
 
+// IsShown reports whether the status of a Service shows one of some addresses: what it is made of serves, whoever it was made for.
+func IsShown(services []*v1.Service, addresses ...string) bool {
+	return slices.ContainsFunc(services, func(s *v1.Service) bool {
+		return Facts{Object: Object{Addresses: addresses}}.isInStatus(s)
+	})
+}
+
 // Holds reports whether a living Service has an object: by its mark, by the name that controllers give to it, by the ID that it records, or
 // by the address in its status. Each is enough to make it no orphan. An address counts whatever the annotations say: a Service that an
 // annotation is about to move is still served there.

@@ -60,8 +60,7 @@ func (r *reconciler) findOrphans(ctx context.Context, living []*v1.Service, age 
 	}
 	for _, g := range all {
 		marked := func(x object) bool { return slices.Contains(marksOf(x), mark) }
-		shown := ownership.Object{Addresses: g.objects.addresses()}
-		held := taken[g.service] || slices.ContainsFunc(living, func(s *v1.Service) bool { return ownership.Holds(s, shown, ownership.Rules{}) })
+		held := taken[g.service] || ownership.IsShown(living, g.objects.addresses()...)
 		if o := g.objects; !held && slices.ContainsFunc(o.objects(), marked) {
 			found = append(found, group{g.holder, o.filter(func(x object) bool { return !o.isForeign(x, mark) })})
 		}
