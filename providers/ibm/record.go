@@ -127,7 +127,7 @@ func (r *records) isOlder(lb *loadBalancer, service *v1.Service) bool {
 }
 
 // clocksDiffer is by how much the clocks of the cloud and of the cluster may differ.
-const clocksDiffer = 10 * time.Minute
+const clocksDiffer = time.Minute
 
 // adoptionEntry returns the record's entry for an observed load balancer that was not created for the Service.
 func (o observed) adoptionEntry() []string {
