@@ -90,7 +90,7 @@ func (d *decider) nextQuestion(node *v1.Node) (demand evidence.Demand, ask bool,
 	now, announced := time.Now(), d.policy.isAnnounced(node)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	m := d.recordLocked(node).suspicion
+	m := d.findRecordLocked(node).suspicion
 	if m == nil {
 		m = &suspicion{suspect: suspect{first: now, announced: announced}}
 	}
@@ -143,7 +143,7 @@ func (d *decider) decideGone(ctx context.Context, node *v1.Node, single bool) (h
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	m := d.recordLocked(node).suspicion
+	m := d.findRecordLocked(node).suspicion
 	if m == nil {
 		return holdUnconfirmed, "the instance was seen while the decision was made"
 	}

@@ -38,7 +38,7 @@ func knownSince(c *Cloud, node *v1.Node) time.Time { return c.decider.recordNode
 func isKnownByKubeletAlone(c *Cloud, node *v1.Node) bool {
 	c.decider.mu.Lock()
 	defer c.decider.mu.Unlock()
-	return c.decider.recordLocked(node).isKnownByKubeletAlone(node)
+	return c.decider.findRecordLocked(node).isKnownByKubeletAlone(node)
 }
 
 // recordExists tells a guard that an instance was seen.

@@ -138,7 +138,7 @@ func (d *decider) countHeld(nodes []*v1.Node) map[hold]int {
 		}
 	}
 	for _, n := range nodes {
-		if m := d.recordLocked(n).suspicion; m != nil && m.why.isLasting() {
+		if m := d.findRecordLocked(n).suspicion; m != nil && m.why.isLasting() {
 			all[m.why]++
 		}
 	}

@@ -46,7 +46,7 @@ type absence struct {
 }
 
 // isLasting reports whether the Node was ready for longer than is possible after its machine is gone.
-func (m absence) isLasting() bool { return m.readyLast.Sub(m.readyFirst) >= contradictionGrace }
+func (a absence) isLasting() bool { return a.readyLast.Sub(a.readyFirst) >= contradictionGrace }
 
 // isKnownByKubeletAlone reports whether nobody can have observed the instance of a Node: it is not initialised, or it joined while this
 // process ran and was never observed. Only its kubelet says that it exists.
@@ -63,8 +63,8 @@ func (r *nodeRecord) knownSince(node *v1.Node, announced bool) time.Time {
 	return r.firstHeard
 }
 
-// recordLocked returns the record of a Node, which may be empty.
-func (d *decider) recordLocked(node *v1.Node) *nodeRecord {
+// findRecordLocked returns the record of a Node, and makes an empty one if there is none.
+func (d *decider) findRecordLocked(node *v1.Node) *nodeRecord {
 	known, ok := d.nodes[nodeKey(node)]
 	if !ok {
 		known = &nodeRecord{}
@@ -75,7 +75,7 @@ func (d *decider) recordLocked(node *v1.Node) *nodeRecord {
 
 // recordNodeLocked records that a Node exists.
 func (d *decider) recordNodeLocked(node *v1.Node) *nodeRecord {
-	known := d.recordLocked(node)
+	known := d.findRecordLocked(node)
 	if known.firstHeard.IsZero() {
 		known.firstHeard = time.Now()
 	}
@@ -113,6 +113,7 @@ func (d *decider) addNode(node *v1.Node, initial bool) {
 	known := d.recordNodeLocked(node)
 	known.inFirstList = known.inFirstList || initial
 	known.joined = !known.inFirstList
+	d.sweepNodesLocked(time.Now()) // nobody may ask about Nodes here, where the node controllers are off
 }
 
 // recordExists records that an instance exists, however old that answer was, which ends the suspicion.
@@ -157,17 +158,17 @@ func (d *decider) recordAbsenceLocked(node *v1.Node) {
 	if d.policy.isAnnounced(node) {
 		return // it is expected
 	}
-	now, known := time.Now(), d.recordLocked(node)
+	now, known := time.Now(), d.findRecordLocked(node)
 	d.doubted[nodeKey(node)] = known
-	m := &known.absence
-	if m.first.IsZero() {
-		m.first = now
+	a := &known.absence
+	if a.first.IsZero() {
+		a.first = now
 	}
-	m.last = now
+	a.last = now
 	if isReady(node) {
-		m.readyLast = now
-		if m.readyFirst.IsZero() {
-			m.readyFirst = now
+		a.readyLast = now
+		if a.readyFirst.IsZero() {
+			a.readyFirst = now
 		}
 	}
 	for _, other := range d.doubted {
@@ -182,7 +183,7 @@ func (d *decider) recordAbsenceLocked(node *v1.Node) {
 func (d *decider) hasOtherReadyLocked(suspected *v1.Node) bool {
 	return slices.ContainsFunc(d.ownership.ourNodes(), func(n *v1.Node) bool {
 		return isReady(n) && nodeKey(n) != nodeKey(suspected) && n.Spec.ProviderID != "" && !d.policy.isAnnounced(n) &&
-			!d.recordLocked(n).isKnownByKubeletAlone(n)
+			!d.findRecordLocked(n).isKnownByKubeletAlone(n)
 	})
 }
 
@@ -199,8 +200,8 @@ type contradiction struct {
 // ready for long while the cloud called it gone: that its kubelet stops later does not prove the cloud right. A Node whose instance was
 // read after the suspicion began does not count: it vanished later, and the credential showed it until then.
 func (d *decider) findContradictionLocked(suspected *v1.Node, suspicion time.Time) (most contradiction) {
-	if m := d.recordLocked(suspected).absence; m.isLasting() {
-		return contradiction{node: suspected.Name, since: m.readyFirst}
+	if a := d.findRecordLocked(suspected).absence; a.isLasting() {
+		return contradiction{node: suspected.Name, since: a.readyFirst}
 	}
 	if !d.hasAbsencesLocked() {
 		return contradiction{}

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	cloudproviderapi "k8s.io/cloud-provider/api"
@@ -121,6 +123,23 @@ func TestDepartedNodesAreForgotten(t *testing.T) {
 		require.Len(t, c.deleted, 3)
 		known, _ := countRecords(c.guard)
 		assert.Equal(t, 27, known)
+	})
+}
+
+// TestNodesThatNobodyAsksAboutAreForgotten: where the node controllers are off, Nodes come and go, and nothing of them stays.
+func TestNodesThatNobodyAsksAboutAreForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, nil)
+		for i := range 50 {
+			n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "short-lived", UID: types.UID(strconv.Itoa(i))}}
+			require.NoError(t, c.nodes.Add(n))
+			tellNode(c.guard, n, false)
+			require.NoError(t, c.nodes.Delete(n))
+			time.Sleep(2 * sweepPause)
+		}
+		known, _ := countRecords(c.guard)
+		assert.LessOrEqual(t, known, 5)
 	})
 }
 

@@ -100,7 +100,7 @@ func (d *decider) callRollIfDue(ctx context.Context, node *v1.Node, suspicion, s
 
 // doubtfulLocked returns ready Nodes whose instance was missed, the longest missed first.
 func (d *decider) doubtfulLocked() []*v1.Node {
-	absence := func(n *v1.Node) absence { return d.recordLocked(n).absence }
+	absence := func(n *v1.Node) absence { return d.findRecordLocked(n).absence }
 	doubtful := slices.DeleteFunc(slices.Clone(d.ownership.ourNodes()), func(n *v1.Node) bool {
 		return absence(n).first.IsZero() || !isReady(n)
 	})
@@ -115,7 +115,7 @@ func (d *decider) nodesToAskLocked() []*v1.Node {
 	var likely, others []*v1.Node
 	for _, n := range d.ownership.ourNodes() {
 		switch {
-		case n.Spec.ProviderID == "" || contract.Uninitialized(n) || (d.recordLocked(n).suspicion != nil && !isReady(n)):
+		case n.Spec.ProviderID == "" || contract.Uninitialized(n) || (d.findRecordLocked(n).suspicion != nil && !isReady(n)):
 		case isReady(n) && !d.policy.isAnnounced(n):
 			likely = append(likely, n)
 		default:
