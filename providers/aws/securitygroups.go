@@ -288,8 +288,7 @@ func (s *securityGroups) retryWhileHidden(groups map[string]securityGroup, mine 
 }
 
 func newSecurityGroups(a *api) *securityGroups {
-	s := &securityGroups{api: a, added: inventory.Recent[addedRule]{Within: showsWithin}}
-	s.inventory = inventory.New(inventory.Source[string, securityGroup]{
+	groups := inventory.New(inventory.Source[string, securityGroup]{
 		Kind: "security group", ID: func(g securityGroup) string { return g.id }, List: a.listGroups, Get: a.getGroup,
 		Lag: showsWithin, Own: func(known, read securityGroup) securityGroup {
 			read.rules = known.rules
@@ -297,7 +296,7 @@ func newSecurityGroups(a *api) *securityGroups {
 		},
 		Indexes: map[string]func(securityGroup) []string{indexName: func(g securityGroup) []string { return []string{g.name} }},
 	})
-	return s
+	return &securityGroups{api: a, inventory: groups, added: inventory.Recent[addedRule]{Within: showsWithin}}
 }
 
 func (a *api) listGroups(ctx context.Context) ([]securityGroup, int, error) {

@@ -125,7 +125,7 @@ func TestComeBackFails(t *testing.T) {
 	}
 }
 
-// TestComeBackFailsSlowly: pauses begin anew with the first failure that is told.
+// TestComeBackFailsSlowly: the first failure that an event reports is followed by the shortest pause.
 func TestComeBackFailsSlowly(t *testing.T) {
 	t.Parallel()
 	comingBack(t, 1, func(t *testing.T, c *waitingCloud, l *loadBalancers, _ *record.FakeRecorder) {

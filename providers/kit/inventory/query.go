@@ -24,7 +24,7 @@ type Query struct {
 	// Absence says what proves that an object is missing. With MemoryOnly, NotBefore alone limits the age of an answer.
 	Absence evidence.Absence
 	// Expected is how many objects will likely be requested at about the same time. The inventory lists everything at once if that costs
-	// fewer calls than single reads; with IsExpectedExact, which says that so many questions do follow, also if it costs no more.
+	// fewer calls than single reads. With IsExpectedExact so many questions do follow, and the same number of calls is enough.
 	Expected        int
 	IsExpectedExact bool
 	// Uninitialized says that the object was likely created a moment ago, so that similar ones are requested now: one listing answers all
